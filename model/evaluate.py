@@ -1,0 +1,133 @@
+"""How good a checkpoint is: loss, BLEU and chrF on development sets.
+
+python -m model.evaluate RUN/average --data DATA --set tatoeba_dev --set flores-dev
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import sacrebleu
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from model.checkpoint import load_checkpoint
+from model.corpus import Languages, Pair, read_dev_set
+from model.data import BatchConfig, collate, cut_batches, encode_pairs
+from model.loss import projected_cross_entropy
+from model.search import BeamConfig, beam_search, greedy_search
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+
+_BATCH_TOKENS = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Quality of a set of translations."""
+
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+
+
+def score_translations(translations: Sequence[str], references: Sequence[str]) -> Scores:
+    """Corpus BLEU and chrF of detokenised text, by sacrebleu's defaults (Post 2018)."""
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    bleu_score = bleu.corpus_score(list(translations), [list(references)])
+    chrf_score = chrf.corpus_score(list(translations), [list(references)])
+    return Scores(
+        bleu=bleu_score.score,
+        chrf=chrf_score.score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf_signature=str(chrf.get_signature()),
+    )
+
+
+@torch.inference_mode()
+def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) -> float:
+    """Negative log-likelihood in nats per target token; exp of it is the perplexity."""
+    device = model.positions.device
+    examples = sorted(encode_pairs(pairs, tokenizer, BatchConfig()), key=lambda example: example.num_tokens)
+    nll = num_tokens = 0.0
+    for run in cut_batches(examples, _BATCH_TOKENS):
+        batch = collate(run).to(device)
+        states = model.decode(
+            batch.target_inputs, model.encode(batch.source, batch.source_lengths), batch.source_lengths
+        )
+        loss = projected_cross_entropy(states, model.embedding.weight, batch.target_outputs, 0.0)
+        nll += float(loss.nll)
+        num_tokens += float(loss.num_tokens)
+    return nll / num_tokens if num_tokens else math.nan
+
+
+def translate_greedily(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Greedy translations in the order of the texts; batched by length."""
+    device = model.positions.device
+    ids = [tokenizer.encode(text) for text in texts]
+    order = sorted((index for index in range(len(texts)) if ids[index]), key=lambda index: len(ids[index]))
+    translations = [""] * len(texts)
+    for start in range(0, len(order), 64):
+        chosen = order[start : start + 64]
+        lengths = torch.tensor([len(ids[index]) for index in chosen], device=device)
+        source = torch.zeros(len(chosen), int(lengths.max()), dtype=torch.long, device=device)
+        for row, index in enumerate(chosen):
+            source[row, : len(ids[index])] = torch.tensor(ids[index])
+        for index, tokens in zip(chosen, greedy_search(model, source, lengths, 2 * source.size(1) + 10), strict=True):
+            translations[index] = tokenizer.decode(tokens)
+    return translations
+
+
+def translate_with_beam(
+    model: Transformer, texts: Sequence[str], tokenizer: Tokenizer, config: BeamConfig
+) -> list[str]:
+    """Beam-search translations by the slow reference search, one text at a time."""
+    translations = []
+    for text in track(texts, description=f"beam {config.beam_size}"):
+        ids = tokenizer.encode(text)
+        translations.append(tokenizer.decode(beam_search(model, ids, config)[0].tokens) if ids else "")
+    return translations
+
+
+def main(
+    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint directory, for instance RUN/average.")],
+    data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.gz.")],
+    sets: Annotated[list[str], typer.Option("--set", help="Development set; may be repeated.")] = ["tatoeba_dev"],  # noqa: B006  # typer copies it
+    beam_size: Annotated[
+        int, typer.Option(min=1, help="1 is fast batched greedy search; more is the slow reference.")
+    ] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="First sentences of each set only.")] = None,
+) -> None:
+    """Print loss, BLEU and chrF of a checkpoint on development sets.
+
+    Example: python -m model.evaluate runs/en-de/average --data DATA --set tatoeba_dev --beam-size 4 --limit 200
+    """
+    loaded = load_checkpoint(checkpoint)
+    model, tokenizer = loaded.model(), loaded.tokenizer()
+    languages = Languages(source=loaded.meta.source_language, target=loaded.meta.target_language)
+    table = Table("set", "sentences", "nats/token", "BLEU", "chrF", title=f"{loaded.meta.name}, beam {beam_size}")
+    scores = None
+    for name in sets:
+        pairs = read_dev_set(data, name, languages)[:limit]
+        texts = [pair.source for pair in pairs]
+        if beam_size == 1:
+            translations = translate_greedily(model, texts, tokenizer)
+        else:
+            translations = translate_with_beam(model, texts, tokenizer, BeamConfig(beam_size=beam_size))
+        scores = score_translations(translations, [pair.target for pair in pairs])
+        loss = mean_nll(model, pairs, tokenizer)
+        table.add_row(name, str(len(pairs)), f"{loss:.3f}", f"{scores.bleu:.1f}", f"{scores.chrf:.1f}")
+    console = Console()
+    console.print(table)
+    if scores:
+        console.print(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}", highlight=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,100 @@
+"""A training recipe: a TOML file as frozen dataclasses, one per reader.
+
+A wrong name or value stops the run with the file, the key and what is accepted.
+"""
+
+import tomllib
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+from model.config import ModelConfig
+from model.corpus import AugmentationConfig, CorpusConfig, Languages
+from model.data import BatchConfig
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerConfig:
+    """Subword model, trained on both sides of the training text."""
+
+    vocab_size: int = 8_000
+    model_type: str = "unigram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """Adam as in section 5.3 of the paper, label smoothing and dropout as in 5.4."""
+
+    peak_learning_rate: float = 1e-3
+    warmup_updates: int = 1_000
+    cooldown_updates: int = 0  # last updates, over which the rate falls linearly to zero
+    betas: tuple[float, float] = (0.9, 0.98)
+    epsilon: float = 1e-9
+    clip_norm: float = 1.0
+    accumulate_batches: int = 1
+    label_smoothing: float = 0.1
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleConfig:
+    """How long to train and when to look."""
+
+    max_updates: int = 10_000
+    validate_every: int = 500  # updates; a checkpoint is written each time
+    patience: int = 10  # validations without a better loss before training stops
+    average_last: int = 5  # checkpoints averaged at the end
+    keep_last: int = 10  # checkpoints kept on disk
+    validation_sets: tuple[str, ...] = ("tatoeba_dev",)
+    validation_sentences: int = 300  # of each set, for loss, BLEU and chrF during training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Everything a training run is determined by, besides the data."""
+
+    name: str
+    languages: Languages
+    corpora: tuple[CorpusConfig, ...]
+    seed: int = 1
+    model: ModelConfig = field(default_factory=ModelConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    batches: BatchConfig = field(default_factory=BatchConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as JSON types, for the log of a run."""
+        return asdict(self)
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe.
+
+    Raises:
+        ValueError: the file is no TOML, a key is unknown or missing, or a value has the wrong type.
+    """
+    try:
+        return _build(Recipe, tomllib.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"recipe {path}: {error}") from error
+
+
+def _build(kind: type[T], values: dict[str, Any]) -> T:
+    """A dataclass from a TOML table, nested tables included."""
+    known = {entry.name: entry.type for entry in fields(kind)}  # type: ignore[arg-type]  # T is a dataclass
+    for key in values:
+        if key not in known:
+            raise ValueError(f"unknown key {key!r} for {kind.__name__}; known are {', '.join(known)}")
+    return kind(**{key: _convert(known[key], value) for key, value in values.items()})
+
+
+def _convert(kind: Any, value: Any) -> Any:
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _build(kind, value)
+    if get_origin(kind) is tuple:
+        return tuple(_convert(get_args(kind)[0], entry) for entry in value)
+    return value

@@ -1,0 +1,122 @@
+"""Slow, obvious search: the oracle that the service's fast search is held against.
+
+Re-runs the whole decoder at each step, one sentence at a time, in plain lists.  Semantics: a step considers
+2 x beam candidates ranked by summed log-probability; an end-of-sentence among the first `beam` finishes a hypothesis,
+the others refill the beam; the search ends with round(beam x patience) finished hypotheses.  At the last step the
+best `beam` candidates are finished as they stand.  A finished score is sum / length ** length_penalty, length with EOS.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from model.config import BOS_ID, EOS_ID, PAD_ID
+
+
+class TranslationModel(Protocol):
+    """What search needs of a model; `Transformer` has it."""
+
+    def encode(self, source: Tensor, source_lengths: Tensor, /) -> Tensor:
+        """[B, S] -> memory [B, S, D]."""
+
+    def decode(self, target_inputs: Tensor, memory: Tensor, source_lengths: Tensor, /) -> Tensor:
+        """[B, T] -> states [B, T, D]."""
+
+    def project(self, states: Tensor, /) -> Tensor:
+        """[..., D] -> logits [..., V]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamConfig:
+    """Parameters of one search."""
+
+    beam_size: int = 4
+    length_penalty: float = 1.0
+    patience: float = 1.0
+    max_target_tokens: int = 256  # decoder steps
+
+
+class Finished(NamedTuple):
+    """A finished hypothesis."""
+
+    tokens: list[int]  # without begin and end of sentence
+    score: float
+
+
+class _Live(NamedTuple):
+    tokens: list[int]
+    log_prob: float
+
+
+@torch.inference_mode()
+def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConfig) -> list[Finished]:
+    """Finished hypotheses of one source sentence, best first."""
+    lengths = torch.tensor([len(source)])
+    memory = model.encode(torch.tensor([list(source)]), lengths)
+    live, finished = [_Live([], 0.0)], []
+    for step in range(1, config.max_target_tokens + 1):
+        candidates = _best_candidates(live, _next_log_probs(model, memory, lengths, live), 2 * config.beam_size)
+        is_last = step == config.max_target_tokens
+        ended = [hypothesis for hypothesis in candidates[: config.beam_size] if is_last or _has_ended(hypothesis)]
+        finished += [_finish(hypothesis, step, config) for hypothesis in ended]
+        if len(finished) >= round(config.beam_size * config.patience):
+            break
+        live = [hypothesis for hypothesis in candidates if not _has_ended(hypothesis)][: config.beam_size]
+    return sorted(finished, key=lambda hypothesis: -hypothesis.score)
+
+
+def _has_ended(hypothesis: _Live) -> bool:
+    return hypothesis.tokens[-1] == EOS_ID
+
+
+def _next_log_probs(model: TranslationModel, memory: Tensor, lengths: Tensor, live: Sequence[_Live]) -> Tensor:
+    inputs = torch.tensor([[BOS_ID, *hypothesis.tokens] for hypothesis in live])  # [K, T]
+    states = model.decode(inputs, memory.expand(len(live), -1, -1), lengths.expand(len(live)))
+    return model.project(states[:, -1]).log_softmax(dim=-1)
+
+
+def _best_candidates(live: Sequence[_Live], log_probs: Tensor, count: int) -> list[_Live]:
+    totals = torch.tensor([hypothesis.log_prob for hypothesis in live]).unsqueeze(1) + log_probs  # [K, V]
+    best = totals.flatten().topk(count)
+    return [
+        _Live([*live[index // log_probs.size(1)].tokens, index % log_probs.size(1)], value)
+        for value, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
+
+
+def _finish(hypothesis: _Live, num_steps: int, config: BeamConfig) -> Finished:
+    tokens = hypothesis.tokens[:-1] if _has_ended(hypothesis) else hypothesis.tokens
+    return Finished(tokens, hypothesis.log_prob / num_steps**config.length_penalty)
+
+
+@torch.inference_mode()
+def score(model: TranslationModel, source: Sequence[int], target: Sequence[int], length_penalty: float = 1.0) -> float:
+    """Normalised log-probability of a finished target (given without end-of-sentence), by one teacher-forced pass."""
+    lengths = torch.tensor([len(source)])
+    memory = model.encode(torch.tensor([list(source)]), lengths)
+    logits = model.project(model.decode(torch.tensor([[BOS_ID, *target]]), memory, lengths))
+    outputs = torch.tensor([*target, EOS_ID])
+    log_probs = logits[0].log_softmax(dim=-1).gather(-1, outputs.unsqueeze(-1))
+    total = float(log_probs.sum())
+    return total / float(len(outputs) ** length_penalty)
+
+
+@torch.inference_mode()
+def greedy_search(
+    model: TranslationModel, source: Tensor, source_lengths: Tensor, max_target_tokens: int
+) -> list[list[int]]:
+    """The likeliest next token, again and again, for a padded batch [B, S]; tokens without end-of-sentence."""
+    memory = model.encode(source, source_lengths)
+    tokens = torch.full((source.size(0), 1), BOS_ID, device=source.device)  # [B, 1 + T]
+    is_done = torch.zeros(source.size(0), dtype=torch.bool, device=source.device)
+    for _ in range(max_target_tokens):
+        logits = model.project(model.decode(tokens, memory, source_lengths)[:, -1])
+        chosen = logits.argmax(dim=-1).masked_fill(is_done, PAD_ID)
+        tokens = torch.cat([tokens, chosen.unsqueeze(1)], dim=1)
+        is_done |= chosen == EOS_ID
+        if is_done.all():
+            break
+    return [[token for token in row if token not in (BOS_ID, EOS_ID, PAD_ID)] for row in tokens.tolist()]

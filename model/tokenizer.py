@@ -1,0 +1,84 @@
+"""Text to token ids and back, with SentencePiece (Kudo & Richardson 2018).
+
+Knows the special ids and the policy for blank text and control characters; no model, no batch.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+import sentencepiece
+
+from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+_SPECIAL_IDS = frozenset({PAD_ID, BOS_ID, EOS_ID})
+
+
+def normalize_text(text: str) -> str:
+    """The text with control characters (Unicode category Cc: C0, C1, DEL) as spaces and no blanks at its ends."""
+    return "".join(" " if unicodedata.category(char) == "Cc" else char for char in text).strip()
+
+
+class Tokenizer:
+    """A trained SentencePiece model with the project's special ids."""
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
+        self._processor = processor
+        self.vocab_size: int = processor.get_piece_size()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The tokenizer stored in a `.spm` file.
+
+        Raises:
+            ValueError: the file is missing, no SentencePiece model, or has other special ids than the project's.
+        """
+        if not path.is_file():
+            raise ValueError(f"tokenizer {path} does not exist")
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.load(str(path))
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"tokenizer {path} is not a SentencePiece model: {error}") from error
+        found = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+        expected = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
+        if found != expected:
+            raise ValueError(f"tokenizer {path} has pad, unk, bos, eos = {found}, this project needs {expected}")
+        return cls(processor)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of one sentence, end-of-sentence last; blank text gives an empty list."""
+        ids: list[int] = self._processor.encode(normalize_text(text), out_type=int)
+        return [*ids, EOS_ID] if ids else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids; padding, begin and end of sentence are skipped."""
+        text: str = self._processor.decode([int(token) for token in ids if token not in _SPECIAL_IDS])
+        return text
+
+
+def train_tokenizer(sentences: Iterable[str], path: Path, *, vocab_size: int, model_type: str = "unigram") -> Tokenizer:
+    """Learn a tokenizer from sentences of both languages and write it to `path`.
+
+    Args:
+        sentences: raw text, one sentence each.
+        path: where the `.spm` file goes.
+        vocab_size: number of pieces, special ids included.
+        model_type: "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016).
+    """
+    with path.open("wb") as out:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=out,
+            vocab_size=vocab_size,
+            model_type=model_type,
+            character_coverage=0.9998,
+            byte_fallback=False,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            minloglevel=2,
+        )
+    return Tokenizer.load(path)

@@ -1,0 +1,288 @@
+"""Train a model from a recipe; a killed run goes on with --resume at the very next batch.
+
+python -m model.train model/recipes/en-de.toml --data DATA --out RUN
+"""
+
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from model.checkpoint import (
+    Checkpoint,
+    CheckpointMeta,
+    average_weights,
+    load_checkpoint,
+    load_trainer_state,
+    save_checkpoint,
+    step_directories,
+)
+from model.corpus import Pair, read_corpus, read_dev_set
+from model.curves import CurveLog, CurvePoint
+from model.data import Batch, EpochBatches
+from model.evaluate import mean_nll, score_translations, translate_greedily
+from model.layers import Dropout
+from model.loss import projected_cross_entropy
+from model.optimizer import build_optimizer, learning_rate
+from model.recipe import Recipe, load_recipe
+from model.tokenizer import Tokenizer, train_tokenizer
+from model.transformer import Transformer
+
+_LOG_EVERY = 50  # updates between lines where there is no terminal
+
+
+@dataclass(slots=True, kw_only=True)
+class Progressed:
+    """Where a run stands; with weights and optimiser state all that a resumed run needs."""
+
+    update: int = 0
+    epoch: int = 0
+    batch: int = 0  # batches of the epoch already trained on
+    target_tokens: int = 0
+    seconds: float = 0.0
+    best_loss: float = float("inf")
+    validations_without_gain: int = 0
+
+
+class Trainer:
+    """One run: batches in, updated weights and checkpoints out."""
+
+    def __init__(self, recipe: Recipe, data: Path, run: Path, *, device: torch.device, precision: torch.dtype) -> None:
+        self.recipe = recipe
+        self.run = run
+        self.device = device
+        self.precision = precision
+        self.console = Console(stderr=True)
+        pairs = self._read_training_pairs(data)
+        self.tokenizer_path = run / "shared.spm"
+        self.tokenizer = self._tokenizer(pairs)
+        self.batches = EpochBatches(pairs, self.tokenizer, recipe.batches, recipe.augmentation, recipe.seed)
+        self.dev_pairs = [
+            pair
+            for name in recipe.schedule.validation_sets
+            for pair in read_dev_set(data, name, recipe.languages)[: recipe.schedule.validation_sentences]
+        ]
+        self.model = Transformer(recipe.model, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision is torch.float16)
+        self.progress = Progressed()
+        self.curve = CurveLog(run)
+
+    def resume(self) -> None:
+        """Continue from the newest checkpoint of the run; from the start where there is none."""
+        checkpoints = step_directories(self.run)
+        if not checkpoints:
+            return
+        state = load_trainer_state(checkpoints[-1])
+        self.model.load_state_dict(load_checkpoint(checkpoints[-1]).weights)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.progress = Progressed(**state["progress"])
+        self.curve.truncate(self.progress.update)
+        self.console.log(f"resumed at update {self.progress.update}")
+
+    def train(self) -> None:
+        """Update until the recipe's last update, or until validation stops improving; then average."""
+        schedule = self.recipe.schedule
+        self.console.log(f"{self.model.num_parameters:,} parameters on {self.device}, {self.precision}")
+        batches = self._batch_groups()
+        with self._progress_bar() as bar:
+            task = bar.add_task(
+                "training", total=schedule.max_updates, completed=self.progress.update, loss=0.0, speed=0.0
+            )
+            loss_sum = num_tokens = 0.0
+            while self.progress.update < schedule.max_updates:
+                started = time.monotonic()
+                loss, tokens = self._update(next(batches))
+                self.progress.seconds += time.monotonic() - started
+                loss_sum, num_tokens = loss_sum + loss, num_tokens + tokens
+                self._report(bar, task, loss / tokens)
+                if self.progress.update % schedule.validate_every == 0 or self.progress.update == schedule.max_updates:
+                    self._validate(loss_sum / num_tokens)
+                    loss_sum = num_tokens = 0.0
+                    if self.progress.validations_without_gain >= schedule.patience:
+                        self.console.log("validation loss stopped improving")
+                        break
+        self.average()
+
+    def average(self) -> Path:
+        """Mean of the last checkpoints, as RUN/average."""
+        newest = step_directories(self.run)[-self.recipe.schedule.average_last :]
+        last = load_checkpoint(newest[-1])
+        directory = self.run / "average"
+        save_checkpoint(directory, replace(last, weights=average_weights(newest)))
+        self.console.log(f"average of {len(newest)} checkpoints in {directory}")
+        return directory
+
+    def _update(self, batches: list[Batch]) -> tuple[float, float]:
+        """One optimiser update; the smoothed loss summed over its target tokens, and their number."""
+        optimizer = self.recipe.optimizer
+        Dropout.seed(self.recipe.seed, self.progress.update)
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.progress.update + 1, optimizer, self.recipe.schedule.max_updates)
+        num_tokens = sum(int((batch.target_outputs != 0).sum()) for batch in batches)
+        loss_sum = 0.0
+        for batch in batches:
+            loss = self._loss(batch.to(self.device))
+            self.scaler.scale(loss / num_tokens).backward()  # type: ignore[no-untyped-call]
+            loss_sum += float(loss.detach())
+        self.scaler.unscale_(self.optimizer)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), optimizer.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        self.progress.update += 1
+        self.progress.target_tokens += num_tokens
+        return loss_sum, num_tokens
+
+    def _loss(self, batch: Batch) -> torch.Tensor:
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision is not torch.float32):
+            memory = self.model.encode(batch.source, batch.source_lengths)
+            states = self.model.decode(batch.target_inputs, memory, batch.source_lengths)
+        smoothing = self.recipe.optimizer.label_smoothing
+        return projected_cross_entropy(states, self.model.embedding.weight, batch.target_outputs, smoothing).smoothed
+
+    def _batch_groups(self) -> Iterator[list[Batch]]:
+        """Endless groups of `accumulate_batches` batches, from where the run stands."""
+        while True:
+            epoch = self.batches.epoch(self.progress.epoch, skip=self.progress.batch)
+            for group in iter(lambda: list(itertools.islice(epoch, self.recipe.optimizer.accumulate_batches)), []):  # noqa: B023
+                self.progress.batch += len(group)
+                yield group
+            self.progress.epoch += 1
+            self.progress.batch = 0
+
+    def _validate(self, train_loss: float) -> None:
+        self.model.eval()
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision is not torch.float32):
+            dev_loss = mean_nll(self.model, self.dev_pairs, self.tokenizer)
+            translations = translate_greedily(self.model, [pair.source for pair in self.dev_pairs], self.tokenizer)
+        scores = score_translations(translations, [pair.target for pair in self.dev_pairs])
+        progress = self.progress
+        progress.validations_without_gain = (
+            0 if dev_loss < progress.best_loss else progress.validations_without_gain + 1
+        )
+        progress.best_loss = min(progress.best_loss, dev_loss)
+        point = CurvePoint(
+            update=progress.update,
+            epoch=progress.epoch,
+            minutes=round(progress.seconds / 60, 2),
+            target_tokens=progress.target_tokens,
+            learning_rate=learning_rate(progress.update, self.recipe.optimizer, self.recipe.schedule.max_updates),
+            train_loss=round(train_loss, 4),
+            dev_loss=round(dev_loss, 4),
+            dev_bleu=round(scores.bleu, 2),
+            dev_chrf=round(scores.chrf, 2),
+        )
+        self.curve.append(point)
+        self.console.log(
+            f"update {point.update}: train {train_loss:.3f}, dev {dev_loss:.3f}, "
+            f"BLEU {scores.bleu:.1f}, chrF {scores.chrf:.1f}"
+        )
+        self._save({"dev_loss": dev_loss, "dev_bleu": scores.bleu, "dev_chrf": scores.chrf})
+
+    def _save(self, scores: dict[str, float]) -> None:
+        languages = self.recipe.languages
+        checkpoint = Checkpoint(
+            config=self.recipe.model,
+            meta=CheckpointMeta(
+                name=self.recipe.name,
+                source_language=languages.source,
+                target_language=languages.target,
+                update=self.progress.update,
+                scores=scores,
+            ),
+            weights=self.model.state_dict(),
+            tokenizer_path=self.tokenizer_path,
+        )
+        trainer_state: dict[str, Any] = {
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "progress": asdict(self.progress),
+        }
+        save_checkpoint(self.run / f"step-{self.progress.update:08d}", checkpoint, trainer_state)
+        for old in step_directories(self.run)[: -self.recipe.schedule.keep_last]:
+            shutil.rmtree(old)
+
+    def _read_training_pairs(self, data: Path) -> list[Pair]:
+        pairs: list[Pair] = []
+        for corpus in self.recipe.corpora:
+            found = read_corpus(data, corpus, self.recipe.languages, self.recipe.seed)
+            self.console.log(f"{corpus.name}: {len(found):,} pairs")
+            pairs += found
+        return pairs
+
+    def _tokenizer(self, pairs: list[Pair]) -> Tokenizer:
+        """The run's tokenizer; learnt from the training text the first time."""
+        if self.tokenizer_path.exists():
+            return Tokenizer.load(self.tokenizer_path)
+        self.console.log("training the tokenizer")
+        config = self.recipe.tokenizer
+        sentences = itertools.chain.from_iterable(pairs)
+        return train_tokenizer(
+            sentences, self.tokenizer_path, vocab_size=config.vocab_size, model_type=config.model_type
+        )
+
+    def _progress_bar(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tokens/s"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+
+    def _report(self, bar: Progress, task: Any, loss: float) -> None:
+        progress = self.progress
+        speed = progress.target_tokens / max(progress.seconds, 1e-9)
+        bar.update(task, completed=progress.update, loss=loss, speed=speed)
+        if not self.console.is_terminal and progress.update % _LOG_EVERY == 0:
+            self.console.log(f"update {progress.update}: loss {loss:.3f}, {speed:,.0f} target tokens/s")
+
+
+_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def main(
+    recipe: Annotated[Path, typer.Argument(help="Recipe file, for instance model/recipes/en-de.toml.")],
+    data: Annotated[Path, typer.Option(help="Directory with train/NAME/NAME.LANG.gz and dev/NAME.LANG.gz.")],
+    out: Annotated[Path, typer.Option(help="Run directory: checkpoints, tokenizer, curve.csv, curve.png.")],
+    resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint in --out.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16 (autocast; weights stay fp32).")] = "bf16",
+    max_updates: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's; 2 is a smoke test.")] = None,
+) -> None:
+    """Train a translation model.
+
+    Example: python -m model.train model/recipes/en-de.toml --data DATA --out runs/en-de --resume
+    """
+    if precision not in _PRECISIONS:
+        raise typer.BadParameter(f"precision is {precision!r}, accepted are {', '.join(_PRECISIONS)}")
+    if not resume and step_directories(out):
+        raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")
+    loaded = load_recipe(recipe)
+    if max_updates is not None:
+        loaded = replace(loaded, schedule=replace(loaded.schedule, max_updates=max_updates))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "recipe.json").write_text(json.dumps(loaded.to_dict(), indent=2) + "\n")
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    trainer = Trainer(loaded, data, out, device=torch.device(chosen), precision=_PRECISIONS[precision])
+    if resume:
+        trainer.resume()
+    trainer.train()
+
+
+if __name__ == "__main__":
+    typer.run(main)

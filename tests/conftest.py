@@ -1,0 +1,40 @@
+"""What several kinds of test share: a text of our own and a tokenizer learnt from it."""
+
+from pathlib import Path
+
+import pytest
+
+ENGLISH = (
+    "The children are playing in the garden.",
+    "A red train stops at the small station.",
+    "My sister reads a long book every evening.",
+    "We bought fresh bread and cheese at the market.",
+    "The old man feeds the birds by the river.",
+    "Tomorrow it will rain, so take an umbrella with you.",
+    "She has lost her keys and cannot open the door.",
+    "The teacher explains the question once more.",
+    "They are building a wooden bridge over the stream.",
+    "He drinks his coffee without milk or sugar.",
+)
+GERMAN = (
+    "Die Kinder spielen im Garten.",
+    "Ein roter Zug hält an dem kleinen Bahnhof.",
+    "Meine Schwester liest jeden Abend ein langes Buch.",
+    "Wir haben auf dem Markt frisches Brot und Käse gekauft.",
+    "Der alte Mann füttert die Vögel am Fluss.",
+    "Morgen wird es regnen, also nimm einen Regenschirm mit.",
+    "Sie hat ihre Schlüssel verloren und kann die Tür nicht öffnen.",
+    "Die Lehrerin erklärt die Frage noch einmal.",
+    "Sie bauen eine Holzbrücke über den Bach.",
+    "Er trinkt seinen Kaffee ohne Milch und Zucker.",
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentencePiece model of 120 pieces, learnt from the sentences above."""
+    from model.tokenizer import train_tokenizer
+
+    path = tmp_path_factory.mktemp("tokenizer") / "shared.spm"
+    train_tokenizer([*ENGLISH, *GERMAN], path, vocab_size=120)
+    return path

@@ -1,0 +1,129 @@
+"""The Transformer's parts against the paper's equations, written out with loops."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from model.config import NormPlacement
+from model.layers import (
+    Dropout,
+    FeedForward,
+    MultiHeadAttention,
+    Residual,
+    causal_mask,
+    padding_mask,
+    scaled_dot_product_attention,
+    sinusoidal_positions,
+)
+
+
+def test_positions_are_the_papers_formula():
+    table = sinusoidal_positions(50, 8)
+
+    for t, i in ((0, 0), (3, 1), (49, 3)):
+        angle = t / 10_000 ** (2 * i / 8)
+        assert table[t, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
+        assert table[t, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_padding_mask_shows_the_tokens_of_each_sentence():
+    assert padding_mask(torch.tensor([1, 3]), 3)[:, 0, 0].tolist() == [[True, False, False], [True, True, True]]
+
+
+def test_causal_mask_shows_a_step_itself_and_the_past():
+    assert causal_mask(3)[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+def test_attention_is_equation_1_row_by_row():
+    torch.manual_seed(1)
+    query, key, value = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+
+    values, weights = scaled_dot_product_attention(query, key, value, mask)
+
+    for row, visible in ((0, 2), (1, 3)):
+        scores = [float(query[0, 0, row] @ key[0, 0, column]) / math.sqrt(4) for column in range(visible)]
+        exponentials = [math.exp(score) for score in scores]
+        expected = [exponential / sum(exponentials) for exponential in exponentials] + [0.0] * (3 - visible)
+        assert weights[0, 0, row].tolist() == pytest.approx(expected, abs=1e-6)
+        assert torch.allclose(
+            values[0, 0, row], sum(w * v for w, v in zip(expected, value[0, 0], strict=True)), atol=1e-6
+        )
+
+
+def test_attention_equals_pytorchs_own():
+    torch.manual_seed(2)
+    query, key, value = (torch.randn(2, 4, 5, 8) for _ in range(3))
+    mask = padding_mask(torch.tensor([2, 5]), 5)
+
+    ours = scaled_dot_product_attention(query, key, value, mask).values
+
+    assert torch.allclose(ours, functional.scaled_dot_product_attention(query, key, value, mask), atol=1e-6)
+
+
+def test_each_head_attends_in_its_own_slice():
+    """With head 1's values zeroed, only head 0's slice reaches the output projection."""
+    torch.manual_seed(3)
+    attention = MultiHeadAttention(8, 2)
+    with torch.no_grad():
+        attention.value.weight[4:].zero_()
+        attention.value.bias[4:].zero_()
+
+    heads = attention.attend(torch.randn(1, 3, 8), torch.randn(1, 5, 8), None)
+
+    assert heads.values.shape == (1, 2, 3, 4)
+    assert heads.values[:, 1].abs().max() == 0
+    assert heads.values[:, 0].abs().max() > 0
+    assert torch.allclose(heads.weights.sum(-1), torch.ones(1, 2, 3))
+
+
+def test_feed_forward_is_equation_2():
+    torch.manual_seed(4)
+    layer, x = FeedForward(4, 6), torch.randn(2, 3, 4)
+
+    hidden = (x @ layer.inner.weight.T + layer.inner.bias).clamp(min=0)
+
+    assert torch.allclose(layer(x), hidden @ layer.outer.weight.T + layer.outer.bias, atol=1e-6)
+
+
+def test_residual_places_the_norm_before_or_after_the_sum():
+    torch.manual_seed(5)
+    norm, x = nn.LayerNorm(4), torch.randn(2, 3, 4) * 3
+
+    pre = Residual(NormPlacement.PRE, 0.0)(x, norm, lambda states: 2 * states)
+    post = Residual(NormPlacement.POST, 0.0)(x, norm, lambda states: 2 * states)
+
+    assert torch.allclose(pre, x + 2 * norm(x), atol=1e-6)
+    assert torch.allclose(post, norm(3 * x), atol=1e-6)
+
+
+def test_dropout_keeps_the_mean_and_drops_its_share():
+    Dropout.seed(1, 1)
+    dropped = Dropout(0.25).train()(torch.ones(200_000))
+
+    assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.01)
+    assert dropped.mean() == pytest.approx(1.0, abs=0.01)
+    assert dropped.unique().tolist() == pytest.approx([0.0, 4 / 3])
+
+
+def test_dropout_masks_depend_on_the_update_alone():
+    layer, x = Dropout(0.5).train(), torch.ones(64)
+
+    Dropout.seed(7, 3)
+    first = layer(x)
+    layer(x)
+    Dropout.seed(7, 3)
+    again = layer(x)
+    Dropout.seed(7, 4)
+
+    assert torch.equal(first, again)
+    assert not torch.equal(first, layer(x))
+
+
+def test_dropout_is_off_outside_training():
+    x = torch.randn(5)
+
+    assert torch.equal(Dropout(0.9).eval()(x), x)

@@ -1,0 +1,95 @@
+"""The reference search on a model whose next-token probabilities are scripted."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.config import BOS_ID, EOS_ID, ModelConfig
+from model.search import BeamConfig, beam_search, greedy_search, score
+from model.transformer import Transformer
+
+A, B, C = 4, 5, 6
+
+
+class ScriptedModel:
+    """Stands in for a Transformer: the "states" are the tokens so far, the "projection" looks the next row up."""
+
+    def __init__(self, script: dict[tuple[int, ...], dict[int, float]]) -> None:
+        self.script = script
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
+        return torch.zeros(source.size(0), source.size(1), 1)
+
+    def decode(self, tokens: Tensor, memory: Tensor, lengths: Tensor) -> Tensor:
+        return tokens.unsqueeze(1)  # [B, 1, T]: the search takes [:, -1]
+
+    def project(self, tokens: Tensor) -> Tensor:
+        rows = []
+        for row in tokens.tolist():
+            chances = self.script.get(tuple(token for token in row if token != BOS_ID), {EOS_ID: 1.0})
+            rows.append([math.log(chances.get(token, 1e-9)) for token in range(8)])
+        return torch.tensor(rows)
+
+
+GARDEN_PATH = ScriptedModel(
+    {
+        (): {A: 0.6, B: 0.4},
+        (A,): {C: 0.51, EOS_ID: 0.49},
+        (A, C): {EOS_ID: 1.0},
+        (B,): {C: 1.0},
+        (B, C): {EOS_ID: 1.0},
+    }
+)
+
+
+def test_greedy_takes_the_likeliest_first_step():
+    assert greedy_search(GARDEN_PATH, torch.tensor([[A, EOS_ID]]), torch.tensor([2]), 10) == [[A, C]]
+
+
+def test_beam_finds_the_likelier_whole():
+    best = beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=2))[0]
+
+    assert best.tokens == [B, C]
+    assert best.score == pytest.approx(math.log(0.4) / 3, abs=1e-5)
+
+
+def test_beam_one_is_greedy():
+    assert beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=1))[0].tokens == [A, C]
+
+
+def test_length_penalty_zero_prefers_the_likelier_sum():
+    scores = {
+        tuple(h.tokens): h.score
+        for h in beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=3, length_penalty=0.0))
+    }
+
+    assert scores[A,] == pytest.approx(math.log(0.6 * 0.49), abs=1e-5)
+    assert scores[B, C] == pytest.approx(math.log(0.4), abs=1e-5)
+
+
+def test_patience_waits_for_more_hypotheses():
+    patient = beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=2, patience=1.5))
+    hasty = beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=2, patience=0.5))
+
+    assert [hypothesis.tokens for hypothesis in hasty] == [[B, C], [A, C]]  # both end at the same step
+    assert [hypothesis.tokens for hypothesis in patient[:2]] == [[B, C], [A, C]]
+    assert len(patient) > 2
+
+
+def test_the_last_step_finishes_live_hypotheses_as_they_stand():
+    endless = ScriptedModel({(A,) * length: {A: 0.9, B: 0.1} for length in range(10)})
+
+    finished = beam_search(endless, [A, EOS_ID], BeamConfig(beam_size=2, max_target_tokens=3))
+
+    assert finished[0].tokens == [A, A, A]
+    assert finished[0].score == pytest.approx(math.log(0.9), abs=1e-5)
+
+
+def test_score_is_the_searchs_own_score():
+    model = Transformer(ModelConfig(vocab_size=12, d_model=8, d_ff=16, num_heads=2)).initialize(3).eval()
+
+    for hypothesis in beam_search(model, [5, 6, EOS_ID], BeamConfig(beam_size=3, max_target_tokens=40)):
+        if len(hypothesis.tokens) < 40:
+            assert score(model, [5, 6, EOS_ID], hypothesis.tokens) == pytest.approx(hypothesis.score, abs=1e-4)

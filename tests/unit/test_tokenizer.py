@@ -1,0 +1,69 @@
+"""Text to ids and back."""
+
+import pytest
+import sentencepiece
+
+from model.config import EOS_ID, PAD_ID
+from model.tokenizer import Tokenizer, normalize_text
+from tests.conftest import ENGLISH
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_path) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer_path)
+
+
+@pytest.mark.parametrize("text", ENGLISH)
+def test_known_text_survives_the_round_trip(tokenizer, text):
+    ids = tokenizer.encode(text)
+
+    assert ids[-1] == EOS_ID
+    assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("blank", ["", "   ", "\n\t", "\x00\x1f", "\u2009"])
+def test_blank_text_has_no_tokens(tokenizer, blank):
+    assert tokenizer.encode(blank) == []
+
+
+def test_special_ids_are_skipped_in_text(tokenizer):
+    ids = tokenizer.encode(ENGLISH[0])
+
+    assert tokenizer.decode([2, *ids, PAD_ID, PAD_ID]) == ENGLISH[0]
+
+
+def test_control_characters_are_spaces():
+    assert normalize_text("a\x00b\tc\x85d\x7f") == "a b c d"
+
+
+def test_format_characters_stay():
+    assert normalize_text("f\u200box \u202eabc") == "f\u200box \u202eabc"
+
+
+def test_vocabulary_has_the_size_asked_for(tokenizer):
+    assert tokenizer.vocab_size == 120
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x0a\xff\xff\xff\xff"])
+def test_broken_file_is_refused_by_name(tmp_path, content):
+    path = tmp_path / "broken.spm"
+    path.write_bytes(content)
+
+    with pytest.raises(ValueError, match=r"broken\.spm"):
+        Tokenizer.load(path)
+
+
+def test_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.spm does not exist"):
+        Tokenizer.load(tmp_path / "none.spm")
+
+
+def test_other_special_ids_are_refused(tmp_path):
+    path = tmp_path / "other.spm"
+    with path.open("wb") as out:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(ENGLISH), model_writer=out, vocab_size=80, minloglevel=2
+        )
+
+    with pytest.raises(ValueError, match=r"pad, unk, bos, eos = \(-1, 0, 1, 2\), this project needs \(0, 1, 2, 3\)"):
+        Tokenizer.load(path)

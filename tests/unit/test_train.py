@@ -1,0 +1,195 @@
+"""A whole small run: it learns, a killed run resumes to the very same weights, checkpoints average."""
+
+import gzip
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from model.checkpoint import average_weights, load_checkpoint, save_checkpoint, step_directories
+from model.evaluate import mean_nll, translate_greedily
+from model.recipe import load_recipe
+from model.train import Trainer
+from tests.conftest import ENGLISH, GERMAN
+
+RECIPE = """
+name = "tiny"
+languages = {source = "en", target = "de"}
+corpora = [{name = "own", repeat = 3}]
+[model]
+vocab_size = 120
+d_model = 32
+d_ff = 64
+num_heads = 2
+num_encoder_layers = 1
+num_decoder_layers = 1
+[tokenizer]
+vocab_size = 120
+[batches]
+max_tokens = 256
+[optimizer]
+peak_learning_rate = 5e-3
+warmup_updates = 20
+dropout = 0.1
+accumulate_batches = 2
+[schedule]
+max_updates = 30
+validate_every = 10
+average_last = 2
+keep_last = 3
+validation_sets = ["own"]
+"""
+
+
+def write_pairs(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    for language, lines in (("en", ENGLISH), ("de", GERMAN)):
+        with gzip.open(directory / f"own.{language}.gz", "wt", encoding="utf-8") as out:
+            out.writelines(f"{line}\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    write_pairs(root / "train" / "own")
+    write_pairs(root / "dev")
+    (root / "recipe.toml").write_text(RECIPE)
+    return root
+
+
+def trainer(data: Path, run: Path, precision: torch.dtype = torch.float32) -> Trainer:
+    run.mkdir(parents=True, exist_ok=True)
+    return Trainer(load_recipe(data / "recipe.toml"), data, run, device=torch.device("cpu"), precision=precision)
+
+
+@pytest.fixture(scope="module")
+def whole_run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    trainer(data, run).train()
+    return run
+
+
+def test_loss_falls(whole_run, data):
+    points = trainer(data, whole_run).curve.points()
+
+    assert [point["update"] for point in points] == [10, 20, 30]
+    assert points[2]["dev_loss"] < 0.9 * points[0]["dev_loss"]
+
+
+def test_the_run_leaves_a_curve_and_an_average(whole_run):
+    assert (whole_run / "curve.png").read_bytes().startswith(b"\x89PNG")
+    average = load_checkpoint(whole_run / "average")
+    assert average.meta.update == 30
+    assert average.meta.target_language == "de"
+
+
+def test_average_is_the_mean_of_the_last_checkpoints(whole_run):
+    last_two = [load_file(path / "model.safetensors") for path in step_directories(whole_run)[-2:]]
+
+    average = load_checkpoint(whole_run / "average").weights
+
+    for name, tensor in average.items():
+        assert torch.allclose(tensor, (last_two[0][name] + last_two[1][name]) / 2, atol=1e-6)
+
+
+def test_a_killed_run_resumes_to_the_same_weights(whole_run, data, tmp_path, monkeypatch):
+    killed = trainer(data, tmp_path / "run")
+    updates = itertools.count(1)
+    update = killed._update
+
+    def update_until_killed(batches):
+        if next(updates) == 17:
+            raise KeyboardInterrupt
+        return update(batches)
+
+    monkeypatch.setattr(killed, "_update", update_until_killed)
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    resumed = trainer(data, tmp_path / "run")
+    resumed.resume()
+    assert resumed.progress.update == 10
+    resumed.train()
+
+    expected = load_checkpoint(step_directories(whole_run)[-1]).weights
+    found = load_checkpoint(step_directories(tmp_path / "run")[-1]).weights
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert [point["update"] for point in resumed.curve.points()] == [10, 20, 30]
+
+
+def test_bf16_learns_too(data, tmp_path):
+    run = trainer(data, tmp_path / "run", torch.bfloat16)
+    run.train()
+
+    points = run.curve.points()
+    assert points[-1]["dev_loss"] < 0.9 * points[0]["dev_loss"]
+
+
+def test_old_checkpoints_are_removed(whole_run):
+    assert len(step_directories(whole_run)) == 3
+
+
+def test_a_half_written_checkpoint_is_not_seen(whole_run, tmp_path):
+    checkpoint = load_checkpoint(whole_run / "average")
+    (tmp_path / ".step-00000002.partial").mkdir()
+    save_checkpoint(tmp_path / "step-00000001", checkpoint)
+    (tmp_path / "step-00000003").mkdir()
+
+    assert [path.name for path in step_directories(tmp_path)] == ["step-00000001"]
+
+
+def test_missing_part_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"is no checkpoint: model\.safetensors is missing"):
+        load_checkpoint(tmp_path)
+
+
+def test_averaging_nothing_is_refused():
+    with pytest.raises(ValueError, match="no checkpoints to average"):
+        average_weights([])
+
+
+def test_nll_of_an_untrained_model_is_near_log_of_the_vocabulary(data, tmp_path):
+    fresh = trainer(data, tmp_path / "run")
+
+    assert mean_nll(fresh.model.eval(), fresh.dev_pairs, fresh.tokenizer) == pytest.approx(4.8, abs=0.8)
+
+
+def test_translations_keep_the_order_of_the_texts(whole_run):
+    checkpoint = load_checkpoint(whole_run / "average")
+    model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
+    texts = [*ENGLISH, "", *ENGLISH[:3]]
+
+    translations = translate_greedily(model, texts, tokenizer)
+
+    assert translations[10] == ""
+    assert translations[11:] == translations[:3]
+    assert translations[:10] == [translate_greedily(model, [text], tokenizer)[0] for text in ENGLISH]
+
+
+def test_command_refuses_to_overwrite_a_run(whole_run, data):
+    import typer
+
+    from model.train import main
+
+    app = typer.Typer()
+    app.command()(main)
+    result = CliRunner().invoke(app, [str(data / "recipe.toml"), "--data", str(data), "--out", str(whole_run)])
+
+    assert result.exit_code == 2
+    assert "holds a run already" in result.output
+
+
+def test_evaluate_prints_bleu_and_chrf_with_signatures(whole_run, data):
+    import typer
+
+    from model.evaluate import main
+
+    app = typer.Typer()
+    app.command()(main)
+    result = CliRunner().invoke(app, [str(whole_run / "average"), "--data", str(data), "--set", "own"])
+
+    assert result.exit_code == 0, result.output
+    assert "nrefs:1|case:mixed" in result.output
+    assert "own" in result.output
