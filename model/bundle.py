@@ -36,13 +36,22 @@ class BundleError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingDefaults:
-    """Search parameters of a request that names none."""
+    """Search parameters of a request that names none.
+
+    Raises:
+        ValueError: one is not a positive number.
+    """
 
     beam_size: int = 4
     length_penalty: float = 1.0
     patience: float = 1.0
     max_target_tokens: int = 256
     max_source_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ValueError(f"{name} is {value!r}, it must be a number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

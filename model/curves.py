@@ -33,32 +33,16 @@ class CurveLog:
 
     def append(self, point: CurvePoint) -> None:
         """Record one validation."""
-        is_new = not self._csv.exists()
-        with self._csv.open("a", newline="", encoding="utf-8") as out:
-            writer = csv.DictWriter(out, [entry.name for entry in fields(CurvePoint)])
-            if is_new:
-                writer.writeheader()
-            writer.writerow(asdict(point))
+        self._write([*self._rows(), {name: str(value) for name, value in asdict(point).items()}])
         self.draw()
 
     def truncate(self, update: int) -> None:
         """Forget points after `update`: a resumed run makes them again."""
-        points = [point for point in self.points() if point["update"] <= update]
-        self._csv.unlink(missing_ok=True)
-        for point in points:
-            is_new = not self._csv.exists()
-            with self._csv.open("a", newline="", encoding="utf-8") as out:
-                writer = csv.DictWriter(out, list(point))
-                if is_new:
-                    writer.writeheader()
-                writer.writerow(point)
+        self._write([row for row in self._rows() if int(row["update"]) <= update])
 
     def points(self) -> list[dict[str, float]]:
         """All points so far."""
-        if not self._csv.exists():
-            return []
-        with self._csv.open(newline="", encoding="utf-8") as lines:
-            return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(lines)]
+        return [{name: float(value) for name, value in row.items()} for row in self._rows()]
 
     def draw(self) -> None:
         """Loss on the left, BLEU and chrF on the right, over millions of target tokens."""
@@ -76,3 +60,15 @@ class CurveLog:
             axes.grid(alpha=0.3)
             axes.legend()
         figure.savefig(self._png, dpi=110)
+
+    def _rows(self) -> list[dict[str, str]]:
+        if not self._csv.exists():
+            return []
+        with self._csv.open(newline="", encoding="utf-8") as lines:
+            return list(csv.DictReader(lines))
+
+    def _write(self, rows: list[dict[str, str]]) -> None:
+        with self._csv.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, [entry.name for entry in fields(CurvePoint)])
+            writer.writeheader()
+            writer.writerows(rows)

@@ -24,6 +24,8 @@ from model.search import BeamConfig, beam_search, greedy_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
 _BATCH_TOKENS = 4_096
 
 
@@ -95,6 +97,7 @@ def translate_with_beam(
     return translations
 
 
+@app.command()
 def main(
     checkpoint: Annotated[Path, typer.Argument(help="Checkpoint directory, for instance RUN/average.")],
     data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.gz.")],
@@ -130,4 +133,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app(prog_name="python -m model.evaluate")

@@ -37,6 +37,8 @@ from model.recipe import Recipe, load_recipe
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.transformer import Transformer
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
 _LOG_EVERY = 50  # updates between lines where there is no terminal
 
 
@@ -255,6 +257,7 @@ class Trainer:
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+@app.command()
 def main(
     recipe: Annotated[Path, typer.Argument(help="Recipe file, for instance model/recipes/en-de.toml.")],
     data: Annotated[Path, typer.Option(help="Directory with train/NAME/NAME.LANG.gz and dev/NAME.LANG.gz.")],
@@ -272,17 +275,25 @@ def main(
         raise typer.BadParameter(f"precision is {precision!r}, accepted are {', '.join(_PRECISIONS)}")
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")
-    loaded = load_recipe(recipe)
-    if max_updates is not None:
-        loaded = replace(loaded, schedule=replace(loaded.schedule, max_updates=max_updates))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "recipe.json").write_text(json.dumps(loaded.to_dict(), indent=2) + "\n")
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    trainer = Trainer(loaded, data, out, device=torch.device(chosen), precision=_PRECISIONS[precision])
+    try:
+        trainer = _prepare(load_recipe(recipe), data, out, max_updates, device, _PRECISIONS[precision])
+    except (ValueError, FileNotFoundError) as error:
+        raise typer.BadParameter(str(error)) from error
     if resume:
         trainer.resume()
     trainer.train()
 
 
+def _prepare(
+    recipe: Recipe, data: Path, out: Path, max_updates: int | None, device: str, precision: torch.dtype
+) -> Trainer:
+    if max_updates is not None:
+        recipe = replace(recipe, schedule=replace(recipe.schedule, max_updates=max_updates))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "recipe.json").write_text(json.dumps(recipe.to_dict(), indent=2) + "\n")
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return Trainer(recipe, data, out, device=torch.device(chosen), precision=precision)
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    app(prog_name="python -m model.train")

@@ -1,8 +1,12 @@
 """What several kinds of test share: a text of our own and a tokenizer learnt from it."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Before torch is imported: threads of several tests, waiting for each other on few cores, made one test take minutes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ENGLISH = (
     "The children are playing in the garden.",
@@ -38,3 +42,16 @@ def tiny_tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokenizer") / "shared.spm"
     train_tokenizer([*ENGLISH, *GERMAN], path, vocab_size=120)
     return path
+
+
+@pytest.fixture(scope="session")
+def trained_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The embedded model by precision: int8 as it ships, fp32 exported again from the weights that ship with it."""
+    from export.onnx_export import ExportOptions, Samples, export_bundle
+    from export.source import ExportSource
+    from model.bundle import default_bundle_dir
+
+    fp32 = tmp_path_factory.mktemp("trained") / "fp32"
+    source = ExportSource.load(default_bundle_dir())
+    export_bundle(source, fp32, ExportOptions(precisions=("fp32",), keep_weights=False), Samples())
+    return {"int8": default_bundle_dir(), "fp32": fp32}

@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+import model.evaluate
+import model.train
 from model.checkpoint import average_weights, load_checkpoint, save_checkpoint, step_directories
 from model.evaluate import mean_nll, translate_greedily
 from model.recipe import load_recipe
@@ -169,27 +171,26 @@ def test_translations_keep_the_order_of_the_texts(whole_run):
 
 
 def test_command_refuses_to_overwrite_a_run(whole_run, data):
-    import typer
-
-    from model.train import main
-
-    app = typer.Typer()
-    app.command()(main)
-    result = CliRunner().invoke(app, [str(data / "recipe.toml"), "--data", str(data), "--out", str(whole_run)])
+    result = CliRunner().invoke(
+        model.train.app, [str(data / "recipe.toml"), "--data", str(data), "--out", str(whole_run)]
+    )
 
     assert result.exit_code == 2
     assert "holds a run already" in result.output
 
 
 def test_evaluate_prints_bleu_and_chrf_with_signatures(whole_run, data):
-    import typer
-
-    from model.evaluate import main
-
-    app = typer.Typer()
-    app.command()(main)
-    result = CliRunner().invoke(app, [str(whole_run / "average"), "--data", str(data), "--set", "own"])
+    result = CliRunner().invoke(model.evaluate.app, [str(whole_run / "average"), "--data", str(data), "--set", "own"])
 
     assert result.exit_code == 0, result.output
     assert "nrefs:1|case:mixed" in result.output
     assert "own" in result.output
+
+
+def test_command_names_what_is_missing(data, tmp_path):
+    arguments = [str(data / "recipe.toml"), "--data", str(tmp_path), "--out", str(tmp_path / "run")]
+
+    result = CliRunner().invoke(model.train.app, arguments)
+
+    assert result.exit_code == 2
+    assert "own.en.gz does not exist; expected DATA/train/NAME/NAME.LANG.gz" in " ".join(result.output.split())

@@ -1,0 +1,89 @@
+# Two environments: .venv has what a user of the server has (no torch), .venv-dev has everything.
+# Both are set up by the targets that need them and again whenever pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+RUNTIME ?= cpu
+SENTENCE ?= The children are playing in the garden.
+PYTEST_ARGS ?=
+
+VENV := .venv
+DEV := .venv-dev
+BIN := $(DEV)/bin
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
+SOURCES := protos model export service tests
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# One thread per library, unless told otherwise: tests run beside each other, and results are compared.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run setup setup-dev test check format lint types imports unit integration bench protos wheel test-wheel clean
+
+help:  ## Show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+run: setup  ## Set up .venv, start the server, translate SENTENCE through gRPC, keep serving until Ctrl-C
+	@exec $(VENV)/bin/dragoman serve --demo "$(SENTENCE)"
+
+setup: $(VENV)/.stamp  ## Set up .venv: the server's dependencies only (RUNTIME=gpu for CUDA)
+
+setup-dev: $(DEV)/.stamp  ## Set up .venv-dev: everything that developing needs
+
+test: check integration  ## Set up .venv-dev, check everything and run every test
+
+check: lint types imports unit  ## Formatting, lint, types, import rules, unit, parity and architecture tests
+
+format: setup-dev  ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+lint: setup-dev
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+
+types: setup-dev
+	$(BIN)/mypy
+
+imports: setup-dev
+	$(BIN)/lint-imports
+
+unit: setup-dev
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture -m "not slow" $(PYTEST_ARGS)
+
+integration: setup-dev  ## What `check` leaves out: the real server, the golden bundle, the slow tests
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture $(PYTEST_ARGS)
+
+bench: setup-dev  ## Run the benchmarks: a table each, and one JSON line
+	@for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+protos: setup-dev  ## Generate the code of protos/translation.proto again
+	$(BIN)/python -m protos.generate
+
+wheel: setup-dev  ## Build dist/dragoman-*.whl
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --outdir dist .
+
+test-wheel: wheel  ## Run the tests against the built wheel, away from the source tree
+	PYTHON="$(PYTHON)" .ci/test-wheel
+
+$(VENV)/.stamp: pyproject.toml
+	@echo "setting up $(VENV)"
+	@$(CHECK_PYTHON)
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install -qq --upgrade pip
+	@$(VENV)/bin/python -m pip install -qq -e '.[$(RUNTIME)]'
+	@touch $@
+
+# pip 25.1 brought dependency groups; a fresh environment comes with an older one.
+$(DEV)/.stamp: pyproject.toml constraints.txt
+	@echo "setting up $(DEV): training and export come with it, this takes minutes"
+	@$(CHECK_PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
+	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,train,export]'
+	@touch $@
+
+clean:  ## Remove builds and caches; the environments stay
+	rm -rf build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,116 @@
+"""`python -m export`: the command line of the export, and nothing else."""
+
+import gzip
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import track as rich_track
+from rich.table import Table
+
+from export.onnx_export import PRECISIONS, ExportOptions, Samples, export_bundle
+from export.source import ExportSource
+from model.bundle import Bundle
+from model.config import ModelConfig
+from model.tokenizer import Tokenizer
+
+NUM_SENTENCES = 320  # of the calibration file
+
+T = TypeVar("T")
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+console = Console(stderr=True)
+
+EPILOG = """[bold]Examples[/bold]
+
+Both precisions: [cyan]python -m export runs/en-de/average bundles/en-de --calibration train.en.gz[/cyan]
+
+fp32 from a bundle's own weights: [cyan]python -m export model/pretrained/en-de bundles/fp32 --precision fp32[/cyan]
+
+Without the weights: [cyan]python -m export runs/en-de/average bundles/small --no-keep-weights --precision fp32[/cyan]
+"""
+
+
+@app.command(epilog=EPILOG)
+def main(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint's directory, or a bundle that kept its weights.")],
+    bundle: Annotated[Path, typer.Argument(help="Where the bundle goes; a bundle there is replaced.")],
+    precision: Annotated[
+        list[str] | None, typer.Option(help="int8 or fp32; repeat for both, which is the default.")
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="Source sentences, one a line, plain or .gz; int8 needs them.", exists=True, dir_okay=False),
+    ] = None,
+    keep_weights: Annotated[bool, typer.Option(help="Keep all parameters, in half precision, to export from.")] = True,
+    name: Annotated[str | None, typer.Option(help="Name of the model; default: the checkpoint's.")] = None,
+    version: Annotated[str | None, typer.Option(help="Version of the model; default: the checkpoint's.")] = None,
+) -> None:
+    """Turn a trained CHECKPOINT into a BUNDLE that the server loads.
+
+    Every graph is compared with the PyTorch model before anything is written; a graph that differs by more than its
+    precision's tolerance is refused, and BUNDLE stays as it was.
+    """
+    precisions = _precisions(precision)
+    try:
+        source = _renamed(ExportSource.load(checkpoint), name, version)
+        samples = _samples(calibration, Tokenizer.load(source.tokenizer_path), source.config)
+        options = ExportOptions(precisions=precisions, keep_weights=keep_weights)
+        _show(export_bundle(source, bundle, options, samples, _track))
+    except (ValueError, OSError) as error:
+        console.print(f"[red]error:[/red] {error}", highlight=False)
+        raise typer.Exit(1) from error
+
+
+def _precisions(given: Sequence[str] | None) -> tuple[str, ...]:
+    for precision in given or ():
+        if precision not in PRECISIONS:
+            raise typer.BadParameter(f"{precision!r} is none of {', '.join(PRECISIONS)}", param_hint="--precision")
+    return tuple(dict.fromkeys(given)) if given else PRECISIONS
+
+
+def _renamed(source: ExportSource, name: str | None, version: str | None) -> ExportSource:
+    return replace(source, name=name or source.name, version=version or source.version)
+
+
+def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig) -> Samples:
+    """Sentences from all over the file: four of five for calibration, the fifth for verification."""
+    if path is None:
+        return Samples()
+    lines = _lines(path)
+    stride = max(1, len(lines) // NUM_SENTENCES)
+    encoded = [tokenizer.encode(line) for line in lines[::stride][:NUM_SENTENCES]]
+    usable = [ids for ids in encoded if 0 < len(ids) <= config.max_positions]
+    calibration = [ids for number, ids in enumerate(usable) if number % 5 != 4]
+    return Samples(calibration=calibration, verification=usable[4::5])
+
+
+def _lines(path: Path) -> list[str]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as stream:
+        return list(stream)
+
+
+def _track(items: Sequence[T], description: str) -> Iterable[T]:
+    return rich_track(items, description, console=console, transient=True) if items else items
+
+
+def _show(bundle: Bundle) -> None:
+    """What was written, and how near it is to PyTorch."""
+    manifest = bundle.manifest
+    table = Table(title=f"{manifest.name} {manifest.version} in {bundle.directory}", title_justify="left")
+    for column in ("precision", "size", "largest difference", "mean difference", "same best token", "positions"):
+        table.add_column(column, justify="right")
+    for precision, variant in manifest.variants.items():
+        size = sum(entry.bytes for name, entry in manifest.files.items() if name.startswith(f"{precision}/"))
+        parity = variant.parity
+        numbers = (f"{parity[key]:.2g}" for key in ("largest_difference", "mean_difference"))
+        same = f"{parity['same_best_token']:.2%}"
+        table.add_row(precision, f"{size / 1e6:.1f} MB", *numbers, same, str(parity["positions"]))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m export")

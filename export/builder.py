@@ -1,0 +1,141 @@
+"""A growing ONNX graph, and the one weight file that the graphs of a model share.
+
+Knows nodes, names and bytes; knows no Transformer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+
+OPSET = 18  # ScatterND with a reduction needs 16, LayerNormalization 17
+CONTRIB_OPSET = 1
+CONTRIB_DOMAIN = "com.microsoft"
+IR_VERSION = 10
+INLINE_BYTES = 1_024  # smaller tensors (shapes, scales) stay inside the graph file
+ALIGNMENT = 4_096  # ONNX Runtime maps page-aligned tensors instead of copying them
+
+
+@dataclass
+class WeightFile:
+    """Tensors laid one after the other, each once, however many graphs use it."""
+
+    name: str = "weights.data"
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+    def add(self, name: str, array: Array) -> None:
+        """Keep a tensor under a name; the same name always means the same tensor."""
+        if name in self.arrays:
+            assert np.array_equal(self.arrays[name], array), f"two different tensors are called {name}"
+            return
+        self.arrays[name] = np.ascontiguousarray(array)
+
+    def write(self, path: Path) -> dict[str, tuple[int, int]]:
+        """Write all tensors and return where each one lies: name -> (offset, length) in bytes."""
+        places = {}
+        with path.open("wb") as out:
+            for name, array in self.arrays.items():
+                out.write(b"\0" * (-out.tell() % ALIGNMENT))
+                places[name] = (out.tell(), array.nbytes)
+                out.write(array.tobytes())
+        return places
+
+
+class GraphBuilder:
+    """Nodes appended in order; every value has a name, and a node returns the names of its outputs."""
+
+    def __init__(self, name: str, weights: WeightFile) -> None:
+        self.name = name
+        self.weights = weights
+        self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._hints: list[onnx.ValueInfoProto] = []
+        self._initializers: dict[str, Array] = {}
+
+    def input(self, name: str, dtype: int, shape: Sequence[int | str]) -> str:
+        """Declare a graph input; axes that vary are given by name."""
+        self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        return name
+
+    def output(self, name: str, dtype: int, shape: Sequence[int | str] | None = None) -> str:
+        """Declare an existing value as a graph output."""
+        self._outputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        return name
+
+    def hint_shape(self, name: str, dtype: int, shape: Sequence[int | str]) -> None:
+        """Tell ONNX Runtime a shape it cannot infer; equal shapes let it work in place."""
+        self._hints.append(helper.make_tensor_value_info(name, dtype, shape))
+
+    def constant(self, name: str, array: Array | np.generic) -> str:
+        """A tensor that belongs to the model."""
+        self._initializers[name] = np.asarray(array)
+        return name
+
+    def node(self, op: str, *inputs: str, name: str = "", domain: str = "", **attributes: Any) -> str:
+        """Append a node with one output, and return that output's name (`name`, or one made up)."""
+        return self.nodes(op, *inputs, names=[name or self._fresh(op)], domain=domain, **attributes)[0]
+
+    def nodes(self, op: str, *inputs: str, names: Sequence[str], domain: str = "", **attributes: Any) -> list[str]:
+        """Append a node with one output for each of `names`; an empty input name means "not given"."""
+        label = f"{op}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(op, inputs, names, name=label, domain=domain, **attributes))
+        return list(names)
+
+    def contrib(self, op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """`node`, for an operator of ONNX Runtime's own domain."""
+        return self.node(op, *inputs, name=name, domain=CONTRIB_DOMAIN, **attributes)
+
+    @property
+    def num_nodes(self) -> int:
+        """How many operators one run of the graph executes, before ONNX Runtime's own rewriting."""
+        return len(self._nodes)
+
+    def collect_weights(self) -> None:
+        """Put the tensors worth sharing into the weight file."""
+        for name, array in self._initializers.items():
+            if array.nbytes >= INLINE_BYTES:
+                self.weights.add(name, array)
+
+    def build(self, places: dict[str, tuple[int, int]] | None = None) -> onnx.ModelProto:
+        """The finished model.
+
+        Args:
+            places: where `WeightFile.write` put the shared tensors; without it every tensor lies inside the model.
+        """
+        tensors = [self._tensor(name, array, places or {}) for name, array in self._initializers.items()]
+        ends = (self._inputs, self._outputs)
+        graph = helper.make_graph(self._nodes, self.name, *ends, tensors, value_info=self._hints)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB_DOMAIN, CONTRIB_OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="dragoman")
+
+    def _tensor(self, name: str, array: Array, places: dict[str, tuple[int, int]]) -> TensorProto:
+        if name not in places:
+            return numpy_helper.from_array(np.ascontiguousarray(array), name)
+        offset, length = places[name]
+        dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = TensorProto(name=name, data_type=dtype, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", self.weights.name), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+        return tensor
+
+    def _fresh(self, op: str) -> str:
+        return f"{op.lower()}_{len(self._nodes)}_out"
+
+
+def save_graphs(builders: dict[str, GraphBuilder], directory: Path) -> None:
+    """Write graphs that share one weight file: `{file name: graph}` and the file, into an existing directory."""
+    weights = next(iter(builders.values())).weights
+    for builder in builders.values():
+        assert builder.weights is weights, "the graphs of one variant share one weight file"
+        builder.collect_weights()
+    places = weights.write(directory / weights.name)
+    for file_name, builder in builders.items():
+        (directory / file_name).write_bytes(builder.build(places).SerializeToString())

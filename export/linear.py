@@ -1,0 +1,101 @@
+"""The products of a Transformer with its weights, in each precision the project ships.
+
+All that differs between an fp32 and an int8 graph is in this file; `graphs.py` is given one of these strategies.
+Axes: D model width, V vocabulary, I inputs and O outputs of a layer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from onnx import TensorProto
+
+from export.builder import Array, GraphBuilder
+from export.quantize import ActivationScale, quantize_weight
+from export.state import LinearWeights
+
+EMBEDDING = "embedding"
+
+
+class Products(Protocol):
+    """How a graph multiplies with weights."""
+
+    def linear(self, graph: GraphBuilder, inputs: str, weights: LinearWeights) -> str:
+        """Inputs times weight^T plus bias: [.., I] -> [.., O]."""
+        ...
+
+    def embed(self, graph: GraphBuilder, tokens: str, table: Array) -> str:
+        """Rows of the table [V, D] times sqrt(D): [..] -> [.., D]."""
+        ...
+
+    def logits(self, graph: GraphBuilder, inputs: str, table: Array) -> str:
+        """Inputs times table^T: [.., D] -> [.., V]."""
+        ...
+
+
+@dataclass
+class FloatProducts:
+    """Plain float32.  `inputs` remembers the value that enters each product, for calibration."""
+
+    inputs: dict[str, str] = field(default_factory=dict)  # layer -> name of the value
+
+    def linear(self, graph: GraphBuilder, inputs: str, weights: LinearWeights) -> str:
+        """MatMul and Add; ONNX Runtime joins the two where that pays."""
+        self.inputs[weights.name] = inputs
+        weight = graph.constant(f"{weights.name}.weight", weights.weight.T)
+        product = graph.node("MatMul", inputs, weight)
+        return graph.node("Add", product, graph.constant(f"{weights.name}.bias", weights.bias))
+
+    def embed(self, graph: GraphBuilder, tokens: str, table: Array) -> str:
+        """Gather and Mul."""
+        rows = graph.node("Gather", graph.constant(f"{EMBEDDING}.weight", table), tokens)
+        scale = graph.constant(f"{EMBEDDING}.sqrt_d_model", np.float32(np.sqrt(table.shape[1])))
+        return graph.node("Mul", rows, scale)
+
+    def logits(self, graph: GraphBuilder, inputs: str, table: Array) -> str:
+        """MatMul with the embedding's transpose, which becomes a constant when the graph is loaded."""
+        self.inputs[EMBEDDING] = inputs
+        transposed = graph.node("Transpose", graph.constant(f"{EMBEDDING}.weight", table), perm=[1, 0])
+        return graph.node("MatMul", inputs, transposed)
+
+
+@dataclass(frozen=True)
+class Int8Products:
+    """int8 weights with a scale for each output, activations with one calibrated scale for each layer.
+
+    QuantizeLinear and MatMulIntegerToFloat: whole numbers in between, so a row's result is the same in every batch.
+    """
+
+    scales: Mapping[str, ActivationScale]  # layer -> how its input is quantised
+
+    def linear(self, graph: GraphBuilder, inputs: str, weights: LinearWeights) -> str:
+        """Quantise the input, multiply integers, scale back and add the bias."""
+        quantized = quantize_weight(weights.weight)
+        matrix = graph.constant(f"{weights.name}.int8", quantized.integers.T)
+        bias = graph.constant(f"{weights.name}.bias", weights.bias)
+        return self._product(graph, inputs, weights.name, matrix, quantized.scales, bias)
+
+    def embed(self, graph: GraphBuilder, tokens: str, table: Array) -> str:
+        """The projection's integers, and its scales times sqrt(D)."""
+        quantized = quantize_weight(table)
+        scales = (quantized.scales * np.sqrt(table.shape[1])).astype(np.float32)[:, None]  # [V, 1]
+        integers = graph.node("Gather", graph.constant(f"{EMBEDDING}.int8", quantized.integers), tokens)
+        row_scales = graph.node("Gather", graph.constant(f"{EMBEDDING}.row_scales", scales), tokens)
+        return graph.node("Mul", graph.node("Cast", integers, to=TensorProto.FLOAT), row_scales)
+
+    def logits(self, graph: GraphBuilder, inputs: str, table: Array) -> str:
+        """The embedding's integers once more; their transpose becomes a constant when the graph is loaded."""
+        quantized = quantize_weight(table)
+        integers = graph.constant(f"{EMBEDDING}.int8", quantized.integers)
+        transposed = graph.node("Transpose", integers, perm=[1, 0])
+        return self._product(graph, inputs, EMBEDDING, transposed, quantized.scales, "")
+
+    def _product(self, graph: GraphBuilder, inputs: str, name: str, matrix: str, scales: Array, bias: str) -> str:
+        """Float inputs [.., I] times an int8 matrix [I, O]: [.., O], float again."""
+        activation = self.scales[name]
+        scale = graph.constant(f"{name}.input_scale", np.float32(activation.scale))
+        zero_point = graph.constant(f"{name}.input_zero_point", np.uint8(activation.zero_point))
+        integers = graph.node("QuantizeLinear", inputs, scale, zero_point)
+        weight_scales = graph.constant(f"{name}.scales", scales)
+        return graph.contrib("MatMulIntegerToFloat", integers, matrix, scale, weight_scales, zero_point, "", bias)

@@ -1,0 +1,165 @@
+"""A checkpoint becomes a bundle: draw the graphs of each precision, compare them with PyTorch, write all at once.
+
+Order: calibrate (only for int8), then for each precision build, verify, and last the manifest and one rename; a graph
+that fails its comparison leaves nothing behind.
+"""
+
+import platform
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from export.builder import OPSET, WeightFile, save_graphs
+from export.calibrate import COVERAGE, activation_scales, observe
+from export.graphs import DecoderStepGraph, EncoderGraph
+from export.linear import FloatProducts, Int8Products, Products
+from export.runner import GraphRunner
+from export.source import ExportSource
+from export.state import State
+from export.verify import TOLERANCES, Parity, compare, reference_model, seeded_samples, translated_samples
+from model.bundle import (
+    TOKENIZER_NAME,
+    WEIGHTS_NAME,
+    Bundle,
+    DecodingDefaults,
+    Manifest,
+    Variant,
+    staging_directory,
+    write_bundle,
+)
+from model.config import ModelConfig
+
+ENCODER_NAME = "encoder.onnx"
+DECODER_STEP_NAME = "decoder_step.onnx"
+PRECISIONS = ("int8", "fp32")
+
+Sentences = Sequence[Sequence[int]]  # source ids, each ending with end-of-sentence
+T = TypeVar("T")
+
+
+class Track(Protocol):
+    """Shows how far an iteration has come."""
+
+    def __call__(self, items: Sequence[T], description: str) -> Iterable[T]:
+        """The items, one by one."""
+        ...
+
+
+def no_track(items: Sequence[T], description: str) -> Iterable[T]:  # noqa: ARG001 - the protocol's argument
+    """The items, and nothing shown."""
+    return items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """What the bundle is to contain."""
+
+    precisions: tuple[str, ...] = PRECISIONS
+    keep_weights: bool = True
+    coverage: float = COVERAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Real sentences; none in common, so that a comparison does not see what calibration saw."""
+
+    calibration: Sentences = ()
+    verification: Sentences = ()
+
+
+def export_bundle(
+    source: ExportSource,
+    destination: Path,
+    options: ExportOptions,
+    samples: Samples,
+    track: Track = no_track,
+) -> Bundle:
+    """Write the bundle and return it.
+
+    Raises:
+        ValueError: int8 was asked for without calibration sentences.
+        SourceError, ParityError, BundleError: see there.
+    """
+    if "int8" in options.precisions and not samples.calibration:
+        raise ValueError("int8 needs calibration sentences: a few hundred lines of source text in --calibration FILE")
+    if options.keep_weights:  # so that graphs drawn later from the kept weights are these graphs
+        source = source.in_half_precision()
+    with staging_directory(destination) as staging:
+        shutil.copyfile(source.tokenizer_path, staging / TOKENIZER_NAME)
+        if options.keep_weights:
+            source.save_half(staging / WEIGHTS_NAME)
+        variants = {
+            precision: _export_variant(source, staging, precision, options, samples, track)
+            for precision in options.precisions
+        }
+        return write_bundle(staging, destination, _manifest(source, options, samples, variants))
+
+
+def write_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> GraphRunner:
+    """Write both graphs and their weights into a new directory, and open them."""
+    directory.mkdir()
+    weights = WeightFile()
+    encoder = EncoderGraph(config, state, products, weights).graph
+    decoder_step = DecoderStepGraph(config, state, products, weights).graph
+    save_graphs({ENCODER_NAME: encoder, DECODER_STEP_NAME: decoder_step}, directory)
+    return GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
+
+
+def _export_variant(
+    source: ExportSource, staging: Path, precision: str, options: ExportOptions, samples: Samples, track: Track
+) -> Variant:
+    products = _products(precision, source, options, samples, track)
+    runner = write_graphs(source.config, source.state, products, staging / precision)
+    parity = _verify(precision, source, runner, track(samples.verification, f"{precision}: verify"))
+    return Variant(
+        encoder=f"{precision}/{ENCODER_NAME}",
+        decoder_step=f"{precision}/{DECODER_STEP_NAME}",
+        parity=parity.to_dict(),
+    )
+
+
+def _products(precision: str, source: ExportSource, options: ExportOptions, samples: Samples, track: Track) -> Products:
+    if precision == "fp32":
+        return FloatProducts()
+    sentences = track(samples.calibration, "int8: calibrate")
+    return Int8Products(activation_scales(observe(source.config, source.state, sentences), options.coverage))
+
+
+def _verify(precision: str, source: ExportSource, runner: GraphRunner, sentences: Iterable[Sequence[int]]) -> Parity:
+    """Compare on real sentences, or where there are none, and for fp32 always, on seeded inputs."""
+    samples = translated_samples(runner, source.config, sentences)
+    if precision == "fp32" or not samples:
+        samples += seeded_samples(source.config)
+    parity = compare(runner, reference_model(source.config, source.state), samples)
+    parity.require(precision, TOLERANCES[precision])
+    return parity
+
+
+def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, variants: dict[str, Variant]) -> Manifest:
+    tools = {name: installed_version(name) for name in ("onnx", "onnxruntime", "torch", "numpy")}
+    settings = {"opset": str(OPSET), "python": platform.python_version()}
+    if "int8" in variants:
+        settings |= {"calibration_sentences": str(len(samples.calibration)), "coverage": str(options.coverage)}
+    return Manifest(
+        name=source.name,
+        version=source.version,
+        source_language=source.source_language,
+        target_language=source.target_language,
+        config=source.config,
+        decoding=_decoding_defaults(source.config),
+        variants=variants,
+        exported_with={**tools, **settings},
+    )
+
+
+def _decoding_defaults(config: ModelConfig) -> DecodingDefaults:
+    """The usual defaults, with no more tokens than the model has positions for."""
+    usual = DecodingDefaults()
+    return replace(
+        usual,
+        max_source_tokens=min(usual.max_source_tokens, config.max_positions),
+        max_target_tokens=min(usual.max_target_tokens, config.max_positions),
+    )

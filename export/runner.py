@@ -1,0 +1,99 @@
+"""The two graphs run the plain way, for calibration and verification: caches are copied at every step.
+
+Knows the graphs' inputs and outputs; the serving engine has its own, faster way.
+Axes: B sentences, S source, T target, V vocabulary, C candidates.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from export.builder import Array
+from export.graphs import cache_names
+from model.config import BOS_ID, EOS_ID, ModelConfig
+
+Values = dict[str, Array]  # by name
+
+
+def open_session(path: Path) -> ort.InferenceSession:
+    """A session on the CPU with one thread, so that results do not depend on the machine's load."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+class GraphRunner:
+    """An encoder and a decoder step that belong together."""
+
+    def __init__(self, encoder: Path, decoder_step: Path, config: ModelConfig) -> None:
+        self._encoder = open_session(encoder)
+        self._decoder_step = open_session(decoder_step)
+        self._config = config
+
+    def encode(self, source: Array, source_lengths: Array) -> Values:
+        """All outputs of the encoder graph for source ids [B, S], padded on the right."""
+        return _run(self._encoder, {"source_ids": source, "source_lengths": source_lengths})
+
+    def step(self, tokens: Array, past_length: int, num_candidates: int, memory: Values) -> Values:
+        """All outputs of the step graph for one token of each sentence, [B], all at the same position.
+
+        Args:
+            tokens: [B] int64.
+            past_length: how many tokens came before.
+            num_candidates: C.
+            memory: `source_lengths`, the encoder's outputs, and the caches of `empty_caches` or the step before.
+        """
+        feeds = {
+            "tokens": tokens[:, None],
+            "past_lengths": np.full(len(tokens), past_length, np.int32),
+            "total_length": np.array([past_length + 1], np.int32),
+            "edit_indices": np.zeros((0, 2), np.int64),
+            "edit_values": np.zeros(0, np.float32),
+            "num_candidates": np.array([num_candidates]),
+        }
+        names = {value.name for value in self._decoder_step.get_inputs()}
+        given = {name: value for name, value in memory.items() if name in names}
+        return _run(self._decoder_step, {**feeds, **given})
+
+    def empty_caches(self, num_rows: int, num_columns: int) -> Values:
+        """Self-attention caches with room for `num_columns` tokens a row."""
+        shape = (num_rows, self._config.num_heads, num_columns, self._config.d_head)
+        layers = range(self._config.num_decoder_layers)
+        return {name: np.zeros(shape, np.float32) for layer in layers for name in cache_names(layer)}
+
+    def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Array:
+        """Log-probabilities [B, T, V] of every token after each prefix of the given target inputs [B, T]."""
+        caches = self.empty_caches(*targets.shape)
+        memory = {"source_lengths": source_lengths, **self.encode(source, source_lengths), **caches}
+        log_probs = np.empty((*targets.shape, self._config.vocab_size), np.float32)
+        for position in range(targets.shape[1]):
+            outputs = self.step(targets[:, position], position, self._config.vocab_size, memory)
+            order, values = outputs["candidate_tokens"][:, 0], outputs["candidate_log_probs"][:, 0]
+            np.put_along_axis(log_probs[:, position], order, values, axis=1)
+            memory |= next_caches(outputs)
+        return log_probs
+
+    def greedy(self, source_ids: list[int], max_tokens: int) -> tuple[Values, list[Values]]:
+        """Translate one sentence by its best next token: all outputs of the encoder and of each step."""
+        lengths = np.array([len(source_ids)], np.int32)
+        encoded = self.encode(np.array([source_ids]), lengths)
+        memory = {"source_lengths": lengths, **encoded, **self.empty_caches(1, max_tokens)}
+        token, steps = BOS_ID, list[Values]()
+        while token != EOS_ID and len(steps) < max_tokens:
+            steps.append(self.step(np.array([token]), len(steps), 1, memory))
+            memory |= next_caches(steps[-1])
+            token = int(steps[-1]["candidate_tokens"].item())
+        return encoded, steps
+
+
+def next_caches(outputs: Values) -> Values:
+    """A step's caches under the names that the next step reads."""
+    return {name.removesuffix("_out"): value for name, value in outputs.items() if name.endswith("_out")}
+
+
+def _run(session: ort.InferenceSession, feeds: Values) -> Values:
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))

@@ -1,0 +1,100 @@
+"""What an export starts from: a training checkpoint, or a bundle that kept its weights.
+
+Knows the two formats and half precision; knows no graph.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from export.state import State
+from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle
+from model.checkpoint import load_checkpoint
+from model.config import ModelConfig
+
+FIRST_VERSION = "1"  # of a model that was never exported
+
+
+class SourceError(ValueError):
+    """A directory that nothing can be exported from; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSource:
+    """A trained model: its parameters in float32, and what must go with them."""
+
+    config: ModelConfig
+    state: State
+    tokenizer_path: Path
+    name: str
+    version: str
+    source_language: str
+    target_language: str
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read a checkpoint or a bundle.
+
+        Raises:
+            SourceError: it is neither, or a part is missing.
+            BundleError: it is a bundle that is damaged.
+        """
+        if (directory / MANIFEST_NAME).is_file():
+            return cls._from_bundle(Bundle.load(directory))
+        return cls._from_checkpoint(directory)
+
+    @classmethod
+    def _from_bundle(cls, bundle: Bundle) -> Self:
+        manifest = bundle.manifest
+        if WEIGHTS_NAME not in manifest.files:
+            raise SourceError(f"{bundle.directory} was exported without {WEIGHTS_NAME}; give the checkpoint instead")
+        return cls(
+            config=manifest.config,
+            state=load_state(bundle.path(WEIGHTS_NAME)),
+            tokenizer_path=bundle.tokenizer_path,
+            name=manifest.name,
+            version=manifest.version,
+            source_language=manifest.source_language,
+            target_language=manifest.target_language,
+        )
+
+    @classmethod
+    def _from_checkpoint(cls, directory: Path) -> Self:
+        try:
+            checkpoint = load_checkpoint(directory)
+        except FileNotFoundError as error:
+            raise SourceError(f"{error}, and no bundle either") from error
+        return cls(
+            config=checkpoint.config,
+            state={name: tensor.float().numpy() for name, tensor in checkpoint.weights.items()},
+            tokenizer_path=checkpoint.tokenizer_path,
+            name=checkpoint.meta.name,
+            version=FIRST_VERSION,
+            source_language=checkpoint.meta.source_language,
+            target_language=checkpoint.meta.target_language,
+        )
+
+    def in_half_precision(self) -> Self:
+        """The same model with every parameter rounded to float16, as `save_half` keeps it.
+
+        Raises:
+            SourceError: a parameter is too large for float16.
+        """
+        with np.errstate(over="ignore"):
+            rounded = {name: array.astype(np.float16).astype(np.float32) for name, array in self.state.items()}
+        for name, array in rounded.items():
+            if not np.isfinite(array).all():
+                raise SourceError(f"{name} has values beyond float16's largest, 65504; export with --no-keep-weights")
+        return replace(self, state=rounded)
+
+    def save_half(self, path: Path) -> None:
+        """Write all parameters in float16."""
+        save_file({name: array.astype(np.float16) for name, array in self.state.items()}, path)
+
+
+def load_state(path: Path) -> State:
+    """The parameters of a safetensors file, in float32."""
+    return {name: array.astype(np.float32) for name, array in load_file(path).items()}

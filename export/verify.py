@@ -1,0 +1,152 @@
+"""How far a bundle's graphs are from the PyTorch model, and how far is too far.
+
+Both are given the same sources and the same target prefixes, token by token; their log-probabilities are compared.
+Axes: B sentences, S source, T target, V vocabulary.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from export.builder import Array
+from export.runner import GraphRunner
+from export.state import State
+from model.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
+from model.transformer import Transformer
+
+MAX_TARGET_TOKENS = 64
+SHAPES = ((1, 1, 1), (1, 7, 5), (3, 12, 9), (8, 33, 17))  # B, S, T of the seeded inputs
+SEED = 20_170_612  # arXiv:1706.03762
+
+
+class ParityError(ValueError):
+    """Graphs that are too far from the model; the message says which number, and the limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """What a precision must keep to."""
+
+    largest_difference: float  # of any token's log-probability
+    mean_difference: float  # of the log-probability of the reference's best token
+    same_best_token: float  # smallest accepted share of positions
+
+
+# fp32 differs by the order of its sums; a wrong mask or position gives more than 0.1.
+# int8 moves the log-probabilities of unlikely tokens by whole units, which is no sign of a fault.
+TOLERANCES = {
+    "fp32": Tolerance(largest_difference=1e-3, mean_difference=1e-4, same_best_token=0.99),
+    "int8": Tolerance(largest_difference=np.inf, mean_difference=0.1, same_best_token=0.90),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """What was found."""
+
+    largest_difference: float
+    mean_difference: float
+    same_best_token: float
+    positions: int  # target positions compared
+
+    def to_dict(self) -> dict[str, float]:
+        """As the manifest keeps it."""
+        return {name: round(value, 9) for name, value in asdict(self).items()}
+
+    def require(self, precision: str, tolerance: Tolerance) -> None:
+        """Refuse graphs beyond the tolerance.
+
+        Raises:
+            ParityError: with the first number that is.
+        """
+        for name in ("largest_difference", "mean_difference"):
+            found, limit = getattr(self, name), getattr(tolerance, name)
+            if not found <= limit:  # also true of NaN
+                raise ParityError(
+                    f"{precision}: {name} is {found:.3g} log-probability, at most {limit:.3g} is accepted"
+                )
+        if not self.same_best_token >= tolerance.same_best_token:
+            raise ParityError(
+                f"{precision}: the best token is the same at {self.same_best_token:.1%} of {self.positions} positions, "
+                f"at least {tolerance.same_best_token:.1%} is accepted"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Sources [B, S] with their lengths [B], and target inputs [B, T]."""
+
+    source: Array
+    source_lengths: Array
+    targets: Array
+
+
+def seeded_samples(config: ModelConfig) -> list[Sample]:
+    """Random ids in batches of several shapes, the sentences of a batch of different lengths."""
+    random = np.random.default_rng(SEED)
+    return [_random_sample(random, config, *shape) for shape in SHAPES]
+
+
+def translated_samples(runner: GraphRunner, config: ModelConfig, sentences: Iterable[Sequence[int]]) -> list[Sample]:
+    """Real sentences, each with the graphs' own greedy translation as target."""
+    max_tokens = min(MAX_TARGET_TOKENS, config.max_positions)
+    return [_translated_sample(runner, list(sentence), max_tokens) for sentence in sentences]
+
+
+def compare(runner: GraphRunner, model: Transformer, samples: Iterable[Sample]) -> Parity:
+    """Force every sample's target through both."""
+    pairs = [(_reference_log_probs(model, sample), _graph_log_probs(runner, sample)) for sample in samples]
+    differences = [np.abs(ours - reference) for reference, ours in pairs]
+    of_best = [_at_best(reference, difference) for (reference, _), difference in zip(pairs, differences, strict=True)]
+    same = np.concatenate([(reference.argmax(-1) == ours.argmax(-1)).ravel() for reference, ours in pairs])
+    return Parity(
+        largest_difference=float(max(difference.max() for difference in differences)),
+        mean_difference=float(np.concatenate(of_best).mean()),
+        same_best_token=float(same.mean()),
+        positions=same.size,
+    )
+
+
+def reference_model(config: ModelConfig, state: State) -> Transformer:
+    """The PyTorch model with these parameters, ready to run."""
+    model = Transformer(config)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+    return model.eval()
+
+
+def _random_sample(random: np.random.Generator, config: ModelConfig, B: int, S: int, T: int) -> Sample:
+    S, T = min(S, config.max_positions), min(T, config.max_positions)
+    lengths = random.integers(1, S + 1, B).astype(np.int32)
+    lengths[0] = S
+    source = random.integers(EOS_ID + 1, config.vocab_size, (B, S))
+    source[np.arange(B), lengths - 1] = EOS_ID
+    source[np.arange(S) >= lengths[:, None]] = PAD_ID
+    targets = random.integers(EOS_ID + 1, config.vocab_size, (B, T))
+    targets[:, 0] = BOS_ID
+    return Sample(source, lengths, targets)
+
+
+def _translated_sample(runner: GraphRunner, sentence: list[int], max_tokens: int) -> Sample:
+    _, steps = runner.greedy(sentence, max_tokens)
+    produced = [int(step["candidate_tokens"].item()) for step in steps]
+    targets = np.array([[BOS_ID, *produced[:-1]]])  # what the decoder was given
+    return Sample(np.array([sentence]), np.array([len(sentence)], np.int32), targets)
+
+
+def _graph_log_probs(runner: GraphRunner, sample: Sample) -> Array:
+    return runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
+
+
+def _reference_log_probs(model: Transformer, sample: Sample) -> Array:
+    inputs = (torch.from_numpy(array) for array in (sample.source, sample.source_lengths, sample.targets))
+    with torch.inference_mode():
+        log_probs: Array = model(*inputs).log_softmax(dim=-1).numpy()
+    return log_probs
+
+
+def _at_best(reference: Array, difference: Array) -> Array:
+    """The difference at the reference's best token of each position, flat."""
+    best = reference.argmax(-1)[..., None]
+    return np.take_along_axis(difference, best, axis=-1).ravel()

@@ -1,0 +1,1 @@
+"""The server, its client and the command line: text in, text out."""

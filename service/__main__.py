@@ -1,0 +1,10 @@
+"""`python -m service` is `dragoman`.
+
+The import is inside the guard because engine processes, which are spawned, import this module again and need no command
+line.
+"""
+
+if __name__ == "__main__":
+    from service.cli import app
+
+    app(prog_name="python -m service")

@@ -1,0 +1,160 @@
+"""Says yes or no to a request before it costs anything, and counts what was let in.
+
+Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: whatever a permit took it gives back once, when
+it is released.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from service.config import LimitsConfig
+from service.engine.job import SearchParams
+from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
+
+# Ranges of the options that no server limit narrows; the same numbers stand in translation.proto.
+MAX_LENGTH_PENALTY = 5.0
+MIN_PATIENCE = 0.1
+MAX_PATIENCE = 8.0
+
+
+class Admission:
+    """The door: everything that is inside holds a `Permit`."""
+
+    def __init__(self, limits: LimitsConfig, *, on_empty: Callable[[], None] = lambda: None) -> None:
+        """An open door.
+
+        Args:
+            on_empty: called whenever the last permit comes back.
+        """
+        self._limits = limits
+        self._on_empty = on_empty
+        self._refusal: str | None = None
+        self.requests = 0  # permits out
+        self.tokens = 0  # source tokens taken by them
+
+    def close(self, why: str) -> None:
+        """Refuse every later request with Unavailable(why); who is inside stays."""
+        self._refusal = why
+
+    def open(self) -> None:
+        """Let requests in again."""
+        self._refusal = None
+
+    def admit(self, num_texts: int, *, now: float, deadline: float | None = None) -> "Permit":
+        """A permit for one request; release it when the request is answered.
+
+        Args:
+            num_texts: texts in the request.
+            now: time.monotonic().
+            deadline: on the same clock; None for none.
+
+        Raises:
+            Unavailable: the door is closed.
+            InvalidInput: no texts, or too many.
+            DeadlineExceeded: nobody waits for the answer any more.
+            Overloaded: as many requests as allowed are inside.
+        """
+        if self._refusal is not None:
+            raise Unavailable(self._refusal)
+        self._check_num_texts(num_texts)
+        if deadline is not None and deadline <= now:
+            raise DeadlineExceeded("the deadline had passed when the request arrived")
+        if self.requests >= self._limits.max_concurrent_requests:
+            limit = self._limits.max_concurrent_requests
+            raise self._overloaded(f"{self.requests} requests are being served, at most {limit} are", "queue_full")
+        self.requests += 1
+        return Permit(self)
+
+    def check_params(self, params: SearchParams, *, max_target_tokens: int) -> None:
+        """Refuse search parameters outside their ranges.
+
+        Raises:
+            InvalidInput: names the option, its value and the range.
+        """
+        limits = self._limits
+        _check_range("beam_size", params.beam_size, 1, limits.max_beam_size)
+        _check_range("num_hypotheses", params.num_hypotheses, 1, params.beam_size)
+        _check_range("length_penalty", params.length_penalty, 0.0, MAX_LENGTH_PENALTY)
+        _check_range("patience", params.patience, MIN_PATIENCE, MAX_PATIENCE)
+        _check_range("max_target_tokens", params.max_target_tokens, 1, max_target_tokens)
+
+    def check_characters(self, text: str, index: int) -> None:
+        """Refuse a text that is too long to be worth tokenising.
+
+        Raises:
+            InvalidInput: names the text, its length and the limit.
+        """
+        limit = self._limits.max_characters
+        if len(text) > limit:
+            raise InvalidInput(
+                f"texts[{index}] has {len(text)} characters, at most {limit} are accepted", field=f"texts[{index}]"
+            )
+
+    def leave(self, tokens: int) -> None:
+        """Count a request and its tokens out, for a permit."""
+        self.requests -= 1
+        self.tokens -= tokens
+        if self.requests == 0:
+            self._on_empty()
+
+    def _check_num_texts(self, num_texts: int) -> None:
+        limit = self._limits.max_texts
+        if num_texts < 1:
+            raise InvalidInput(f"texts has 0 entries, from 1 to {limit} are accepted", field="texts")
+        if num_texts > limit:
+            raise InvalidInput(f"texts has {num_texts} entries, from 1 to {limit} are accepted", field="texts")
+
+    def take_tokens(self, count: int) -> None:
+        """Count tokens in, for a permit; raises Overloaded when they do not fit."""
+        # A request larger than the whole budget still gets through when it is alone.
+        limit = self._limits.max_queued_tokens
+        if self.tokens > 0 and self.tokens + count > limit:
+            raise self._overloaded(
+                f"{self.tokens} source tokens wait or run and the request has {count}, at most {limit} may",
+                "token_budget",
+            )
+        self.tokens += count
+
+    def _overloaded(self, message: str, reason: str) -> Overloaded:
+        return Overloaded(message, reason=reason, retry_after_s=self._limits.retry_after_s)
+
+
+class Permit:
+    """One request's place inside; a context manager that releases it."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._tokens = 0
+        self._is_released = False
+
+    def take_tokens(self, count: int) -> None:
+        """Add `count` source tokens to what the request holds.
+
+        Raises:
+            Overloaded: they do not fit; the request holds what it held before.
+        """
+        assert not self._is_released, "the permit was released"
+        self._admission.take_tokens(count)
+        self._tokens += count
+
+    def release(self) -> None:
+        """Give everything back; a second call does nothing."""
+        if self._is_released:
+            return
+        self._is_released = True
+        self._admission.leave(self._tokens)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _check_range(option: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # also refuses NaN
+        given = value if isinstance(value, int) else f"{value:g}"
+        raise InvalidInput(f"options.{option} is {given}, from {low} to {high} is accepted", field=f"options.{option}")

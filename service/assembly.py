@@ -1,0 +1,152 @@
+"""Builds the parts of a front process from its settings and connects them; starts nothing."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from http import HTTPStatus
+
+import grpc.aio
+
+from model.bundle import Bundle
+from service import health, reflection, servicer
+from service.admission import Admission
+from service.catalog import Catalog, LoadedModel
+from service.config import ServerConfig
+from service.dispatch import Dispatcher
+from service.engine_start import Engines
+from service.health import Health
+from service.http_server import HttpServer, Page
+from service.interceptors import CallInterceptor
+from service.local import describe, load_tokenizer
+from service.metrics import CONTENT_TYPE, Metrics
+from service.servicer import TranslationServicer
+from service.translation import ModelInfo
+from service.translator import Translator
+
+TOKENIZER_THREADS = 2
+
+METHODS = frozenset(
+    {
+        f"{servicer.SERVICE_NAME}/Translate",
+        f"{servicer.SERVICE_NAME}/ListModels",
+        *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
+        *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
+    }
+)
+
+
+@dataclass(slots=True)
+class Readiness:
+    """Whether this process wants work: started and not draining."""
+
+    is_accepting: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a front process has beside its engines."""
+
+    info: ModelInfo
+    admission: Admission
+    all_left: asyncio.Event  # set whenever the last call leaves admission
+    executor: Executor
+    health: Health
+    readiness: Readiness
+    interceptor: CallInterceptor
+    grpc_server: grpc.aio.Server
+    http_server: HttpServer
+
+
+def assemble(config: ServerConfig, engines: Engines) -> Parts:
+    """All parts, with admission closed until the engines are warm.
+
+    Raises:
+        ValueError: the bundle's tokenizer cannot be used.
+    """
+    bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
+    info = _describe(bundle, config)
+    all_left, readiness = asyncio.Event(), Readiness()
+    admission = Admission(config.limits, on_empty=all_left.set)
+    admission.close("the server is starting")
+    executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
+    translator = Translator(
+        load_tokenizer(bundle), dispatcher, admission, executor, max_source_tokens=info.max_source_tokens
+    )
+    max_target_tokens = bundle.manifest.decoding.max_target_tokens
+    catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
+    interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)
+    translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
+    _watch_load(metrics, dispatcher, admission, config.limits.max_queued_tokens)
+    return Parts(
+        info=info,
+        admission=admission,
+        all_left=all_left,
+        executor=executor,
+        health=checks,
+        readiness=readiness,
+        interceptor=interceptor,
+        grpc_server=_grpc_server(config, interceptor, translation, checks),
+        http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
+    )
+
+
+def _describe(bundle: Bundle, config: ServerConfig) -> ModelInfo:
+    """The model as this server offers it: its own limit on beams also holds for the default."""
+    info = describe(bundle, config.engine.precision)
+    limit = config.limits.max_beam_size
+    default_beam = min(info.default_options.beam_size or 1, limit)
+    options = with_changes(info.default_options, beam_size=default_beam)
+    return with_changes(info, default_options=options, max_beam_size=limit)
+
+
+def _grpc_server(
+    config: ServerConfig, interceptor: CallInterceptor, translation: TranslationServicer, checks: Health
+) -> grpc.aio.Server:
+    server = grpc.aio.server(
+        interceptors=[interceptor],
+        options=grpc_options(config),
+        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + 256,  # a last belt behind admission
+    )
+    servicer.add_to_server(translation, server)
+    health.add_to_server(checks, server)
+    if config.listen.reflection:
+        reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)
+    return server
+
+
+def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
+    """GRPC's channel arguments for these settings."""
+    listen, limits = config.listen, config.limits
+    return [
+        ("grpc.so_reuseport", 0),  # a taken port is an error, not shared
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_send_message_length", -1),  # answers are bounded by texts x hypotheses x tokens
+        ("grpc.keepalive_time_ms", round(listen.keepalive_time_s * 1e3)),
+        ("grpc.keepalive_timeout_ms", round(listen.keepalive_timeout_s * 1e3)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # what clients may do; faster is a flood
+        ("grpc.max_connection_idle_ms", round(listen.max_connection_idle_s * 1e3)),
+    ]
+
+
+def _http_server(config: ServerConfig, metrics: Metrics, is_ready: Callable[[], bool]) -> HttpServer:
+    def readiness() -> Page:
+        if is_ready():
+            return Page(HTTPStatus.OK, b"ready\n")
+        return Page(HTTPStatus.SERVICE_UNAVAILABLE, b"not ready\n")
+
+    pages = {
+        "/metrics": lambda: Page(HTTPStatus.OK, metrics.exposition(), CONTENT_TYPE),
+        "/healthz": lambda: Page(HTTPStatus.OK, b"alive\n"),
+        "/readyz": readiness,
+    }
+    return HttpServer(pages, max_connections=config.listen.max_http_connections)
+
+
+def _watch_load(metrics: Metrics, dispatcher: Dispatcher, admission: Admission, max_tokens: int) -> None:
+    metrics.watch("queue_requests", "Sentences waiting for an engine.", lambda: dispatcher.queued_jobs)
+    metrics.watch("queue_tokens", "Source tokens waiting for an engine.", lambda: dispatcher.queued_tokens)
+    metrics.watch("running_jobs", "Sentences the engines hold.", lambda: dispatcher.running_jobs)
+    metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)

@@ -1,0 +1,121 @@
+"""How the client connects: address, TLS, keepalive, balancing and the retry policy, turned into channel arguments.
+
+Knows no call and no message.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+_SERVICE = "dragoman.v1.TranslationService"
+# A request is kept for sending again while it fits here; grpc's own default of 256 KiB is less than 64 long texts.
+_RETRY_BUFFER_BYTES = 4 << 20
+
+ChannelOption = tuple[str, int | str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When a call is sent again.  A pushback from the server overrides the backoff, and a negative one ends it."""
+
+    max_attempts: int = 4  # the first one included; grpc counts more than 5 as 5
+    initial_backoff_s: float = 0.1
+    max_backoff_s: float = 2.0
+    backoff_multiplier: float = 2.0
+    # Each failure costs one token, each success earns back 0.5; below half of them nothing is sent again, so that a
+    # server in trouble is not buried under retries.
+    throttle_tokens: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """PEM files; every one of them is optional."""
+
+    root_certificates: Path | None = None  # who may sign the server's certificate; None: the system's authorities
+    private_key: Path | None = None  # with certificate_chain: who this client is
+    certificate_chain: Path | None = None
+    server_name: str | None = None  # name in the server's certificate where it differs from the address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """Everything a client can be told."""
+
+    timeout_s: float = 60.0  # deadline of a call that names none
+    wait_for_ready: bool = True  # a server that is not there yet is waited for, within the deadline
+    keepalive_time_s: float = 60.0  # a silent connection with a call under way is pinged after this ...
+    keepalive_timeout_s: float = 20.0  # ... and given up when nothing comes back within this
+    max_message_bytes: int = 16 << 20  # one answer
+    batch_size: int = 32  # texts per call of `translate_all`
+    max_calls: int = 4  # calls of one `translate_all` under way at the same time
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    tls: TlsOptions | None = None  # None: no encryption
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_s", "batch_size", "max_calls"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
+
+
+def service_config(policy: RetryPolicy) -> str:
+    """The gRPC service config: round robin over all addresses of the name, and the retries.
+
+    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait.
+    """
+    retries = {
+        "maxAttempts": policy.max_attempts,
+        "initialBackoff": f"{policy.initial_backoff_s}s",
+        "maxBackoff": f"{policy.max_backoff_s}s",
+        "backoffMultiplier": policy.backoff_multiplier,
+        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
+    }
+    method: dict[str, object] = {"name": [{"service": _SERVICE}]}
+    if policy.max_attempts > 1:  # grpc refuses a policy of one attempt
+        method["retryPolicy"] = retries
+    return json.dumps(
+        {
+            "loadBalancingConfig": [{"round_robin": {}}],
+            "methodConfig": [method],
+            "retryThrottling": {"maxTokens": policy.throttle_tokens, "tokenRatio": 0.5},
+        }
+    )
+
+
+def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
+    """The channel arguments for `grpc.insecure_channel` and its siblings."""
+    options: list[ChannelOption] = [
+        ("grpc.service_config", service_config(config.retry)),
+        ("grpc.enable_retries", 1),
+        ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
+        # A server that is just starting is found soon after it listens; grpc's own first pause is a second.
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 10_000),
+        ("grpc.keepalive_time_ms", round(config.keepalive_time_s * 1_000)),
+        ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1_000)),
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+    ]
+    if config.tls is not None and config.tls.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", config.tls.server_name))
+    return options
+
+
+def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
+    """The credentials these files hold.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return grpc.ssl_channel_credentials(
+        root_certificates=_bytes_of(tls.root_certificates),
+        private_key=_bytes_of(tls.private_key),
+        certificate_chain=_bytes_of(tls.certificate_chain),
+    )
+
+
+def _bytes_of(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()

@@ -1,0 +1,292 @@
+"""The Python client, for threads (`Client`) and for asyncio (`AsyncClient`).
+
+    with Client("127.0.0.1:50051") as client:
+        print(client.translate(["The cat sleeps."]).translations[0].text)
+
+The defaults are meant for production: a deadline on every call, retries that honour the server's pushback, waiting for
+a server that is just starting, keepalive, and round robin over all addresses of a DNS name.  What goes wrong with a
+call is raised as an error of `service.errors` with the gRPC error as its cause; what goes wrong with one text of
+several stays in that text's `Translation`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from protos import translation_pb2 as pb
+from protos.translation_pb2_grpc import TranslationServiceStub
+from service.channel import DEFAULT_ADDRESS, ClientConfig, channel_options, credentials
+from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.replies import to_error, to_models, to_reply, to_request
+from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
+
+
+class Client:
+    """Calls a server and blocks until it answers; may be shared by threads."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, config: ClientConfig | None = None) -> None:
+        """Open a channel; nothing is sent yet.
+
+        Args:
+            address: "host:port", "dns:///name:port" or "unix:/path".
+            config: None for the defaults.
+        """
+        self.address = address
+        self._config = config or ClientConfig()
+        options = channel_options(self._config)
+        if self._config.tls is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials(self._config.tls), options)
+        self._stub = TranslationServiceStub(self._channel)
+
+    def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        timeout_s: float | None = None,
+    ) -> TranslateReply:
+        """Translate these texts in one call; empty languages and model take the server's first choice.
+
+        Raises:
+            DragomanError: the call failed; `service.errors` has the kinds.
+        """
+        request = to_request(
+            list(texts),
+            options=options,
+            model=model,
+            source_language=source_language,
+            target_language=target_language,
+        )
+        return to_reply(_answer(self._start(request, timeout_s)))
+
+    def translate_all(
+        self,
+        texts: Iterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        timeout_s: float | None = None,
+    ) -> Iterator[Translation]:
+        """Translate any number of texts, in order, `batch_size` a call and `max_calls` calls at a time.
+
+        Texts are taken from the iterable only as answers are taken from this iterator.
+
+        Args:
+            timeout_s: deadline of each call, not of the whole.
+
+        Raises:
+            DragomanError: a call failed; the others are cancelled.
+        """
+        calls: deque[Any] = deque()
+        batches = _batches(texts, self._config.batch_size)
+        try:
+            while True:
+                for batch in islice(batches, self._config.max_calls - len(calls)):
+                    request = to_request(
+                        batch,
+                        options=options,
+                        model=model,
+                        source_language=source_language,
+                        target_language=target_language,
+                    )
+                    calls.append(self._start(request, timeout_s))
+                if not calls:
+                    return
+                yield from to_reply(_answer(calls[0])).translations
+                calls.popleft()
+        finally:
+            for call in calls:
+                call.cancel()
+
+    def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
+        """The loaded models, in the order in which a request that names none tries them."""
+        call = self._stub.ListModels.future(pb.ListModelsRequest(), **self._call_options(timeout_s))
+        return to_models(_answer(call))
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """Return as soon as the server says SERVING.
+
+        Raises:
+            Unavailable: it did not within the timeout.
+        """
+        health: Any = health_pb2_grpc.HealthStub(self._channel)
+        try:
+            for status in health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True):
+                if status.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+        except grpc.RpcError as error:
+            raise _not_ready(self.address, timeout_s, error) from error
+        raise Unavailable(f"{self.address} closed before it was ready")
+
+    def close(self) -> None:
+        """Cancel what is under way and close the connections."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, request: pb.TranslateRequest, timeout_s: float | None) -> Any:
+        return self._stub.Translate.future(request, **self._call_options(timeout_s))
+
+    def _call_options(self, timeout_s: float | None) -> dict[str, Any]:
+        return _call_options(self._config, timeout_s)
+
+
+class AsyncClient:
+    """Calls a server from an event loop; belongs to the loop it was made in."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, config: ClientConfig | None = None) -> None:
+        """Open a channel; nothing is sent yet.  Arguments as for `Client`."""
+        self.address = address
+        self._config = config or ClientConfig()
+        options = channel_options(self._config)
+        if self._config.tls is None:
+            self._channel = grpc.aio.insecure_channel(address, options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials(self._config.tls), options)
+        self._stub = TranslationServiceStub(self._channel)
+
+    async def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        timeout_s: float | None = None,
+    ) -> TranslateReply:
+        """As `Client.translate`; cancelling the task cancels the call."""
+        request = to_request(
+            list(texts),
+            options=options,
+            model=model,
+            source_language=source_language,
+            target_language=target_language,
+        )
+        return await self._translate(request, timeout_s)
+
+    async def translate_all(
+        self,
+        texts: Iterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[Translation]:
+        """As `Client.translate_all`."""
+        calls: deque[asyncio.Task[TranslateReply]] = deque()
+        batches = _batches(texts, self._config.batch_size)
+        try:
+            while True:
+                for batch in islice(batches, self._config.max_calls - len(calls)):
+                    request = to_request(
+                        batch,
+                        options=options,
+                        model=model,
+                        source_language=source_language,
+                        target_language=target_language,
+                    )
+                    calls.append(asyncio.create_task(self._translate(request, timeout_s)))
+                if not calls:
+                    return
+                for translation in (await calls[0]).translations:
+                    yield translation
+                calls.popleft()
+        finally:
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
+        """As `Client.models`."""
+        try:
+            response = await self._stub.ListModels(pb.ListModelsRequest(), **_call_options(self._config, timeout_s))
+        except grpc.RpcError as error:
+            raise _domain_error(error) from error
+        return to_models(response)
+
+    async def wait_until_ready(self, timeout_s: float) -> None:
+        """As `Client.wait_until_ready`."""
+        health: Any = health_pb2_grpc.HealthStub(self._channel)
+        try:
+            async for status in health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True):
+                if status.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+        except grpc.RpcError as error:
+            raise _not_ready(self.address, timeout_s, error) from error
+        raise Unavailable(f"{self.address} closed before it was ready")
+
+    async def close(self) -> None:
+        """Cancel what is under way and close the connections."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _translate(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslateReply:
+        try:
+            response = await self._stub.Translate(request, **_call_options(self._config, timeout_s))
+        except grpc.RpcError as error:
+            raise _domain_error(error) from error
+        return to_reply(response)
+
+
+def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    iterator = iter(texts)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _call_options(config: ClientConfig, timeout_s: float | None) -> dict[str, Any]:
+    return {
+        "timeout": config.timeout_s if timeout_s is None else timeout_s,
+        "wait_for_ready": config.wait_for_ready,
+    }
+
+
+def _answer(call: Any) -> Any:
+    """The response of a call, or the error that its status stands for."""
+    try:
+        return call.result()
+    except grpc.RpcError as error:
+        raise _domain_error(error) from error
+    except grpc.FutureCancelledError as error:
+        raise Unavailable("the client was closed before the answer came") from error
+
+
+def _domain_error(error: Any) -> DragomanError:
+    return to_error(error.code(), error.details() or error.code().name, error.trailing_metadata() or ())
+
+
+def _not_ready(address: str, timeout_s: float, error: Any) -> DragomanError:
+    failure = _domain_error(error)
+    if isinstance(failure, DeadlineExceeded):
+        return Unavailable(f"no server was ready at {address} within {timeout_s:g} s")
+    return failure

@@ -1,0 +1,236 @@
+"""What the server can be told: frozen groups of settings, read once from file, environment and flags.
+
+One home for every default and every allowed range.  Sources, strongest first: flags (`overrides`), environment
+(`DRAGOMAN_LISTEN__GRPC_PORT=50052`), TOML file (`[listen]` / `grpc_port = 50052`), the defaults below.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+from annotated_types import Ge, Gt, Le
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+
+from model.bundle import default_bundle_dir
+
+ENV_PREFIX = "DRAGOMAN_"
+
+Port = Annotated[int, Ge(0), Le(65_535)]
+Host = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Ge(1)]
+Seconds = Annotated[float, Gt(0), Le(86_400)]
+Delay = Annotated[float, Ge(0), Le(3_600)]
+
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ConfigError(ValueError):
+    """The settings are wrong; `str(error)` is one line: which setting, its value, what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ListenConfig:
+    """Where the server listens and how connections are kept."""
+
+    grpc_host: Host = "127.0.0.1"
+    grpc_port: Port = 50_051  # 0: any free port
+    http_host: Host = "127.0.0.1"
+    http_port: Port = 8_080  # /metrics /healthz /readyz; 0: any free port
+    reflection: bool = True  # grpc.reflection.v1 and v1alpha, for grpcurl and the like
+    keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this ...
+    keepalive_timeout_s: Seconds = 10.0  # ... and dropped when it does not answer within this
+    max_connection_idle_s: Seconds = 1_800.0  # connections without calls are closed after this
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class LimitsConfig:
+    """What one request, and all of them together, may ask for."""
+
+    max_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts per request
+    max_characters: Count = 10_000  # characters per text
+    max_beam_size: Annotated[int, Ge(1), Le(64)] = 16
+    max_concurrent_requests: Count = 1_024  # Translate calls in flight
+    max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
+    max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed
+    max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
+    retry_after_s: Delay = 1.0  # what a refused caller is told to wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class EngineConfig:
+    """Which model runs, and on how much of the machine."""
+
+    bundle: Path = field(default_factory=default_bundle_dir)
+    precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has for this device
+    num_engines: Annotated[int, Ge(1), Le(64)] = 1  # engine processes
+    threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
+    max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
+    max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default
+    runner_factory: str | None = None  # "module:function" that makes the runner; None: ONNX Runtime (tests set it)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class LifecycleConfig:
+    """How the server starts and stops."""
+
+    start_timeout_s: Seconds = 60.0  # engines must be warm by then
+    drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
+    grace_s: Delay = 30.0  # then: time for accepted calls to finish
+    ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port"} as JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class TelemetryConfig:
+    """What the server says about itself; never texts."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal, JSON otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ServerConfig:
+    """Everything the server can be told."""
+
+    listen: ListenConfig = field(default_factory=ListenConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    lifecycle: LifecycleConfig = field(default_factory=LifecycleConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+
+
+_GROUPS: dict[str, type[Any]] = {
+    "listen": ListenConfig,
+    "limits": LimitsConfig,
+    "engine": EngineConfig,
+    "lifecycle": LifecycleConfig,
+    "telemetry": TelemetryConfig,
+}
+
+
+class _Environment(BaseSettings):
+    """Names the groups for `EnvSettingsSource`, which finds their variables."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__")
+
+    listen: ListenConfig
+    limits: LimitsConfig
+    engine: EngineConfig
+    lifecycle: LifecycleConfig
+    telemetry: TelemetryConfig
+
+
+def load_config(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> ServerConfig:
+    """The settings from all sources.
+
+    Args:
+        file: TOML, one table per group; None for none.
+        overrides: strongest, by dotted name: `{"listen.grpc_port": 0}`; None as value means "not given".
+
+    Raises:
+        ConfigError: a file that cannot be read, an unknown setting, or a value that is not allowed.
+    """
+    flags = _nested(overrides or {})
+    values = _merged(_read_toml(file) if file else {}, _merged(_read_environment(), flags))
+    try:
+        return ServerConfig(**values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, flags, file)) from error
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"configuration file {file} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # bad TOML or bad UTF-8
+        raise ConfigError(f"configuration file {file} is not valid TOML: {error}") from error
+
+
+def _read_environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(_Environment)()
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}; write {ENV_PREFIX}GROUP__NAME=VALUE") from error
+
+
+def _nested(overrides: Mapping[str, object]) -> dict[str, Any]:
+    """`{"listen.grpc_port": 0}` -> `{"listen": {"grpc_port": 0}}`, without what is None."""
+    groups: dict[str, Any] = {}
+    for dotted, value in overrides.items():
+        group, _, name = dotted.partition(".")
+        if value is not None:
+            groups.setdefault(group, {})[name] = value
+    return groups
+
+
+def _merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
+    """Both, two levels deep; `strong` wins where they meet."""
+    merged = dict(weak)
+    for group, values in strong.items():
+        if isinstance(values, dict) and isinstance(merged.get(group), dict):
+            merged[group] = {**merged[group], **values}
+        else:
+            merged[group] = values
+    return merged
+
+
+def _explain(error: ValidationError, flags: dict[str, Any], file: Path | None) -> str:
+    """One line about the first thing that is wrong."""
+    first = error.errors(include_url=False)[0]
+    group, *names = (str(part) for part in first["loc"])
+    if first["type"] == "unexpected_keyword_argument":
+        return _explain_unknown(group, names)
+    setting = ".".join([group, *names[:1]])
+    source = _source_of(group, names, flags, file)
+    return f"{setting} is {first['input']!r} ({source}): {_allowed(group, names) or first['msg']}"
+
+
+def _explain_unknown(group: str, names: list[str]) -> str:
+    group_type = _GROUPS.get(group)
+    known = list(_GROUPS) if group_type is None else [item.name for item in fields(group_type)]
+    unknown = ".".join([group, *names])
+    near = get_close_matches(names[-1] if names else group, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"{unknown} is not a setting: {hint}"
+
+
+def _source_of(group: str, names: list[str], flags: dict[str, Any], file: Path | None) -> str:
+    name = names[0] if names else ""
+    variable = f"{ENV_PREFIX}{group}__{name}".upper()
+    if name in flags.get(group, {}):
+        return "flag"
+    return f"environment {variable}" if variable in os.environ else f"file {file}"
+
+
+def _allowed(group: str, names: list[str]) -> str | None:
+    """What the setting's annotation says in words, or None where it says nothing."""
+    hints = get_type_hints(_GROUPS[group], include_extras=True) if group in _GROUPS and names else {}
+    bounds = [
+        bound for item in _metadata(hints.get(names[0]) if names else None) for bound in [_in_words(item)] if bound
+    ]
+    return f"allowed is {' and '.join(bounds)}" if bounds else None
+
+
+def _metadata(hint: object) -> list[object]:
+    """Constraints of `Annotated[T, ...]`, also inside `... | None`."""
+    own = list(getattr(hint, "__metadata__", ()))
+    return own + [item for part in get_args(hint) if hasattr(part, "__metadata__") for item in _metadata(part)]
+
+
+def _in_words(constraint: object) -> str | None:
+    match constraint:
+        case Ge(ge=bound):
+            return f"at least {bound:,}"
+        case Gt(gt=bound):
+            return f"more than {bound:,}"
+        case Le(le=bound):
+            return f"at most {bound:,}"
+    return None

@@ -1,0 +1,299 @@
+"""From the one queue to the engine processes: credits, least loaded first, deadlines, death and replacement.
+
+Lives in the front process's event loop.  Jobs wait here, where a cancelled or late one costs nothing; an engine holds
+what it can run now and a few more, so that it never waits for this process.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Literal, Protocol
+
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
+from service.engine.process import Cancel, EngineSpec, Report, Start
+from service.engine_keeper import EngineKeeper, KeeperConfig
+from service.engine_link import EngineStartError
+from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchConfig(KeeperConfig):
+    """How many engine processes there are and how they are kept."""
+
+    num_engines: int = 1
+    lookahead_jobs: int = 8  # sent to an engine beyond what it can run, so that freed rows are taken at once
+
+    def __post_init__(self) -> None:
+        for name in ("num_engines", "lookahead_jobs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, at least 1 is needed")
+
+
+class EngineObserver(Protocol):
+    """Who counts what happens here; called in the event loop's thread."""
+
+    def step(self, stats: StepStats) -> None:
+        """An engine's work since its last report."""
+        ...
+
+    def engine_restarted(self) -> None:
+        """An engine was lost."""
+        ...
+
+    def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
+        """A job was cancelled, or late, before it had a result."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A job somebody waits for."""
+
+    job: Job
+    future: "asyncio.Future[JobResult]"
+    slot: "_Slot | None" = None  # None: in the queue
+    timer: asyncio.TimerHandle | None = None
+
+
+class _Slot:
+    """One engine and the jobs it holds; an `EngineListener`."""
+
+    def __init__(self, dispatcher: "Dispatcher", spec: EngineSpec, config: KeeperConfig) -> None:
+        self.keeper = EngineKeeper(spec, config, self)
+        self.jobs: dict[int, _Pending] = {}  # until the engine has answered, cancelled or not
+        self.rows = 0
+        self._dispatcher = dispatcher
+
+    def add(self, pending: _Pending) -> None:
+        pending.slot = self
+        self.jobs[pending.job.id] = pending
+        self.rows += pending.job.params.beam_size
+
+    def pop(self, job_id: int) -> _Pending:
+        pending = self.jobs.pop(job_id)
+        self.rows -= pending.job.params.beam_size
+        return pending
+
+    def fail_all(self, error: DragomanError) -> None:
+        for job_id in list(self.jobs):
+            _fail(self.pop(job_id).future, error)
+
+    def heard(self, report: Report) -> None:
+        for outcome in report.outcomes:
+            _resolve(self.pop(outcome.job_id).future, outcome)
+        self._dispatcher.engine_reported(report)
+
+    def lost(self, reason: str) -> None:
+        self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
+        self._dispatcher.engine_lost()
+
+    def restarted(self) -> None:
+        self._dispatcher.schedule()
+
+
+class Dispatcher:
+    """Jobs in, futures out."""
+
+    def __init__(self, spec: EngineSpec, config: DispatchConfig, *, observer: EngineObserver | None = None) -> None:
+        self._config = config
+        self._observer = observer
+        self._max_rows = spec.scheduler.max_rows
+        self._slots = [_Slot(self, spec, config) for _ in range(config.num_engines)]
+        self._queue: dict[int, _Pending] = {}  # by id, in order of arrival
+        self._queued_tokens = 0
+        self._num_open = 0  # futures without a result
+        self._all_settled = asyncio.Event()
+        self._all_settled.set()
+        self._ids = count()
+        self._is_closing = False
+        self._is_scheduled = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an engine can take jobs now."""
+        return not self._is_closing and any(slot.keeper.is_up for slot in self._slots)
+
+    @property
+    def queued_jobs(self) -> int:
+        """Jobs not yet given to an engine."""
+        return len(self._queue)
+
+    @property
+    def queued_tokens(self) -> int:
+        """Source tokens of those."""
+        return self._queued_tokens
+
+    @property
+    def running_jobs(self) -> int:
+        """Jobs the engines hold."""
+        return sum(len(slot.jobs) for slot in self._slots)
+
+    @property
+    def engine_pids(self) -> list[int]:
+        """Process ids of the engines that are up."""
+        return [slot.keeper.pid for slot in self._slots if slot.keeper.pid is not None]
+
+    async def start(self) -> None:
+        """Return when all engines are warm.
+
+        Raises:
+            InternalError: one does not start; the message says why.
+        """
+        starts = [asyncio.create_task(slot.keeper.start()) for slot in self._slots]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException as error:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            await self._stop_engines()
+            if isinstance(error, EngineStartError):
+                raise InternalError(f"the engine did not start: {error}") from error
+            raise
+        self.schedule()
+
+    def submit(
+        self, source_ids: Sequence[int], params: SearchParams, deadline: float | None
+    ) -> "asyncio.Future[JobResult]":
+        """Queue one sentence.
+
+        Args:
+            source_ids: with end-of-sentence, not empty.
+            deadline: on time.monotonic().
+
+        Returns:
+            A future that raises DeadlineExceeded, Unavailable (engine lost, or closing) or InternalError (the model
+            produced no numbers); cancelling it cancels the job.
+        """
+        now = time.monotonic()
+        loop = asyncio.get_running_loop()
+        job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
+        pending = _Pending(job, loop.create_future())
+        self._open(pending)
+        if self._is_closing:
+            _fail(pending.future, Unavailable("the server is stopping"))
+        elif deadline is not None:
+            pending.timer = loop.call_later(max(0.0, deadline - now), _expire, pending)
+        self.schedule()
+        return pending.future
+
+    async def close(self, grace_s: float) -> None:
+        """Refuse new jobs, wait for the others at most so long, fail what is left, end the engines."""
+        self._is_closing = True
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._all_settled.wait()
+        except TimeoutError:
+            self._fail_all(Unavailable(f"the server stopped after {grace_s:g} s of grace"))
+        finally:
+            await self._stop_engines()
+
+    def schedule(self) -> None:
+        """Hand out jobs after everything that happens now, so that the texts of a request cross in one frame."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._hand_out)
+
+    def engine_reported(self, report: Report) -> None:
+        """Its outcomes are with their futures; rows may be free."""
+        if report.outcomes:
+            self.schedule()
+        if report.stats and self._observer:
+            self._observer.step(report.stats)
+
+    def engine_lost(self) -> None:
+        """Its jobs have failed; those in the queue wait for another engine."""
+        if self._observer:
+            self._observer.engine_restarted()
+
+    def _hand_out(self) -> None:
+        """Give the oldest jobs to the engines with the fewest rows, as far as their credits reach."""
+        self._is_scheduled = False
+        batches: dict[_Slot, list[_Pending]] = {}
+        for pending in self._queue.values():
+            if pending.future.done():
+                continue  # about to leave the queue
+            slot = self._choose_slot(pending.job)
+            if slot is None:
+                break
+            slot.add(pending)
+            batches.setdefault(slot, []).append(pending)
+        for slot, batch in batches.items():
+            for pending in batch:
+                self._leave_queue(pending)
+            slot.keeper.send([Start(pending.job) for pending in batch])
+
+    def _choose_slot(self, job: Job) -> _Slot | None:
+        room = self._max_rows + self._config.lookahead_jobs * job.params.beam_size
+        slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + job.params.beam_size <= room]
+        return min(slots, key=lambda slot: slot.rows, default=None)
+
+    def _open(self, pending: _Pending) -> None:
+        self._queue[pending.job.id] = pending
+        self._queued_tokens += len(pending.job.source_ids)
+        self._num_open += 1
+        self._all_settled.clear()
+        pending.future.add_done_callback(partial(self._settle, pending))
+
+    def _leave_queue(self, pending: _Pending) -> None:
+        del self._queue[pending.job.id]
+        self._queued_tokens -= len(pending.job.source_ids)
+
+    def _settle(self, pending: _Pending, future: "asyncio.Future[JobResult]") -> None:
+        """The future has a result, or nobody wants one any more."""
+        if pending.timer is not None:
+            pending.timer.cancel()
+        reason = _drop_reason(future)
+        if pending.slot is None:
+            self._leave_queue(pending)
+        elif pending.job.id in pending.slot.jobs:  # without an answer yet
+            pending.slot.keeper.send([Cancel(pending.job.id)])
+        if reason and self._observer:
+            self._observer.job_dropped("decode" if pending.slot else "queue", reason)
+        self._num_open -= 1
+        if not self._num_open:
+            self._all_settled.set()
+
+    def _fail_all(self, error: DragomanError) -> None:
+        for pending in self._queue.values():
+            _fail(pending.future, error)
+        for slot in self._slots:
+            slot.fail_all(error)
+
+    async def _stop_engines(self) -> None:
+        await asyncio.gather(*(slot.keeper.stop() for slot in self._slots))
+
+
+def _resolve(future: "asyncio.Future[JobResult]", outcome: Outcome) -> None:
+    """Give an outcome to whoever waits; nobody does after a cancellation."""
+    if future.done():
+        return
+    if isinstance(outcome, JobResult):
+        future.set_result(outcome)
+    else:
+        future.set_exception(_error_of(outcome))
+
+
+def _error_of(failure: JobFailure) -> DragomanError:
+    if failure.kind is FailureKind.DEADLINE:
+        return DeadlineExceeded(failure.message)
+    return InternalError(failure.message)
+
+
+def _expire(pending: _Pending) -> None:
+    where = "queued" if pending.slot is None else "decoding"
+    _fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
+
+
+def _fail(future: "asyncio.Future[JobResult]", error: DragomanError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _drop_reason(future: "asyncio.Future[JobResult]") -> str | None:
+    if future.cancelled():
+        return "cancelled"
+    return "deadline" if isinstance(future.exception(), DeadlineExceeded) else None

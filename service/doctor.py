@@ -1,0 +1,198 @@
+"""Whether this machine can serve: one finding per check, each with what was found and what to do about it.
+
+Looks at the machine and the installation; starts no server.
+"""
+
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata, util
+from pathlib import Path
+from textwrap import shorten
+
+from service.engine.job import FinishReason
+from service.errors import DragomanError
+from service.threads import affine_cpus, available_threads, cpu_quota
+from service.translation import TranslateOptions
+
+# What speeds up int8 products, best first; without one of these, unsigned x signed products may saturate.
+_INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
+_MIN_OPEN_FILES = 1_024
+_TEST_SENTENCE = "The weather is nice today."
+_TEST_MAX_TOKENS = 50
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    level: Level
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is to be served, and where."""
+
+    bundle: Path
+    precision: str | None = None
+    grpc: tuple[str, int] = ("127.0.0.1", 50_051)  # host, port
+    http: tuple[str, int] = ("127.0.0.1", 8_080)
+
+
+def examine(target: Target) -> Iterator[Finding]:
+    """All findings, each as soon as it is known; a check that breaks is a failure, not an exception."""
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("python", check_python),
+        ("onnxruntime", check_runtime),
+        ("torch", check_torch),
+        ("instructions", lambda: check_instructions(cpu_flags())),
+        ("threads", check_threads),
+        ("open files", check_open_files),
+        ("grpc port", lambda: check_port("grpc port", *target.grpc)),
+        ("http port", lambda: check_port("http port", *target.http)),
+        ("bundle", lambda: check_bundle(target.bundle)),
+        ("model", lambda: check_model(target.bundle, target.precision)),
+    ]
+    for subject, check in checks:
+        try:
+            yield check()
+        except Exception as error:  # noqa: BLE001 - whatever breaks is the finding
+            detail = str(error) if isinstance(error, ValueError | DragomanError) else f"{type(error).__name__}: {error}"
+            yield Finding(Level.FAIL, subject, detail)
+
+
+def check_python() -> Finding:
+    """Whether this Python is one the project is tested with."""
+    version = platform.python_version()
+    is_tested = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    level = Level.PASS if is_tested else Level.WARN
+    return Finding(level, "python", f"{version}{'' if is_tested else ' is not tested; use 3.11 - 3.13'}")
+
+
+def check_runtime() -> Finding:
+    """Whether ONNX Runtime is there, once, and what it can run on."""
+    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
+    if not installed:
+        return Finding(Level.FAIL, "onnxruntime", "not installed: pip install 'dragoman[cpu]' or 'dragoman[gpu]'")
+    if len(installed) > 1:
+        detail = "onnxruntime and onnxruntime-gpu overwrite each other: uninstall both, then install one"
+        return Finding(Level.FAIL, "onnxruntime", detail)
+    import onnxruntime
+
+    # What the build contains; whether a session really gets it is known only when one is made.
+    providers = ", ".join(name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers())
+    return Finding(Level.PASS, "onnxruntime", f"{onnxruntime.__version__}, providers {providers}")
+
+
+def check_torch() -> Finding:
+    """Whether the environment is the lean one that serving needs."""
+    if util.find_spec("torch") is None:
+        return Finding(Level.PASS, "torch", "absent, as it should be where models are only served")
+    return Finding(Level.WARN, "torch", "installed; serving never imports it, a lean environment needs no torch")
+
+
+def check_instructions(flags: frozenset[str]) -> Finding:
+    """Whether the CPU multiplies int8 exactly and fast."""
+    machine = platform.machine()
+    found = [flag for flag in _INT8_FLAGS if flag in flags]
+    if found:
+        return Finding(Level.PASS, "instructions", f"{machine} with {', '.join(found)}")
+    widest = next((flag for flag in ("avx512f", "avx2", "avx") if flag in flags), "no vector extension that is known")
+    detail = f"{machine} with {widest}, no int8 dot products: int8 may lose accuracy, --precision fp32 does not"
+    return Finding(Level.WARN, "instructions", detail)
+
+
+def check_threads() -> Finding:
+    """How many threads there are, and what limits them."""
+    quota = cpu_quota()
+    host, affinity, usable = os.cpu_count() or 1, affine_cpus(), available_threads()
+    limits = f"host {host}, affinity {affinity}, cgroup quota {'none' if quota is None else f'{quota:g}'}"
+    if quota is not None and quota < 1:
+        return Finding(Level.WARN, "threads", f"{usable} ({limits}): less than one CPU, expect pauses")
+    return Finding(Level.PASS, "threads", f"{usable} ({limits})")
+
+
+def check_open_files() -> Finding:
+    """Whether enough connections can be open at once."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _MIN_OPEN_FILES:
+        detail = f"{soft} allowed, {_MIN_OPEN_FILES} or more are good for a server: ulimit -n {_MIN_OPEN_FILES}"
+        return Finding(Level.WARN, "open files", detail)
+    return Finding(Level.PASS, "open files", "unlimited" if soft == resource.RLIM_INFINITY else f"{soft} allowed")
+
+
+def check_port(subject: str, host: str, port: int) -> Finding:
+    """Whether a server could listen there now."""
+    where = f"{host}:{port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left is free
+            listener.bind(address)
+            listener.listen(1)
+    except OSError as error:
+        return Finding(Level.FAIL, subject, f"{where} cannot be listened on: {error.strerror or error}")
+    return Finding(Level.PASS, subject, f"{where} is free")
+
+
+def check_bundle(directory: Path) -> Finding:
+    """Whether every file of the model is what its manifest says."""
+    from model.bundle import Bundle
+
+    bundle = Bundle.load(directory)
+    manifest = bundle.manifest
+    megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
+    name = f"{manifest.name} {manifest.version} ({manifest.source_language}-{manifest.target_language})"
+    variants = ", ".join(sorted(manifest.variants))
+    return Finding(
+        Level.PASS, "bundle", f"{name}: {len(manifest.files)} files, {megabytes:.1f} MB, {variants}; checksums match"
+    )
+
+
+def check_model(directory: Path, precision: str | None) -> Finding:
+    """Whether the model loads here and translates."""
+    from service.local import LocalTranslator
+
+    translator = LocalTranslator.open(directory, precision=precision)
+    limit = min(_TEST_MAX_TOKENS, translator.info.default_options.max_target_tokens or _TEST_MAX_TOKENS)
+    (translation,) = translator.translate_all([_TEST_SENTENCE], TranslateOptions(max_target_tokens=limit))
+    detail = f"{translator.info.precision}: {_TEST_SENTENCE!r} -> {shorten(translation.text, 80)!r}"
+    if translation.hypotheses[0].finish_reason is FinishReason.LENGTH:
+        return Finding(Level.WARN, "model", f"{detail}, without an end: is it trained?")
+    return Finding(Level.PASS, "model", detail)
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Instruction set extensions of the first CPU, as Linux names them."""
+    try:
+        lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    fields = (line.partition(":") for line in lines)
+    return next(
+        (frozenset(value.split()) for key, _, value in fields if key.strip() in ("flags", "Features")), frozenset()
+    )
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""What goes into the engine and what comes out of it: token ids, search parameters, outcomes.
+
+Plain records that cross the process border; no text, no gRPC, no tensors.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FinishReason(StrEnum):
+    """Why a hypothesis ended."""
+
+    END_OF_SENTENCE = "end_of_sentence"
+    LENGTH = "length"
+
+
+class FailureKind(StrEnum):
+    """Why a job has no result."""
+
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    NON_FINITE = "non_finite"  # the model produced NaN or infinity for this sentence
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchParams:
+    """How to search for one sentence; semantics as in `protos/translation.proto`."""
+
+    beam_size: int = 4
+    num_hypotheses: int = 1
+    length_penalty: float = 1.0
+    patience: float = 1.0
+    max_target_tokens: int = 256  # decoder steps: end-of-sentence included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One sentence to translate."""
+
+    id: int
+    source_ids: tuple[int, ...]  # ends with end-of-sentence
+    params: SearchParams
+    deadline: float | None = None  # on time.monotonic(), which all processes of a machine share
+    submitted_at: float | None = None  # same clock; None: when the engine gets it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """One finished translation."""
+
+    token_ids: tuple[int, ...]  # without end-of-sentence
+    score: float  # log-probability, length-normalised
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """A job's hypotheses, best first, and where its time went."""
+
+    job_id: int
+    hypotheses: tuple[Hypothesis, ...]
+    queue_s: float  # from Job.submitted_at until its encoder run began
+    encode_s: float  # the encoder run it shared with its batch
+    decode_s: float  # from the end of that run until its last step
+    num_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailure:
+    """A job that ended without a result."""
+
+    job_id: int
+    kind: FailureKind
+    message: str
+
+
+Outcome = JobResult | JobFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """What the engine did since its last report; sums, so that reports can be added up."""
+
+    steps: int = 0  # decoder graph runs; one step of the loop runs one per live beam size
+    rows: int = 0  # live hypotheses, summed over those runs: the mean batch is rows / steps
+    step_rows: tuple[int, ...] = ()  # live hypotheses of each run, for a histogram
+    busy_s: float = 0.0  # the whole of EngineLoop.step
+    encode_s: float = 0.0
+    decode_s: float = 0.0  # decoder graph
+    beam_s: float = 0.0  # search, cache reordering, admission
+    encoded_sentences: int = 0
+    source_tokens: int = 0  # of those sentences
+    padded_source_tokens: int = 0  # positions the encoder computed for them
+    wasted_steps: int = 0  # steps spent on sentences that were then cancelled or late
+    non_finite_jobs: int = 0  # sentences that failed because the model produced NaN or infinity
+    live_rows: int = 0  # at the time of the report
+    waiting_jobs: int = 0  # likewise, inside the engine
+
+    @property
+    def padding_ratio(self) -> float:
+        """Share of the encoder's positions that were padding, 0 when it did not run."""
+        return 1.0 - self.source_tokens / self.padded_source_tokens if self.padded_source_tokens else 0.0

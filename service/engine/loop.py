@@ -1,0 +1,239 @@
+"""The engine: jobs in, outcomes out, one decoder step at a time.
+
+Each step is schedule -> encode what starts -> decode one token -> collect what ended.  Sentences of one beam size
+decode together.  Single-threaded; knows neither processes nor texts.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from service.engine.beam import BeamSearch
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
+from service.engine.kv_cache import Encoded, KeyValueCache
+from service.engine.runner import Runner
+from service.engine.scheduler import Drop, Scheduler, SchedulerConfig
+
+_MAX_IDLE_GROUPS = 2  # beam sizes whose empty caches are kept for the next sentence
+
+
+@dataclass(slots=True)
+class _Live:
+    """A running job and where its time went."""
+
+    job: Job
+    queue_s: float
+    encode_s: float
+    decode_started_at: float
+    num_steps: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """The live sentences of one beam size; entry i of all three is the same sentence."""
+
+    search: BeamSearch
+    cache: KeyValueCache
+    sentences: list[_Live] = field(default_factory=list)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.sentences) * self.search.beam_size
+
+    def index(self, job_id: int) -> int:
+        return next(index for index, live in enumerate(self.sentences) if live.job.id == job_id)
+
+    def remove(self, index: int, *, is_finite: bool = True) -> _Live:
+        """Free a sentence's rows; the last sentence moves into the hole."""
+        self.search.remove(index)
+        self.cache.remove(index, is_finite=is_finite)
+        live, self.sentences[index] = self.sentences[index], self.sentences[-1]
+        self.sentences.pop()
+        return live
+
+
+@dataclass(slots=True)
+class _Tally:
+    """StepStats in the making."""
+
+    steps: int = 0
+    step_rows: list[int] = field(default_factory=list)
+    busy_s: float = 0.0
+    encode_s: float = 0.0
+    decode_s: float = 0.0
+    encoded_sentences: int = 0
+    source_tokens: int = 0
+    padded_source_tokens: int = 0
+    wasted_steps: int = 0
+    non_finite_jobs: int = 0
+
+
+class EngineLoop:
+    """Continuous batching over one runner."""
+
+    def __init__(
+        self, runner: Runner, config: SchedulerConfig | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._runner = runner
+        self._scheduler = Scheduler(config or SchedulerConfig())
+        self._clock = clock
+        self._groups: dict[int, _Group] = {}  # by beam size, least recently used first
+        self._arrived_at: dict[int, float] = {}
+        self._tally = _Tally()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do until the next `submit`."""
+        return not (self._scheduler.num_running or self._scheduler.num_waiting)
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; it starts in the next step that has room."""
+        self._arrived_at[job.id] = self._clock() if job.submitted_at is None else job.submitted_at
+        self._scheduler.add(job)
+
+    def cancel(self, job_id: int) -> None:
+        """End a job at the next step, wherever it is by then; the id of one that has ended is no error."""
+        self._scheduler.cancel(job_id)
+
+    def step(self) -> list[Outcome]:
+        """Drop, start, extend every live hypothesis by one token; the jobs that ended by that."""
+        began = self._clock()
+        plan = self._scheduler.schedule(began)
+        outcomes: list[Outcome] = [self._drop(drop) for drop in plan.drops]
+        outcomes += self._start(plan.starts)
+        for group in list(self._groups.values()):
+            if group.sentences:
+                outcomes += self._decode(group)
+        self._tally.busy_s += self._clock() - began
+        return outcomes
+
+    def take_stats(self) -> StepStats:
+        """What happened since the last call."""
+        tally, self._tally = self._tally, _Tally()
+        return StepStats(
+            steps=tally.steps,
+            rows=sum(tally.step_rows),
+            step_rows=tuple(tally.step_rows),
+            busy_s=tally.busy_s,
+            encode_s=tally.encode_s,
+            decode_s=tally.decode_s,
+            beam_s=tally.busy_s - tally.encode_s - tally.decode_s,
+            encoded_sentences=tally.encoded_sentences,
+            source_tokens=tally.source_tokens,
+            padded_source_tokens=tally.padded_source_tokens,
+            wasted_steps=tally.wasted_steps,
+            non_finite_jobs=tally.non_finite_jobs,
+            live_rows=self._scheduler.rows,
+            waiting_jobs=self._scheduler.num_waiting,
+        )
+
+    def _drop(self, drop: Drop) -> JobFailure:
+        job = drop.job
+        del self._arrived_at[job.id]
+        if drop.was_running:
+            group = self._groups[job.params.beam_size]
+            live = group.remove(group.index(job.id))
+            self._tally.wasted_steps += live.num_steps
+        reason = "was cancelled" if drop.kind is FailureKind.CANCELLED else "passed its deadline"
+        return JobFailure(job_id=job.id, kind=drop.kind, message=f"the sentence {reason}")
+
+    def _start(self, jobs: tuple[Job, ...]) -> Iterable[Outcome]:
+        """Encode jobs and give them rows; those that cannot be encoded fail."""
+        if not jobs:
+            return ()
+        began = self._clock()
+        try:
+            encoded = self._runner.encode([job.source_ids for job in jobs])
+        except Exception as error:  # noqa: BLE001 - whatever the runtime raises, only its sentence may fail
+            return self._start_one_by_one(jobs, error)
+        encode_s = self._clock() - began
+        self._count_encoded(encoded, encode_s)
+        self._admit(jobs, encoded, began, encode_s)
+        return ()
+
+    def _start_one_by_one(self, jobs: tuple[Job, ...], error: Exception) -> Iterable[Outcome]:
+        """Find the job that cannot be encoded."""
+        if len(jobs) > 1:
+            return [outcome for job in jobs for outcome in self._start((job,))]
+        (job,) = jobs
+        self._end(job.id)
+        message = f"the encoder failed: {type(error).__name__}"
+        return [JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message)]
+
+    def _admit(self, jobs: tuple[Job, ...], encoded: Encoded, began: float, encode_s: float) -> None:
+        """Put encoded jobs into the group of their beam size."""
+        for beam_size in sorted({job.params.beam_size for job in jobs}):
+            group = self._group(beam_size)
+            indices = [index for index, job in enumerate(jobs) if job.params.beam_size == beam_size]
+            group.cache.append(encoded, indices)
+            for index in indices:
+                job = jobs[index]
+                group.search.add(job.params)
+                queue_s = began - self._arrived_at[job.id]
+                group.sentences.append(_Live(job, queue_s, encode_s, began + encode_s))
+
+    def _group(self, beam_size: int) -> _Group:
+        """The group of a beam size, now the most recently used; the caches of long unused ones are given up."""
+        group = self._groups.pop(beam_size, None)
+        if group is None:
+            group = _Group(BeamSearch(beam_size), KeyValueCache(self._runner.cache_shape, beam_size))
+        self._groups[beam_size] = group
+        idle = [size for size, other in self._groups.items() if not other.sentences and size != beam_size]
+        for size in idle[:-_MAX_IDLE_GROUPS]:
+            del self._groups[size]
+        return group
+
+    def _decode(self, group: _Group) -> list[Outcome]:
+        """One token for every hypothesis of a group."""
+        group.cache.make_room()
+        began = self._clock()
+        candidates = self._runner.decode_step(group.search.tokens(), group.cache)
+        self._count_step(group, self._clock() - began)
+        group.cache.extend()
+        progress = group.search.advance(candidates)
+        group.cache.reorder(progress.moves)
+        # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
+        finished, non_finite = set(progress.finished.tolist()), set(progress.non_finite.tolist())
+        return [
+            self._succeed(group, index) if index in finished else self._fail_non_finite(group, index)
+            for index in sorted(finished | non_finite, reverse=True)
+        ]
+
+    def _succeed(self, group: _Group, index: int) -> JobResult:
+        hypotheses = group.search.hypotheses(index)
+        live = group.remove(index)
+        self._end(live.job.id)
+        return JobResult(
+            job_id=live.job.id,
+            hypotheses=hypotheses,
+            queue_s=live.queue_s,
+            encode_s=live.encode_s,
+            decode_s=self._clock() - live.decode_started_at,
+            num_steps=live.num_steps,
+        )
+
+    def _fail_non_finite(self, group: _Group, index: int) -> JobFailure:
+        live = group.remove(index, is_finite=False)
+        self._end(live.job.id)
+        self._tally.non_finite_jobs += 1
+        message = "the model produced non-finite scores for this sentence"
+        return JobFailure(job_id=live.job.id, kind=FailureKind.NON_FINITE, message=message)
+
+    def _end(self, job_id: int) -> None:
+        self._scheduler.release(job_id)
+        del self._arrived_at[job_id]
+
+    def _count_step(self, group: _Group, decode_s: float) -> None:
+        for live in group.sentences:
+            live.num_steps += 1
+        self._tally.steps += 1
+        self._tally.step_rows.append(group.num_rows)
+        self._tally.decode_s += decode_s
+
+    def _count_encoded(self, encoded: Encoded, encode_s: float) -> None:
+        self._tally.encode_s += encode_s
+        self._tally.encoded_sentences += len(encoded.lengths)
+        self._tally.source_tokens += int(np.sum(encoded.lengths))
+        self._tally.padded_source_tokens += len(encoded.lengths) * encoded.arrays[0].shape[2]

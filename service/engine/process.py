@@ -1,0 +1,229 @@
+"""The process an engine lives in: what starts it, what it is told, what it reports, and its main loop.
+
+Frames of pickled records over a socket pair, a length of four bytes in front.  The front process imports this module
+for the records, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else knows processes.
+
+    front -> engine     EngineSpec, then tuples of Start | Cancel | Stop
+    engine -> front     Ready or StartFailed, then Reports: outcomes at once, and a sign of life every heartbeat
+"""
+
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, cast
+
+from model.config import EOS_ID, UNK_ID
+from service.engine.job import Job, Outcome, SearchParams, StepStats
+from service.engine.scheduler import SchedulerConfig
+
+if TYPE_CHECKING:
+    from service.engine.loop import EngineLoop
+    from service.engine.runner import Runner
+
+_LENGTH = struct.Struct("!I")
+_STATS_INTERVAL_S = 0.05
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """Everything an engine process needs to know."""
+
+    bundle_dir: Path
+    precision: str | None = None  # None: the best the bundle has for a CPU
+    num_threads: int = 1  # that compute one operator
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    heartbeat_interval_s: float = 0.25
+    # "module:function", called with this spec, returns a Runner.
+    runner_factory: str = "service.engine.runner:create_runner"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Queue a job."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a job at the next step; its outcome still comes."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Exit now; jobs that have not ended get no outcome."""
+
+
+Command = Start | Cancel | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded and warm."""
+
+    load_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """The engine cannot serve; it exits after this."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A sign of life."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    stats: StepStats | None = None
+
+
+Message = Ready | StartFailed | Report
+
+
+def command_line(descriptor: int) -> list[str]:
+    """How to start an engine process that talks over this inherited socket."""
+    # -P: the current directory must not provide modules.  Not -m, or the records would be __main__'s.
+    return [sys.executable, "-P", "-c", f"from service.engine.process import main; main({descriptor})"]
+
+
+def environment() -> dict[str, str]:
+    """The environment of an engine process: the same import path, and one thread in NumPy's own pools."""
+    import_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": import_path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def to_frame(record: object) -> bytes:
+    """A record as it crosses."""
+    payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def frame_length(header: bytes) -> int:
+    """Bytes that follow the header."""
+    (length,) = _LENGTH.unpack(header)
+    return int(length)
+
+
+FRAME_HEADER_BYTES = _LENGTH.size
+
+
+def from_payload(payload: bytes) -> object:
+    """The record in a frame."""
+    return pickle.loads(payload)  # noqa: S301 - both ends are our own process tree
+
+
+def main(descriptor: int) -> None:
+    """Live as an engine until told to stop or until the front process is gone."""
+    _bind_to_parent()
+    channel = socket.socket(fileno=descriptor)  # never closed: its end tells the front that this process has ended
+    received = _receive(channel)
+    spec = next(received, None)
+    if not isinstance(spec, EngineSpec):  # the front process went away at once
+        return
+    inbox: SimpleQueue[Command] = SimpleQueue()
+    threading.Thread(target=_fill_inbox, args=(received, inbox), daemon=True).start()
+    began = time.monotonic()
+    try:
+        engine = _create_engine(spec)
+    except Exception as error:  # noqa: BLE001 - the front process says what is wrong
+        channel.sendall(to_frame(StartFailed(f"{type(error).__name__}: {error}")))
+        return
+    channel.sendall(to_frame(Ready(time.monotonic() - began)))
+    _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
+
+
+def _bind_to_parent() -> None:
+    """Leave the signals of a terminal or process group to the front process, which gets them too; never outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.platform == "linux":  # elsewhere the end of the socket tells
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _receive(channel: socket.socket) -> Iterator[object]:
+    """The front's records until it closes the socket."""
+    with channel.makefile("rb") as stream:
+        while header := stream.read(FRAME_HEADER_BYTES):
+            yield from_payload(stream.read(frame_length(header)))
+
+
+def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> None:
+    try:
+        for commands in received:
+            for command in cast(tuple[Command, ...], commands):
+                inbox.put(command)
+    finally:
+        os._exit(0)  # the front process is gone: nobody waits for anything any more
+
+
+def _create_engine(spec: EngineSpec) -> "EngineLoop":
+    from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
+
+    module, _, function = spec.runner_factory.partition(":")
+    create = cast("Callable[[EngineSpec], Runner]", getattr(importlib.import_module(module), function))
+    engine = EngineLoop(create(spec), spec.scheduler)
+    _warm_up(engine, spec.scheduler.max_rows)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: no later collection has to look at it
+    return engine
+
+
+def _warm_up(engine: "EngineLoop", max_rows: int) -> None:
+    """Fill the batch once, so that the first sentences find memory touched and kernels chosen."""
+    for number in range(max(1, max_rows // _WARM_UP_BEAM.beam_size)):
+        engine.submit(Job(id=-1 - number, source_ids=(UNK_ID, EOS_ID), params=_WARM_UP_BEAM))
+    while not engine.is_idle:
+        engine.step()
+    engine.take_stats()
+
+
+def _serve(
+    engine: "EngineLoop", inbox: "SimpleQueue[Command]", send: Callable[[Report], None], heartbeat_interval_s: float
+) -> None:
+    """Step while there is work; return when told to stop."""
+    stats_sent_at = time.monotonic()
+    while True:
+        wait_s = heartbeat_interval_s if engine.is_idle else 0.0
+        for command in _take(inbox, wait_s):
+            match command:
+                case Start(job):
+                    engine.submit(job)
+                case Cancel(job_id):
+                    engine.cancel(job_id)
+                case Stop():
+                    return
+        outcomes = () if engine.is_idle else tuple(engine.step())
+        now = time.monotonic()
+        is_due = engine.is_idle or now - stats_sent_at >= _STATS_INTERVAL_S
+        if outcomes or is_due:
+            send(Report(outcomes, engine.take_stats() if is_due else None))
+        if is_due:
+            stats_sent_at = now
+
+
+def _take(inbox: "SimpleQueue[Command]", wait_s: float) -> Iterator[Command]:
+    """All commands there are; waits for the first."""
+    try:
+        yield inbox.get(block=wait_s > 0, timeout=wait_s)
+        while True:
+            yield inbox.get_nowait()
+    except Empty:
+        return

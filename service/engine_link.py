@@ -1,0 +1,169 @@
+"""One engine process from its start to its end, as the front process sees it.
+
+Knows the pipe and the process; neither jobs nor queues, nor what to do when the engine is lost.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from service.engine.process import (
+    FRAME_HEADER_BYTES,
+    Command,
+    EngineSpec,
+    Ready,
+    Report,
+    StartFailed,
+    Stop,
+    command_line,
+    environment,
+    frame_length,
+    from_payload,
+    to_frame,
+)
+
+
+class EngineStartError(Exception):
+    """The process did not become ready; `str(error)` says why."""
+
+
+async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineLink":
+    """An engine that is loaded and warm.
+
+    Raises:
+        EngineStartError: it reported a failure, died, or was not ready in time.
+    """
+    link = await _spawn()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await link.greet(spec)
+    except BaseException as error:
+        await link.kill()
+        if isinstance(error, TimeoutError):
+            raise EngineStartError(f"it was not ready within {timeout_s:g} s") from error
+        raise
+    return link
+
+
+async def _spawn() -> "EngineLink":
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command_line(theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sys.__stderr__,  # standard output belongs to the front process
+                env=environment(),
+            )
+        except BaseException:
+            writer.close()  # ends the process too, if there is one: it reads the end of its input
+            raise
+    return EngineLink(process, reader, writer)
+
+
+class EngineLink:
+    """A running engine process; `start_engine` makes one."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._heard = True
+        self._silenced = False
+
+    async def greet(self, spec: EngineSpec) -> None:
+        """Return when the engine is loaded and warm.
+
+        Raises:
+            EngineStartError: it cannot be.
+        """
+        self._writer.write(to_frame(spec))
+        match await self._read():
+            case Ready():
+                return
+            case StartFailed(message):
+                raise EngineStartError(message)
+            case _:
+                raise EngineStartError(f"it died while starting: {await self.describe_end()}")
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Tell the engine; what it cannot take in any more is lost with it."""
+        if not self._writer.is_closing():
+            self._writer.write(to_frame(tuple(commands)))
+
+    async def reports(self, silence_limit_s: float) -> AsyncIterator[Report]:
+        """The engine's reports until it is lost; one that is silent for too long is killed."""
+        watchdog = asyncio.create_task(self._watch(silence_limit_s))
+        try:
+            while isinstance(record := await self._read(), Report):
+                self._heard = True
+                yield record
+        finally:
+            watchdog.cancel()
+
+    async def describe_end(self) -> str:
+        """Why the process ended; waits for it."""
+        status = await self._process.wait()
+        if self._silenced:
+            return "it stopped answering and was killed"
+        return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+
+    async def stop(self, timeout_s: float) -> None:
+        """Let the process exit, or kill it when it does not."""
+        self.send([Stop()])
+        await self.finish(timeout_s)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for a process that is about to end; kill it when it does not."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """End the process now; one that has ended is no error."""
+        self._kill()
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+        await self._process.wait()
+
+    def _kill(self) -> None:
+        if self._process.returncode is None:
+            # Not Process.kill: it polls first, and one that just died would lose its exit status to that.
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
+    async def _watch(self, silence_limit_s: float) -> None:
+        """Kill the process after two silent halves in a row: after a single one, it may be us who slept."""
+        num_silent = 0
+        while num_silent < 2:
+            self._heard = False
+            await asyncio.sleep(silence_limit_s / 2)
+            num_silent = 0 if self._heard else num_silent + 1
+        self._silenced = True
+        self._kill()
+
+    async def _read(self) -> object | None:
+        """The next record, None when the process is gone."""
+        try:
+            header = await self._reader.readexactly(FRAME_HEADER_BYTES)
+            return from_payload(await self._reader.readexactly(frame_length(header)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None

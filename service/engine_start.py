@@ -1,0 +1,68 @@
+"""Engines that start while the rest of the server is still being loaded.
+
+Imports little on purpose: an engine takes about a second to load its model, and the front process's own libraries load
+meanwhile.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from model.bundle import Bundle
+from service.config import EngineConfig, ServerConfig
+from service.dispatch import DispatchConfig, Dispatcher
+from service.engine.process import EngineSpec
+from service.engine.scheduler import SchedulerConfig
+from service.metrics import Metrics
+from service.threads import available_threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """Engines on their way, and what they are to serve."""
+
+    bundle: Bundle
+    metrics: Metrics
+    dispatcher: Dispatcher
+    starting: "asyncio.Task[None]"  # done when all are warm; raises what `Dispatcher.start` raises
+
+    async def stop(self) -> None:
+        """End them, in whatever state they are."""
+        self.starting.cancel()
+        await asyncio.gather(self.starting, return_exceptions=True)
+        await self.dispatcher.close(0.0)
+
+
+def start_engines(config: ServerConfig) -> Engines:
+    """Check the bundle and set its engines going.
+
+    Raises:
+        BundleError: the bundle cannot be used, or has no graphs of the wanted precision.
+    """
+    bundle = Bundle.load(config.engine.bundle)
+    bundle.variant(config.engine.precision)  # raises if there is none
+    metrics = Metrics(bundle.manifest.name)
+    dispatcher = Dispatcher(engine_spec(config.engine), dispatch_config(config), observer=metrics)
+    starting = asyncio.create_task(dispatcher.start())
+    return Engines(bundle=bundle, metrics=metrics, dispatcher=dispatcher, starting=starting)
+
+
+def engine_spec(config: EngineConfig) -> EngineSpec:
+    """What an engine is told; the engine owns the defaults of what is None here."""
+    budgets = _given(max_rows=config.max_rows, max_source_tokens=config.max_source_tokens)
+    return EngineSpec(
+        bundle_dir=config.bundle,
+        precision=config.precision,
+        num_threads=config.threads or max(1, available_threads() // config.num_engines),
+        scheduler=SchedulerConfig(**budgets),
+        **_given(runner_factory=config.runner_factory),
+    )
+
+
+def dispatch_config(config: ServerConfig) -> DispatchConfig:
+    """How the dispatcher keeps the engines."""
+    return DispatchConfig(num_engines=config.engine.num_engines, start_timeout_s=config.lifecycle.start_timeout_s)
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}

@@ -1,0 +1,49 @@
+"""Every error the service answers with, and nothing about how it is sent.
+
+    DragomanError
+    |-- InvalidInput            the caller's mistake: do not retry
+    |-- NotFound                no such model or language pair
+    |-- Overloaded              queue or budget full: retry after `retry_after_s`
+    |-- DeadlineExceeded        the deadline passed before the answer was there
+    |-- Unavailable             starting, draining, or the engine was lost: retry
+    `-- InternalError           a bug, or a model that produced no numbers
+
+`interceptors.py` maps each class to its gRPC status.  A message says what, given and limit.
+"""
+
+
+class DragomanError(Exception):
+    """Base of all errors below; `str(error)` is safe to show to a client."""
+
+
+class InvalidInput(DragomanError):
+    """The request cannot be served as it is; `field` names the part at fault, as in the proto."""
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotFound(DragomanError):
+    """No loaded model fits the request."""
+
+
+class Overloaded(DragomanError):
+    """Refused at admission so that accepted work keeps its latency."""
+
+    def __init__(self, message: str, *, reason: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineExceeded(DragomanError):
+    """The caller's deadline, or the server's own limit, passed."""
+
+
+class Unavailable(DragomanError):
+    """Not now, here; the same request can succeed later or elsewhere."""
+
+
+class InternalError(DragomanError):
+    """The service's own fault."""

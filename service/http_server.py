@@ -1,0 +1,92 @@
+"""A small HTTP server for machines: GET /metrics, /healthz and /readyz.
+
+One answer per connection, read and written on the event loop with time limits and a limit on connections, so that a
+slow or hanging scraper costs nothing.  No other path, no body, no TLS: put a proxy in front where that is wanted.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+TIMEOUT_S = 5.0  # for the request to arrive, and again for the answer to leave
+MAX_REQUEST_BYTES = 16 << 10  # request line and headers
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is answered to a path."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Pages = Mapping[str, Callable[[], Page]]
+
+
+class HttpServer:
+    """Serves `pages`: a function for each path, called in the event loop."""
+
+    def __init__(self, pages: Pages, *, max_connections: int, timeout_s: float = TIMEOUT_S) -> None:
+        self._pages = pages
+        self._max_connections = max_connections
+        self._timeout_s = timeout_s
+        self._connections: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and return the port, a free one for 0.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_REQUEST_BYTES, reuse_port=False)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Stop listening and drop the connections that are open."""
+        if self._server is None:
+            return
+        self._server.close()
+        for writer in self._connections:
+            writer.transport.abort()  # not close: that waits for a peer to read
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= self._max_connections:
+            writer.close()
+            return
+        self._connections.add(writer)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                request = await reader.readuntil(b"\r\n\r\n")
+            async with asyncio.timeout(self._timeout_s):
+                writer.write(self._answer(request))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            writer.transport.abort()
+        finally:
+            self._connections.discard(writer)
+
+    def _answer(self, request: bytes) -> bytes:
+        method, _, rest = request.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+        if method not in (b"GET", b"HEAD"):
+            return _to_bytes(Page(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n"))
+        make_page = self._pages.get(path)
+        page = make_page() if make_page else Page(HTTPStatus.NOT_FOUND, f"try {' '.join(self._pages)}\n".encode())
+        return _to_bytes(page, has_body=method == b"GET")
+
+
+def _to_bytes(page: Page, *, has_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\n"
+        f"Content-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + (page.body if has_body else b"")

@@ -1,0 +1,225 @@
+"""What every call goes through: an id, a clock, the books, and errors that become statuses.
+
+Knows calls, not what they ask for.  Two rules of grpc.aio shape it: a handler that lets CancelledError escape while its
+call lives never answers, and the text of any other exception would reach the caller as UNKNOWN.
+"""
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+from service.errors import DeadlineExceeded, DragomanError, InternalError, InvalidInput, Overloaded, Unavailable
+from service.metrics import OTHER, Metrics
+from service.status import code_of, to_wire
+from service.telemetry import bind_request, describe_error, get_logger
+from service.wire import Malformed
+
+REQUEST_ID_KEY = "x-request-id"
+_STOPPING = "the server is stopping"
+_NO_MORE = object()
+_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call in progress; handlers fill in what only they know."""
+
+    method: str  # as a label
+    request_id: str
+    started: float  # time.monotonic()
+    deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
+    is_limit_ours: bool  # the deadline is the server's limit
+    model: str = ""  # the model that answers, once it is known
+    code: str = "OK"
+
+
+_current_call: ContextVar[Call] = ContextVar("current_call")
+
+
+def current_call() -> Call:
+    """The call this task handles."""
+    return _current_call.get()
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every handler of the server."""
+
+    def __init__(self, metrics: Metrics, *, methods: frozenset[str], max_request_seconds: float) -> None:
+        self._metrics = metrics
+        self._methods = methods
+        self._max_request_seconds = max_request_seconds
+        self._ending = asyncio.Event()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "Handler | None":
+        """The method's handler inside the books; an unknown method is counted and left to gRPC (UNIMPLEMENTED)."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            self._metrics.count_unknown_method()
+            return None
+        method = handler_call_details.method.removeprefix("/")
+        return self._wrap(handler, method if method in self._methods else OTHER)
+
+    def _wrap(self, handler: Handler, method: str) -> Handler:
+        coders = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **coders)
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream, method), **coders)
+        assert handler.stream_stream, f"{method} has a kind of handler that nothing here serves"
+        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **coders)
+
+    def end_streams(self) -> None:
+        """End every open stream with UNAVAILABLE: none of them would end by itself, and the server waits for them."""
+        self._ending.set()
+
+    def _unary(self, behaviour: Any, method: str) -> Any:
+        async def answer(request: object, context: Context) -> object:
+            with self._accounted(method, context) as call:
+                try:
+                    return await self._answer_in_time(behaviour, request, context, call)
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
+                    await self._fail(error, context, call)
+                return None  # not reached: _fail raises
+
+        return answer
+
+    def _stream(self, behaviour: Any, method: str) -> Any:
+        async def answers(request: object, context: Context) -> AsyncIterator[object]:
+            with self._accounted(method, context) as call:
+                try:
+                    _refuse_malformed(request)
+                    async for response in self._until_ended(behaviour(request, context)):
+                        yield response
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
+                    await self._fail(error, context, call)
+                except GeneratorExit:  # the caller left while a response was on its way
+                    call.code = "CANCELLED"
+                    raise
+
+        return answers
+
+    async def _until_ended(self, responses: AsyncIterator[object]) -> AsyncIterator[object]:
+        """The responses; raises Unavailable at `end_streams`.  (Cancelling the call's task would not do: grpc.aio, when
+        it is just sending, lets that escape, and the call would never end.)
+        """
+        ending = asyncio.create_task(self._ending.wait())
+        try:
+            while (response := await _first(anext(responses, _NO_MORE), ending)) is not _NO_MORE:
+                yield response
+        finally:
+            ending.cancel()
+
+    async def _answer_in_time(self, behaviour: Any, request: object, context: Context, call: Call) -> object:
+        _refuse_malformed(request)
+        try:
+            async with asyncio.timeout(call.deadline - time.monotonic()):
+                return await behaviour(request, context)
+        except TimeoutError:
+            raise self._late(call) from None
+        except DeadlineExceeded as error:
+            raise (self._late(call) if call.is_limit_ours else error) from None
+
+    def _late(self, call: Call) -> DeadlineExceeded:
+        if call.is_limit_ours:
+            return DeadlineExceeded(
+                f"the call took longer than {self._max_request_seconds:g} s, the most this server allows"
+            )
+        return DeadlineExceeded("the caller's deadline passed")
+
+    @contextmanager
+    def _accounted(self, method: str, context: Context) -> Iterator[Call]:
+        """Count the call in, and out with its code whatever happens inside."""
+        call = self._begin(method, context)
+        self._metrics.call_received(method)
+        try:
+            yield call
+        finally:
+            self._metrics.call_answered(method, call.model, call.code, time.monotonic() - call.started)
+
+    def _begin(self, method: str, context: Context) -> Call:
+        now = time.monotonic()
+        limit = self._max_request_seconds
+        remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
+        is_limit_ours = remaining is None or remaining > limit
+        deadline = now + (limit if remaining is None else min(remaining, limit))
+        call = Call(method, _request_id(context), now, deadline, is_limit_ours)
+        context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
+        bind_request(call.request_id, method)
+        return call
+
+    async def _fail(self, error: BaseException, context: Context, call: Call) -> None:
+        """End the call with the status of `error` and note its code in the books.
+
+        Raises:
+            grpc.aio.AbortError: how grpc.aio is told to stop.
+            asyncio.CancelledError: the call is gone, so there is nobody to answer.
+        """
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            call.code = "DEADLINE_EXCEEDED" if time.monotonic() >= call.deadline else "CANCELLED"
+            raise error
+        domain_error = _to_domain_error(error, call)
+        if isinstance(domain_error, Overloaded):
+            self._metrics.rejected(domain_error.reason)
+        call.code = code_of(domain_error).name
+        status = to_wire(domain_error)
+        await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+
+
+async def _first(response: Awaitable[object], ending: asyncio.Task[Any]) -> object:
+    """The response, or Unavailable if the streams are ended first."""
+    pending = asyncio.ensure_future(response)
+    try:
+        await asyncio.wait([pending, ending], return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            raise Unavailable(_STOPPING)
+        return pending.result()
+    finally:
+        pending.cancel()
+
+
+def _is_being_cancelled() -> bool:
+    """True if gRPC cancelled this task; False if something that it awaited was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _request_id(context: Context) -> str:
+    """The caller's id if it sent a reasonable one, else a new one."""
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
+            return value
+    return uuid.uuid4().hex
+
+
+def _refuse_malformed(request: object) -> None:
+    if isinstance(request, Malformed):
+        raise InvalidInput(request.message, field=request.field)
+
+
+def _to_domain_error(error: BaseException, call: Call) -> DragomanError:
+    if isinstance(error, DragomanError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return Unavailable(_STOPPING)
+    get_logger().error("call_failed", **describe_error(error))
+    return InternalError(f"internal error; the server's log has it under request id {call.request_id}")

@@ -1,0 +1,234 @@
+"""Translation in this process, without a server: the engine's loop driven directly.
+
+Gives the same `Translation` records as the client.  Knows no gRPC; serves one caller at a time.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import count, islice
+from pathlib import Path
+from typing import Protocol, Self
+
+from model.bundle import PREFERRED_PRECISIONS, Bundle
+from model.tokenizer import Tokenizer
+from service.admission import Admission
+from service.config import LimitsConfig
+from service.engine.job import FinishReason, Hypothesis, Job, JobFailure, Outcome, SearchParams
+from service.errors import InternalError, InvalidInput, NotFound
+from service.threads import available_threads
+from service.translation import ModelInfo, TranslatedText, TranslateOptions, Translation
+from service.translator import TextCodec
+
+# Texts read ahead and sorted by length, so that sentences encoded together need little padding.  A thousand sentences
+# keep the largest batch busy many times over.
+DEFAULT_WINDOW = 1_024
+
+
+class Loop(Protocol):
+    """What is needed of `service.engine.loop.EngineLoop`."""
+
+    def submit(self, job: Job) -> None:
+        """Queue one sentence."""
+        ...
+
+    def cancel(self, job_id: int) -> None:
+        """Drop one sentence at the next step."""
+        ...
+
+    def step(self) -> Sequence[Outcome]:
+        """Advance every running sentence by one token; the jobs that ended."""
+        ...
+
+
+@dataclass(slots=True)
+class _Progress:
+    """One call's texts on their way: read, in the engine, done but not yet their turn."""
+
+    texts: Iterator[tuple[int, str]]  # position, text
+    jobs: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> position, source tokens
+    done: dict[int, Translation] = field(default_factory=dict)  # by position
+    next_position: int = 0  # of the text whose translation is given out next
+
+    def in_order(self) -> Iterator[Translation]:
+        """The translations whose turn has come."""
+        while self.next_position in self.done:
+            yield self.done.pop(self.next_position)
+            self.next_position += 1
+
+
+class LocalTranslator:
+    """One model in this process."""
+
+    def __init__(self, tokenizer: TextCodec, loop: Loop, info: ModelInfo, *, window: int = DEFAULT_WINDOW) -> None:
+        """Wrap a loop that is ready.
+
+        Args:
+            info: its default_options are complete, and their max_target_tokens is the model's limit.
+            window: texts read ahead; 1 answers each text before the next is read.
+        """
+        self.info = info
+        self._tokenizer = tokenizer
+        self._loop = loop
+        self._window = window
+        self._limits = Admission(LimitsConfig())
+        self._job_ids = count()
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        precision: str | None = None,
+        threads: int | None = None,
+        window: int = DEFAULT_WINDOW,
+    ) -> Self:
+        """Load a bundle and check it; takes about a second.
+
+        Args:
+            precision: "int8" or "fp32"; None for the best the bundle has.
+            threads: of the model's arithmetic; None for all CPUs this process may use.
+
+        Raises:
+            ValueError: the bundle cannot be used; the message says which file and why.
+        """
+        from service.engine.loop import EngineLoop
+        from service.engine.runner import OnnxRunner
+
+        bundle = Bundle.load(directory)
+        tokenizer = load_tokenizer(bundle)
+        runner = OnnxRunner(bundle, precision=precision, num_threads=threads or available_threads())
+        return cls(tokenizer, EngineLoop(runner), describe(bundle, precision), window=window)
+
+    def require(self, *, model: str | None = None, source_language: str = "", target_language: str = "") -> None:
+        """Make sure that this is the model a caller means; empty languages and no name fit every model.
+
+        Raises:
+            NotFound: it is another one.
+        """
+        offered = (self.info.name, self.info.source_language, self.info.target_language)
+        given = (model, source_language, target_language)
+        asked = tuple(part or default for part, default in zip(given, offered, strict=True))
+        if [part.lower() for part in asked] != [part.lower() for part in offered]:
+            wanted, loaded = ("{} from {} to {}".format(*names) for names in (asked, offered))
+            raise NotFound(f"there is no model {wanted}; this one is {loaded}")
+
+    def translate_all(self, texts: Iterable[str], options: TranslateOptions | None = None) -> Iterator[Translation]:
+        """One translation per text, in order, each as soon as all before it are there.
+
+        Raises:
+            InvalidInput: an option is out of range.
+        """
+        params = self._search_params(options or TranslateOptions())
+        return self._run(_Progress(enumerate(texts)), params)
+
+    def _search_params(self, options: TranslateOptions) -> SearchParams:
+        defaults = asdict(self.info.default_options)
+        chosen = {name: value for name, value in asdict(options).items() if value is not None}
+        params = SearchParams(**{**defaults, **chosen})
+        self._limits.check_params(params, max_target_tokens=defaults["max_target_tokens"])
+        return params
+
+    def _run(self, progress: _Progress, params: SearchParams) -> Iterator[Translation]:
+        try:
+            while self._refill(progress, params):
+                for outcome in self._loop.step() if progress.jobs else ():
+                    self._settle(progress, outcome)
+                yield from progress.in_order()
+        finally:
+            self._abandon(progress)
+
+    def _refill(self, progress: _Progress, params: SearchParams) -> bool:
+        """Start more texts when less than half a window is under way; False when nothing is left to do."""
+        if len(progress.jobs) > self._window // 2:
+            return True
+        batch = list(islice(progress.texts, self._window))
+        self._start(progress, batch, params)
+        return bool(batch or progress.jobs)
+
+    def _start(self, progress: _Progress, batch: Sequence[tuple[int, str]], params: SearchParams) -> None:
+        """Submit the texts, longest first: the last to run are then short, and the batch stays full to the end."""
+        sources: list[tuple[int, list[int]]] = []
+        for position, text in batch:
+            try:
+                sources.append((position, self._encode(position, text)))
+            except InvalidInput as error:
+                progress.done[position] = Translation(error=error)
+        for position, ids in sorted(sources, key=lambda source: -len(source[1])):
+            if ids:
+                job = Job(id=next(self._job_ids), source_ids=tuple(ids), params=params)
+                progress.jobs[job.id] = (position, len(ids))
+                self._loop.submit(job)
+            else:
+                progress.done[position] = Translation()  # blank
+
+    def _encode(self, position: int, text: str) -> list[int]:
+        name, limit = f"texts[{position}]", self.info.max_source_tokens
+        self._limits.check_characters(text, position)
+        try:
+            ids = self._tokenizer.encode(text)
+        except (RuntimeError, ValueError) as error:  # SentencePiece on strings that are no Unicode text
+            raise InvalidInput(f"{name} cannot be split into tokens", field=name) from error
+        if len(ids) > limit:
+            raise InvalidInput(f"{name} has {len(ids)} tokens, at most {limit} are accepted", field=name)
+        return ids
+
+    def _settle(self, progress: _Progress, outcome: Outcome) -> None:
+        if outcome.job_id not in progress.jobs:
+            return  # of a caller that went away
+        position, source_tokens = progress.jobs.pop(outcome.job_id)
+        if isinstance(outcome, JobFailure):
+            progress.done[position] = Translation(error=InternalError(outcome.message), source_tokens=source_tokens)
+            return
+        hypotheses = tuple(self._to_text(hypothesis) for hypothesis in outcome.hypotheses)
+        progress.done[position] = Translation(hypotheses=hypotheses, source_tokens=source_tokens)
+
+    def _to_text(self, hypothesis: Hypothesis) -> TranslatedText:
+        is_ended = hypothesis.finish_reason is FinishReason.END_OF_SENTENCE
+        return TranslatedText(
+            text=self._tokenizer.decode(hypothesis.token_ids),
+            score=hypothesis.score,
+            finish_reason=hypothesis.finish_reason,
+            target_tokens=len(hypothesis.token_ids) + is_ended,
+        )
+
+    def _abandon(self, progress: _Progress) -> None:
+        """Take back what a caller that stopped early, or an error, left in the engine."""
+        for job_id in progress.jobs:
+            self._loop.cancel(job_id)
+
+
+def load_tokenizer(bundle: Bundle) -> Tokenizer:
+    """The bundle's tokenizer.
+
+    Raises:
+        ValueError: it is no tokenizer, or not this model's.
+    """
+    tokenizer = Tokenizer.load(bundle.tokenizer_path)
+    rows = bundle.manifest.config.vocab_size
+    if tokenizer.vocab_size != rows:
+        pieces = f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces"
+        raise ValueError(f"{pieces}, the model's embedding has {rows} rows; restore the file or export again")
+    return tokenizer
+
+
+def describe(bundle: Bundle, precision: str | None = None) -> ModelInfo:
+    """What can be said of a bundle without running it."""
+    manifest, decoding = bundle.manifest, bundle.manifest.decoding
+    best = next((name for name in PREFERRED_PRECISIONS if name in manifest.variants), "")
+    return ModelInfo(
+        name=manifest.name,
+        version=manifest.version,
+        source_language=manifest.source_language,
+        target_language=manifest.target_language,
+        precision=precision or best,
+        device="cpu",
+        default_options=TranslateOptions(
+            beam_size=decoding.beam_size,
+            num_hypotheses=1,
+            length_penalty=decoding.length_penalty,
+            patience=decoding.patience,
+            max_target_tokens=decoding.max_target_tokens,
+        ),
+        max_source_tokens=decoding.max_source_tokens,
+        max_beam_size=LimitsConfig().max_beam_size,
+    )

@@ -1,0 +1,196 @@
+"""The front process's life: bind, start, serve, drain, end.
+
+Start: bundle checked, ports bound, engines warm, SERVING.  Stop: NOT_SERVING, drain delay, new calls refused, accepted
+calls finish within the grace period, engines end.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.config import ServerConfig
+from service.engine_start import Engines, start_engines
+from service.errors import DragomanError
+from service.listening import Address, ListenError
+from service.stop import StopSignal
+from service.telemetry import configure_logging, get_logger
+
+if TYPE_CHECKING:
+    from service.assembly import Parts
+
+EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
+MONITOR_PERIOD_S = 0.1
+LAST_REFUSALS_S = 0.1
+ABORT_S = 1.0  # for what is still being sent
+
+
+async def serve(config: ServerConfig) -> int:
+    """Serve until a signal comes; the exit status.
+
+    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when the bundle cannot be used.  A failure is
+    one line on standard error.
+    """
+    stop = StopSignal()
+    stop.install()
+    try:
+        engines = start_engines(config)
+    except ValueError as error:  # BundleError
+        return _failed(error, EXIT_MISCONFIGURED)
+    try:
+        return await _serve(config, engines, stop)
+    finally:
+        await engines.stop()
+
+
+async def _serve(config: ServerConfig, engines: Engines, stop: StopSignal) -> int:
+    assembly = await asyncio.to_thread(import_module, "service.assembly")  # the engines hear from us meanwhile
+    configure_logging(config.telemetry)
+    try:
+        parts = assembly.assemble(config, engines)
+    except ValueError as error:  # a tokenizer that is none, or not this model's
+        return _failed(error, EXIT_MISCONFIGURED)
+    try:
+        await Server(config, engines, parts).run(stop)
+    except (ListenError, DragomanError) as error:
+        return _failed(error, EXIT_FAILED)
+    return EXIT_OK
+
+
+def _failed(error: Exception, status: int) -> int:
+    print(f"dragoman: {' '.join(str(error).split())}", file=sys.stderr)
+    return status
+
+
+class Server:
+    """Takes one front process through its life."""
+
+    def __init__(self, config: ServerConfig, engines: Engines, parts: "Parts") -> None:
+        self._config = config
+        self._engines = engines
+        self._parts = parts
+        self._log = get_logger()
+
+    async def run(self, stop: StopSignal) -> None:
+        """Start, serve until `stop` is set, drain.
+
+        Raises:
+            ListenError: a port cannot be bound.
+            DragomanError: the engines do not start.
+        """
+        monitor: asyncio.Task[None] | None = None
+        try:
+            ports = await self._listen()
+            if not await _started(self._engines.starting, stop):
+                return
+            await self._open(ports)
+            monitor = asyncio.create_task(self._monitor())
+            await stop.wait()
+            await self._drain()
+        finally:
+            if monitor is not None:
+                monitor.cancel()
+            await self._close()
+
+    async def _listen(self) -> dict[str, int]:
+        """Bind both ports, so that a taken one is known before the engines are warm."""
+        listen = self._config.listen
+        http = Address(listen.http_host, listen.http_port)
+        http.check_free("HTTP")
+        grpc_port = await self._listen_grpc(Address(listen.grpc_host, listen.grpc_port))
+        try:
+            http_port = await self._parts.http_server.start(http.host, http.port)
+        except OSError as error:
+            raise http.cannot_listen("HTTP", error) from error
+        return {"grpc_port": grpc_port, "http_port": http_port}
+
+    async def _listen_grpc(self, address: Address) -> int:
+        address.check_free("gRPC")
+        try:
+            port: int = self._parts.grpc_server.add_insecure_port(str(address))
+        except RuntimeError as error:
+            raise ListenError(f"cannot listen on {address} (gRPC): {error}") from error
+        await self._parts.grpc_server.start()
+        return port
+
+    async def _open(self, ports: dict[str, int]) -> None:
+        """Let calls in and say so."""
+        self._engines.metrics.model_loaded(
+            version=self._parts.info.version, sha256_12=self._engines.bundle.sha256_12, provider=self._parts.info.device
+        )
+        self._parts.admission.open()
+        self._parts.readiness.is_accepting = True
+        await self._parts.health.set_serving(True)
+        info = self._parts.info
+        self._log.info(
+            "serving", **ports, pid=os.getpid(), model=info.name, version=info.version, precision=info.precision
+        )
+        if self._config.lifecycle.ports_file:
+            _write_atomically(self._config.lifecycle.ports_file, {"pid": os.getpid(), **ports})
+
+    async def _monitor(self) -> None:
+        """Keep readiness true to the engines and measure the event loop's lag."""
+        was_ready = True
+        while True:
+            expected = time.monotonic() + MONITOR_PERIOD_S
+            await asyncio.sleep(MONITOR_PERIOD_S)
+            self._engines.metrics.observe_lag(max(0.0, time.monotonic() - expected))
+            is_ready = self._engines.dispatcher.is_ready
+            if is_ready != was_ready:
+                was_ready = is_ready
+                self._log.warning("readiness_changed", is_ready=is_ready)
+                await self._parts.health.set_serving(is_ready)
+
+    async def _drain(self) -> None:
+        """Stop serving without losing what was accepted."""
+        parts, lifecycle = self._parts, self._config.lifecycle
+        self._log.info("draining", requests=parts.admission.requests)
+        parts.readiness.is_accepting = False
+        await parts.health.drain()
+        await asyncio.sleep(lifecycle.drain_delay_s)
+        parts.admission.close("the server is draining")
+        if not await self._accepted_calls_end(lifecycle.grace_s):
+            self._log.warning("grace_period_over", requests=parts.admission.requests)
+            await self._engines.dispatcher.close(0.0)  # their calls end with UNAVAILABLE
+        # gRPC resets what arrives while it stops (CANCELLED); whoever calls again at once is still refused properly.
+        await asyncio.sleep(LAST_REFUSALS_S)
+        parts.interceptor.end_streams()
+        await parts.grpc_server.stop(ABORT_S)
+
+    async def _accepted_calls_end(self, within_s: float) -> bool:
+        parts = self._parts
+        parts.all_left.clear()  # nobody comes in any more
+        if parts.admission.requests == 0:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                return await parts.all_left.wait()
+        except TimeoutError:
+            return False
+
+    async def _close(self) -> None:
+        """Release what is ours, in whatever state it is."""
+        await self._parts.grpc_server.stop(0)
+        await self._parts.http_server.stop()
+        self._parts.executor.shutdown(wait=False, cancel_futures=True)
+        self._log.info("stopped")
+
+
+async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:
+    """True when the engines are warm, False when the signal came first; raises what `starting` raises."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        starting.result()
+    return not stop.is_set
+
+
+def _write_atomically(file: Path, content: dict[str, int]) -> None:
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    draft.write_text(json.dumps(content), encoding="utf-8")
+    draft.replace(file)

@@ -1,0 +1,128 @@
+"""dragoman.v1.TranslationService: messages to records and back, and the order of the steps between.
+
+Translates; decides nothing itself.  Errors leave as exceptions of `errors.py`; the interceptor gives them a status.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protos import translation_pb2 as pb
+from service.admission import Admission
+from service.catalog import Catalog, LoadedModel
+from service.engine.job import FinishReason
+from service.interceptors import current_call
+from service.metrics import Metrics
+from service.status import code_number
+from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
+from service.wire import deserializer
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
+
+_FINISH_REASONS = {
+    FinishReason.END_OF_SENTENCE: pb.FINISH_REASON_END_OF_SENTENCE,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+
+
+class TranslationServicer:
+    """Answers the service's two methods."""
+
+    def __init__(self, catalog: Catalog, admission: Admission, metrics: Metrics) -> None:
+        self._catalog = catalog
+        self._admission = admission
+        self._metrics = metrics
+
+    async def translate(self, request: pb.TranslateRequest, context: object) -> pb.TranslateResponse:
+        """One translation per text; see the contract for the statuses."""
+        call = current_call()
+        with self._admission.admit(len(request.texts), now=time.monotonic(), deadline=call.deadline) as permit:
+            model = self._find(request)
+            call.model = model.info.name
+            params = model.search_params(_to_options(request.options))
+            self._admission.check_params(params, max_target_tokens=model.max_target_tokens)
+            translations, timings = await model.translator.translate(
+                request.texts, params, permit=permit, deadline=call.deadline
+            )
+        self._metrics.translated(translations, timings)
+        return to_response(translations, timings, model.info)
+
+    async def list_models(self, request: pb.ListModelsRequest, context: object) -> pb.ListModelsResponse:
+        """The loaded models; none while the server starts."""
+        return pb.ListModelsResponse(models=[to_model(loaded.info) for loaded in self._catalog.models])
+
+    def _find(self, request: pb.TranslateRequest) -> LoadedModel:
+        return self._catalog.find(
+            model=request.model if request.HasField("model") else None,
+            source_language=request.source_language,
+            target_language=request.target_language,
+        )
+
+
+def add_to_server(servicer: TranslationServicer, server: grpc.aio.Server) -> None:
+    """Serve `servicer` on `server`, with deserialisers that survive bad bytes."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Translate": grpc.unary_unary_rpc_method_handler(
+            servicer.translate,
+            request_deserializer=deserializer(pb.TranslateRequest),
+            response_serializer=pb.TranslateResponse.SerializeToString,
+        ),
+        "ListModels": grpc.unary_unary_rpc_method_handler(
+            servicer.list_models,
+            request_deserializer=deserializer(pb.ListModelsRequest),
+            response_serializer=pb.ListModelsResponse.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def to_response(translations: Sequence[Translation], timings: Timings, model: ModelInfo) -> pb.TranslateResponse:
+    """The message for these records."""
+    return pb.TranslateResponse(
+        translations=[_to_translation(translation) for translation in translations],
+        model=model.name,
+        model_version=model.version,
+        timings=pb.Timings(**{name: getattr(timings, name) for name in Timings.__slots__}),
+    )
+
+
+def to_model(info: ModelInfo) -> pb.Model:
+    """The message for a model's description."""
+    return pb.Model(
+        name=info.name,
+        version=info.version,
+        source_language=info.source_language,
+        target_language=info.target_language,
+        precision=info.precision,
+        device=info.device,
+        default_options=pb.TranslateOptions(
+            **{name: getattr(info.default_options, name) for name in TranslateOptions.__slots__}
+        ),
+        max_source_tokens=info.max_source_tokens,
+        max_beam_size=info.max_beam_size,
+    )
+
+
+def _to_options(options: pb.TranslateOptions) -> TranslateOptions:
+    names = TranslateOptions.__slots__
+    return TranslateOptions(**{name: getattr(options, name) for name in names if options.HasField(name)})
+
+
+def _to_translation(translation: Translation) -> pb.Translation:
+    if translation.error is not None:
+        status = pb.Status(code=code_number(translation.error), message=str(translation.error))
+        return pb.Translation(status=status, source_tokens=translation.source_tokens)
+    hypotheses = [_to_hypothesis(hypothesis) for hypothesis in translation.hypotheses]
+    return pb.Translation(status=pb.Status(), hypotheses=hypotheses, source_tokens=translation.source_tokens)
+
+
+def _to_hypothesis(hypothesis: TranslatedText) -> pb.Hypothesis:
+    return pb.Hypothesis(
+        text=hypothesis.text,
+        score=hypothesis.score,
+        finish_reason=_FINISH_REASONS[hypothesis.finish_reason],
+        target_tokens=hypothesis.target_tokens,
+    )

@@ -1,0 +1,58 @@
+"""Structured logs: one event per line, as JSON or for a terminal.
+
+Texts never enter a log: errors are logged by type and place, because their messages can quote what a caller sent.
+"""
+
+import logging
+import sys
+import traceback
+from typing import TextIO
+
+import structlog
+from structlog.contextvars import bind_contextvars
+from structlog.typing import FilteringBoundLogger, Processor
+
+from service.config import TelemetryConfig
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure_logging(config: TelemetryConfig, stream: TextIO | None = None) -> None:
+    """Send every later event of at least the configured level to `stream` (standard error by default)."""
+    stream = stream or sys.stderr
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *_renderer(config, stream),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+
+
+def get_logger() -> FilteringBoundLogger:
+    """The logger of the process; events are short names, facts are keywords."""
+    logger: FilteringBoundLogger = structlog.get_logger()
+    return logger
+
+
+def bind_request(request_id: str, method: str) -> None:
+    """Put the request's id and method on every event that this task logs from now on."""
+    bind_contextvars(request_id=request_id, method=method)
+
+
+def describe_error(error: BaseException) -> dict[str, str]:
+    """An error as log fields: its type and the places it came through, without its message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"error": type(error).__name__, "trace": " < ".join(reversed(places))}
+
+
+def _renderer(config: TelemetryConfig, stream: TextIO) -> list[Processor]:
+    is_console = config.log_format == "console" or (config.log_format == "auto" and stream.isatty())
+    if is_console:
+        return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+    return [structlog.processors.JSONRenderer(ensure_ascii=True)]  # also escapes bidi and control characters

@@ -1,0 +1,75 @@
+"""How many CPU threads this process may really use.
+
+The host's core count is the wrong answer in a container: a scheduler affinity and a cgroup quota both cut it.
+Knows Linux's /proc and /sys/fs/cgroup only; elsewhere there is no quota.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_PROC_SELF_CGROUP = Path("/proc/self/cgroup")
+_CGROUP_MOUNT = Path("/sys/fs/cgroup")
+
+
+def available_threads() -> int:
+    """Threads that can run at the same time: the smaller of affinity and cgroup quota, at least 1.
+
+    A quota of 2.5 CPUs counts as 2: a third busy thread would stop all of them for part of each period.
+    """
+    quota = cpu_quota()
+    affinity = affine_cpus()
+    return affinity if quota is None else max(1, min(affinity, math.floor(quota)))
+
+
+def affine_cpus() -> int:
+    """CPUs the scheduler may put this process on (`taskset`, cpusets)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_quota(membership: Path = _PROC_SELF_CGROUP, mount: Path = _CGROUP_MOUNT) -> float | None:
+    """CPUs' worth of time that the cgroup and all its ancestors allow, or None without a limit.
+
+    Args:
+        membership: the file that says which cgroups the process is in.
+        mount: where the cgroup file systems are mounted.
+    """
+    quotas = [
+        quota for directory in _cgroup_directories(membership, mount) if (quota := _quota_of(directory)) is not None
+    ]
+    return min(quotas, default=None)
+
+
+def _cgroup_directories(membership: Path, mount: Path) -> Iterator[Path]:
+    """Directories whose limits hold, for both cgroup versions, from the process's own group up to the root."""
+    for line in _read(membership).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = mount / controllers if controllers else mount  # version 2 has one hierarchy and names no controller
+        relative = PurePosixPath(path).relative_to("/") if path.startswith("/") else PurePosixPath()
+        yield root / relative
+        yield from (root / parent for parent in relative.parents)
+        yield root  # inside a container the path is the host's, but the root holds the container's own limit
+
+
+def _quota_of(directory: Path) -> float | None:
+    limit = _read(directory / "cpu.max").split()  # version 2: "max 100000" or "150000 100000"
+    if not limit:
+        limit = [_read(directory / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+    try:
+        quota, period = (int(number) for number in limit)
+    except ValueError:
+        return None
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""

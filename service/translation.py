@@ -1,0 +1,88 @@
+"""What a caller asks for and what it gets, in plain records.
+
+The same whether the answer came over gRPC (`client.py`) or from an engine in this process (`local.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.engine.job import FinishReason
+from service.errors import DragomanError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslateOptions:
+    """How to search; None takes the model's default.  Meaning and ranges as in `protos/translation.proto`."""
+
+    beam_size: int | None = None
+    num_hypotheses: int | None = None
+    length_penalty: float | None = None
+    patience: float | None = None
+    max_target_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedText:
+    """One hypothesis for one text."""
+
+    text: str
+    score: float  # natural logarithm, length-normalised; not comparable between texts
+    finish_reason: FinishReason
+    target_tokens: int  # end-of-sentence included where the model produced one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """What became of one text: hypotheses, best first, or an error of its own."""
+
+    hypotheses: tuple[TranslatedText, ...] = ()
+    source_tokens: int = 0  # end-of-sentence included; 0 for a blank text
+    error: DragomanError | None = None
+
+    @property
+    def text(self) -> str:
+        """The best hypothesis' text, empty for a blank source.
+
+        Raises:
+            DragomanError: this text failed.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.hypotheses[0].text if self.hypotheses else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Milliseconds inside the server: for each phase the longest of the request's texts."""
+
+    tokenize_ms: float
+    queue_ms: float
+    encode_ms: float
+    decode_ms: float
+    detokenize_ms: float
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslateReply:
+    """The answer to one call."""
+
+    translations: Sequence[Translation]  # in the order of the texts
+    model: str
+    model_version: str
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """A model that can be asked for."""
+
+    name: str
+    version: str
+    source_language: str  # BCP 47
+    target_language: str
+    precision: str  # "int8", "fp32" or "fp16"
+    device: str  # "cpu" or "cuda"
+    default_options: TranslateOptions
+    max_source_tokens: int
+    max_beam_size: int

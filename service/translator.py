@@ -1,0 +1,206 @@
+"""Texts to jobs and back: one job per text, and each text succeeds or fails for itself.
+
+Knows the tokenizer and one model's limits; neither gRPC nor where the engines are.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from service.admission import Admission, Permit
+from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.errors import InternalError, InvalidInput
+from service.translation import Timings, TranslatedText, Translation
+
+# Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
+INLINE_CHARACTERS = 4_096
+INLINE_TOKENS = 2_048
+
+Result = TypeVar("Result")
+
+_EMPTY = TranslatedText(text="", score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=0)
+
+
+class TextCodec(Protocol):
+    """What a translator needs of `model.tokenizer.Tokenizer`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids, end-of-sentence last; empty for blank text."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        ...
+
+
+class JobSubmitter(Protocol):
+    """What a translator needs of `service.dispatch.Dispatcher`."""
+
+    def submit(
+        self, source_ids: Sequence[int], params: SearchParams, deadline: float | None
+    ) -> "asyncio.Future[JobResult]":
+        """Queue one sentence; cancelling the future cancels the job."""
+        ...
+
+
+@dataclass(slots=True)
+class PhaseClock:
+    """Seconds spent in each phase: the longest of the request's texts."""
+
+    tokenize_s: float = 0.0
+    queue_s: float = 0.0
+    encode_s: float = 0.0
+    decode_s: float = 0.0
+    detokenize_s: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    def add_job(self, result: JobResult, waited_s: float) -> None:
+        """Account for one answered job that came back `waited_s` after it was submitted."""
+        self.queue_s = max(self.queue_s, waited_s - result.encode_s - result.decode_s, 0.0)
+        self.encode_s = max(self.encode_s, result.encode_s)
+        self.decode_s = max(self.decode_s, result.decode_s)
+
+    def timings(self) -> Timings:
+        """The phases so far in milliseconds."""
+        return Timings(
+            tokenize_ms=self.tokenize_s * 1e3,
+            queue_ms=self.queue_s * 1e3,
+            encode_ms=self.encode_s * 1e3,
+            decode_ms=self.decode_s * 1e3,
+            detokenize_ms=self.detokenize_s * 1e3,
+            total_ms=(time.monotonic() - self.started) * 1e3,
+        )
+
+
+class Translator:
+    """Translates lists of texts with one model."""
+
+    def __init__(
+        self,
+        tokenizer: TextCodec,
+        dispatcher: JobSubmitter,
+        admission: Admission,
+        executor: Executor,
+        *,
+        max_source_tokens: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._dispatcher = dispatcher
+        self._admission = admission
+        self._executor = executor
+        self._max_source_tokens = max_source_tokens
+
+    async def translate(
+        self, texts: Sequence[str], params: SearchParams, *, permit: Permit, deadline: float | None
+    ) -> tuple[list[Translation], Timings]:
+        """One translation per text, in order, and where the time went.
+
+        A text that is too long, or for which the model gave no numbers, carries its own error.
+
+        Raises:
+            Overloaded: the source tokens do not fit in the queue.
+            DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
+        """
+        clock = PhaseClock()
+        sources = await self._encode(texts, clock)
+        permit.take_tokens(sum(len(ids) for ids in sources if isinstance(ids, list)))
+        results = await self._run(sources, params, deadline, clock)
+        translations = await self._decode(sources, results, clock)
+        return translations, clock.timings()
+
+    async def _encode(self, texts: Sequence[str], clock: PhaseClock) -> list[list[int] | InvalidInput]:
+        started = time.monotonic()
+        is_small = sum(map(len, texts)) <= INLINE_CHARACTERS
+        sources = await self._call(is_small, lambda: [self._encode_one(text, i) for i, text in enumerate(texts)])
+        clock.tokenize_s = time.monotonic() - started
+        return sources
+
+    def _encode_one(self, text: str, index: int) -> list[int] | InvalidInput:
+        """Source ids, empty for a blank text, or why there are none."""
+        name, limit = f"texts[{index}]", self._max_source_tokens
+        try:
+            self._admission.check_characters(text, index)
+            ids = self._tokenizer.encode(text)
+        except InvalidInput as error:
+            return error
+        except (RuntimeError, ValueError):  # SentencePiece on strings that are no Unicode text
+            return InvalidInput(f"{name} cannot be split into tokens", field=name)
+        if len(ids) > limit:
+            return InvalidInput(f"{name} has {len(ids)} tokens, at most {limit} are accepted", field=name)
+        return ids
+
+    async def _run(
+        self,
+        sources: Sequence[list[int] | InvalidInput],
+        params: SearchParams,
+        deadline: float | None,
+        clock: PhaseClock,
+    ) -> dict[int, JobResult | InternalError]:
+        """Results of the texts that need the model, by index; the first error that concerns all texts is raised."""
+        jobs = {
+            index: self._dispatcher.submit(ids, params, deadline)
+            for index, ids in enumerate(sources)
+            if isinstance(ids, list) and ids
+        }
+        try:
+            results = await asyncio.gather(*(_settle(job, clock) for job in jobs.values()))
+        finally:
+            for job in jobs.values():
+                job.cancel()  # does nothing to those that are done
+        return dict(zip(jobs, results, strict=True))
+
+    async def _decode(
+        self,
+        sources: Sequence[list[int] | InvalidInput],
+        results: dict[int, JobResult | InternalError],
+        clock: PhaseClock,
+    ) -> list[Translation]:
+        started = time.monotonic()
+        is_small = sum(_num_tokens(result) for result in results.values()) <= INLINE_TOKENS
+        translations = await self._call(
+            is_small, lambda: [self._decode_one(ids, results.get(i)) for i, ids in enumerate(sources)]
+        )
+        clock.detokenize_s = time.monotonic() - started
+        return translations
+
+    def _decode_one(self, source: list[int] | InvalidInput, result: JobResult | InternalError | None) -> Translation:
+        if isinstance(source, InvalidInput):
+            return Translation(error=source)
+        if isinstance(result, InternalError):
+            return Translation(error=result, source_tokens=len(source))
+        if result is None:
+            return Translation(hypotheses=(_EMPTY,))
+        hypotheses = tuple(self._to_text(hypothesis) for hypothesis in result.hypotheses)
+        return Translation(hypotheses=hypotheses, source_tokens=len(source))
+
+    def _to_text(self, hypothesis: Hypothesis) -> TranslatedText:
+        is_ended = hypothesis.finish_reason is FinishReason.END_OF_SENTENCE
+        return TranslatedText(
+            text=self._tokenizer.decode(hypothesis.token_ids),
+            score=hypothesis.score,
+            finish_reason=hypothesis.finish_reason,
+            target_tokens=len(hypothesis.token_ids) + is_ended,
+        )
+
+    async def _call(self, is_small: bool, function: Callable[[], Result]) -> Result:
+        """The function's result, computed here if it is small and in a thread if it would hold up other calls."""
+        if is_small:
+            return function()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+
+
+async def _settle(job: "asyncio.Future[JobResult]", clock: PhaseClock) -> JobResult | InternalError:
+    submitted = time.monotonic()
+    try:
+        result = await job
+    except InternalError as error:  # concerns this text only
+        return error
+    clock.add_job(result, time.monotonic() - submitted)
+    return result
+
+
+def _num_tokens(result: JobResult | InternalError) -> int:
+    return 0 if isinstance(result, InternalError) else sum(len(item.token_ids) for item in result.hypotheses)

@@ -1,0 +1,106 @@
+"""Short ways to call a real server in tests."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2_grpc
+
+from protos import translation_pb2 as pb
+
+TRANSLATE = "/dragoman.v1.TranslationService/Translate"
+LIST_MODELS = "/dragoman.v1.TranslationService/ListModels"
+TIMEOUT_S = 30.0
+
+
+class Calls:
+    """Calls over one channel."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+
+    def translate(self, *texts: str, timeout: float | None = TIMEOUT_S, metadata: Any = None, **fields: Any) -> Any:
+        """Start a Translate call; await it for the response."""
+        return self.send(pb.TranslateRequest(texts=texts, **fields), timeout=timeout, metadata=metadata)
+
+    def send(self, request: pb.TranslateRequest, **options: Any) -> Any:
+        """Start a Translate call with this message."""
+        method = self.channel.unary_unary(
+            TRANSLATE, pb.TranslateRequest.SerializeToString, pb.TranslateResponse.FromString
+        )
+        return method(request, **options)
+
+    def method(self, name: str) -> Any:
+        """A unary method that takes and gives bytes."""
+        return self.channel.unary_unary(name)
+
+    def stream(self, name: str) -> Any:
+        """A started bidirectional stream of bytes."""
+        method: Any = self.channel.stream_stream(name)
+        return method()
+
+    @property
+    def health(self) -> Any:
+        """A stub of grpc.health.v1, as far as its published types reach and beyond."""
+        return health_pb2_grpc.HealthStub(self.channel)
+
+    def send_bytes(self, data: bytes) -> Any:
+        """Start a Translate call with these bytes as its message."""
+        method: Any = self.channel.unary_unary(TRANSLATE, None, pb.TranslateResponse.FromString)
+        return method(data, timeout=TIMEOUT_S)
+
+    async def texts(self, *texts: str, **fields: Any) -> list[str]:
+        """The best translation of each text."""
+        response = await self.translate(*texts, **fields)
+        return [translation.hypotheses[0].text for translation in response.translations]
+
+
+@asynccontextmanager
+async def calling(address: str) -> AsyncIterator[Calls]:
+    """Calls over a channel of their own, without retries, so that a test sees every status."""
+    async with grpc.aio.insecure_channel(address, options=[("grpc.enable_retries", 0)]) as channel:
+        yield Calls(channel)
+
+
+def details_of(error: grpc.aio.AioRpcError) -> str:
+    """The message of an error."""
+    return error.details() or ""
+
+
+async def failure(call: Any) -> grpc.aio.AioRpcError:
+    """The error that a call must end with."""
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await asyncio.wait_for(call, TIMEOUT_S)
+    return error.value
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    """The status that a call ends with, OK included."""
+    try:
+        await asyncio.wait_for(call, TIMEOUT_S)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
+    """What a program reads of an error."""
+    trailers = dict(error.trailing_metadata() or ())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info)
+    return info
+
+
+async def eventually(is_so: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Return once `is_so`; what another process does cannot be awaited."""
+    deadline = time.monotonic() + within_s
+    while not await asyncio.to_thread(is_so):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)

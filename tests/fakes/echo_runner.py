@@ -1,0 +1,69 @@
+"""A model without arithmetic: it says the source again, one token a step, in any beam.
+
+Chosen as `EngineSpec.runner_factory`, it runs inside a real engine process.  What it should do beside that is read from
+the environment, which engine processes inherit:
+
+    ECHO_STEP_S      seconds per decoder step
+    ECHO_LOAD_S      seconds to load
+    ECHO_FAIL        a message: loading fails with it
+    ECHO_NAN_LENGTH  sources of this many tokens give NaN
+"""
+
+import os
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from model.config import EOS_ID
+from service.engine.beam import Candidates, num_candidates
+from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
+from service.engine.process import EngineSpec
+
+FACTORY = f"{__name__}:create"
+
+BEST, WORSE = -0.25, -8.0  # log-probabilities of the source's token and of every other
+
+
+def create(spec: EngineSpec) -> "EchoRunner":
+    """What `EngineSpec.runner_factory` names."""
+    time.sleep(float(os.environ.get("ECHO_LOAD_S", "0")))
+    if message := os.environ.get("ECHO_FAIL"):
+        raise ValueError(message)
+    return EchoRunner(float(os.environ.get("ECHO_STEP_S", "0")), int(os.environ.get("ECHO_NAN_LENGTH", "0")))
+
+
+class EchoRunner:
+    """Keeps the source ids where a model would keep its keys."""
+
+    cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
+
+    def __init__(self, step_s: float, nan_length: int) -> None:
+        self._step_s = step_s
+        self._nan_length = nan_length
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        """The ids themselves as cross-attention keys and values."""
+        lengths = np.array([len(ids) for ids in sources], np.int32)
+        memory = np.zeros((len(sources), 1, int(lengths.max()), 1), np.float32)
+        for row, ids in enumerate(sources):
+            memory[row, 0, : len(ids), 0] = ids
+        return Encoded([memory, memory], lengths)
+
+    def decode_step(self, tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> Candidates:
+        """The source's token at each sentence's position first, then other ones."""
+        time.sleep(self._step_s)
+        num_sentences, beam = tokens.shape
+        columns = num_candidates(beam)
+        log_probs = np.full((num_sentences, beam, columns), WORSE, np.float32)
+        candidates = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + columns), (num_sentences, beam, 1))
+        log_probs[:, :, 0] = BEST
+        candidates[:, :, 0] = self._echoed(cache)[:, None]
+        log_probs[cache.source_lengths == self._nan_length] = np.nan
+        return Candidates(log_probs, candidates)
+
+    def _echoed(self, cache: KeyValueCache) -> npt.NDArray[np.int64]:
+        memory = cache.cross_arrays()[0][:, 0, :, 0]  # [B, S]
+        positions = np.minimum(cache.lengths, cache.source_lengths - 1)
+        return memory[np.arange(len(memory)), positions].astype(np.int64)

@@ -1,0 +1,89 @@
+"""A small real server whose answers the test scripts; it translates into capital letters unless told otherwise."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2_grpc
+
+from protos import translation_pb2 as pb
+from protos import translation_pb2_grpc
+
+Context = Any  # grpc.aio.ServicerContext
+Handler = Callable[[pb.TranslateRequest, Context], Awaitable[pb.TranslateResponse]]
+
+
+async def shout(request: pb.TranslateRequest, _: object) -> pb.TranslateResponse:
+    """Upper case as translation: order and pairing can be seen."""
+    translations = [
+        pb.Translation(
+            hypotheses=[
+                pb.Hypothesis(
+                    text=text.upper(),
+                    score=-0.5,
+                    finish_reason=pb.FINISH_REASON_LENGTH,
+                    target_tokens=3,
+                )
+            ],
+            source_tokens=4,
+        )
+        for text in request.texts
+    ]
+    return pb.TranslateResponse(translations=translations, model="loud", model_version="7")
+
+
+class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
+    """Answers as `handler` says; remembers what came in and how much of it at the same time."""
+
+    def __init__(self) -> None:
+        self.handler: Handler = shout
+        self.requests: list[pb.TranslateRequest] = []
+        self.deadlines: list[float | None] = []
+        self.live = 0
+        self.most_live = 0
+
+    async def Translate(self, request, context):  # noqa: N802 - the wire's name
+        self.requests.append(request)
+        self.deadlines.append(context.time_remaining())
+        self.live += 1
+        self.most_live = max(self.live, self.most_live)
+        try:
+            return await self.handler(request, context)
+        finally:
+            self.live -= 1
+
+    async def ListModels(self, request, context):  # noqa: N802
+        options = pb.TranslateOptions(beam_size=4, length_penalty=1.0)
+        return pb.ListModelsResponse(models=[pb.Model(name="loud", target_language="de", default_options=options)])
+
+
+class ScriptedServer:
+    """A server on a free port."""
+
+    def __init__(self) -> None:
+        self.service = ScriptedService()
+        self.health = health.aio.HealthServicer()
+        self.server = grpc.aio.server()
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self.service, self.server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+
+
+def failing(code: grpc.StatusCode, message: str = "no", trailers: tuple[tuple[str, str | bytes], ...] = ()) -> Handler:
+    async def handler(_: object, context: Context) -> pb.TranslateResponse:
+        context.set_trailing_metadata(trailers)
+        await context.abort(code, message)
+        raise AssertionError
+
+    return handler
+
+
+def failing_first(times: int, code: grpc.StatusCode, trailers: tuple[tuple[str, str], ...] = ()) -> Handler:
+    fail = failing(code, "not yet", trailers)
+    attempts = iter(range(1_000))
+
+    async def handler(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+        return await (fail if next(attempts) < times else shout)(request, context)
+
+    return handler

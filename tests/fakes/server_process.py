@@ -1,0 +1,116 @@
+"""The real server as a process of its own, on free ports."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError
+
+import psutil
+
+from tests.fakes import echo_runner
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class ServerProcess:
+    """A running `dragoman serve`."""
+
+    process: subprocess.Popen[str]
+    log: Path
+    grpc_port: int
+    http_port: int
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def engine_pids(self) -> list[int]:
+        """Process ids of its engines, which are its only children."""
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of an HTTP page."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the samples of this name that have at least these labels."""
+        total = 0.0
+        for line in self.get("/metrics")[1].splitlines():
+            series, _, value = line.rpartition(" ")
+            is_named = series == name or series.startswith(name + "{")
+            if is_named and all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
+                total += float(value)
+        return total
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = 20.0) -> int:
+        """The exit status once it has ended."""
+        return self.process.wait(timeout_s)
+
+    def log_text(self) -> str:
+        """Everything it has written to standard error."""
+        return self.log.read_text()
+
+
+def environment(bundle: Path, **variables: str) -> dict[str, str]:
+    """This environment with settings for a server on free ports with the echo runner, and with `variables`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "ECHO_"))}
+    settings = {
+        "PYTHONPATH": str(ROOT),
+        "DRAGOMAN_ENGINE__BUNDLE": str(bundle),
+        "DRAGOMAN_ENGINE__RUNNER_FACTORY": echo_runner.FACTORY,
+        "DRAGOMAN_LISTEN__GRPC_PORT": "0",
+        "DRAGOMAN_LISTEN__HTTP_PORT": "0",
+        "DRAGOMAN_TELEMETRY__LOG_FORMAT": "json",
+    }
+    return {**inherited, **settings, **variables}
+
+
+def spawn(bundle: Path, log: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
+    """A server process that may not be ready yet; it writes its log to `log`."""
+    command = [sys.executable, "-m", "service", "serve", *options]
+    with log.open("w") as stream:
+        return subprocess.Popen(command, env=environment(bundle, **variables), stdout=stream, stderr=stream, text=True)
+
+
+def run_to_end(bundle: Path, *options: str, **variables: str) -> tuple[int, str]:
+    """Exit status and standard error of a server that does not come up."""
+    done = subprocess.run(
+        [sys.executable, "-m", "service", "serve", *options],
+        env=environment(bundle, **variables),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def start(bundle: Path, directory: Path, *options: str, **variables: str) -> ServerProcess:
+    """A server that serves."""
+    log, ports_file = directory / "server.log", directory / "ports.json"
+    ports_file.unlink(missing_ok=True)
+    process = spawn(bundle, log, *options, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(ports_file), **variables)
+    deadline = time.monotonic() + 60.0
+    while not ports_file.exists():  # another process: there is nothing to await
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(f"the server did not start:\n{log.read_text()}")
+        time.sleep(0.01)
+    ports = json.loads(ports_file.read_text())
+    return ServerProcess(process, log, ports["grpc_port"], ports["http_port"])

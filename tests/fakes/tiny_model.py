@@ -1,0 +1,112 @@
+"""Models small enough for a unit test: random parameters, a tokenizer, a checkpoint, a bundle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from export.builder import Array
+from export.calibrate import activation_scales, observe
+from export.linear import FloatProducts, Int8Products, Products
+from export.onnx_export import write_graphs
+from export.runner import GraphRunner
+from export.state import State
+from model.checkpoint import Checkpoint, CheckpointMeta, save_checkpoint
+from model.config import EOS_ID, ModelConfig, NormPlacement
+from model.tokenizer import train_tokenizer
+from model.transformer import Transformer
+
+SENTENCES = [
+    f"{subject} {verb} {place}."
+    for subject in ("The dog", "A child", "Some children", "Der Hund", "Ein Kind")
+    for verb in ("plays in", "sleeps near", "spielt in", "is eating")
+    for place in ("the park", "his house", "dem Garten", "water, quickly", "number 7 (seven)")
+]
+
+
+def tiny_config(placement: NormPlacement = NormPlacement.PRE, *, vocab_size: int = 60) -> ModelConfig:
+    """Two encoder layers, two decoder layers, width 32."""
+    return ModelConfig(
+        vocab_size=vocab_size,
+        d_model=32,
+        d_ff=64,
+        num_heads=4,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        norm_placement=placement,
+        max_positions=64,
+    )
+
+
+def tiny_model(config: ModelConfig, seed: int = 0) -> Transformer:
+    """Random parameters, biases and norms included, large enough that attention is not uniform."""
+    model = Transformer(config).initialize(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+            elif "query" in name or "key" in name:
+                parameter.mul_(2.0)
+    return model.eval()
+
+
+def state_of(model: Transformer) -> State:
+    """The model's parameters as NumPy arrays."""
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+@dataclass(frozen=True)
+class TinyGraphs:
+    """A random model and its graphs in one precision."""
+
+    model: Transformer
+    directory: Path
+    runner: GraphRunner
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.model.config
+
+
+def tiny_graphs(directory: Path, precision: str, placement: NormPlacement = NormPlacement.PRE) -> TinyGraphs:
+    """Write and open the graphs of a random model."""
+    model = tiny_model(tiny_config(placement))
+    state = state_of(model)
+    runner = write_graphs(model.config, state, _products(precision, model.config, state), directory / precision)
+    return TinyGraphs(model, directory / precision, runner)
+
+
+def _products(precision: str, config: ModelConfig, state: State) -> Products:
+    if precision == "fp32":
+        return FloatProducts()
+    return Int8Products(activation_scales(observe(config, state, random_sentences(config, lengths=range(2, 12)))))
+
+
+def random_sentences(config: ModelConfig, lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
+    """Source ids of the given lengths, end-of-sentence last."""
+    random = np.random.default_rng(seed)
+    return [[*random.integers(EOS_ID + 1, config.vocab_size, length - 1).tolist(), EOS_ID] for length in lengths]
+
+
+def padded(sentences: Sequence[Sequence[int]], num_columns: int | None = None) -> tuple[Array, Array]:
+    """Source ids [B, S], zeros on the right, and lengths [B]."""
+    lengths = np.array([len(sentence) for sentence in sentences], np.int32)
+    source = np.zeros((len(sentences), num_columns or lengths.max()), np.int64)
+    for row, sentence in zip(source, sentences, strict=True):
+        row[: len(sentence)] = sentence
+    return source, lengths
+
+
+def write_tiny_checkpoint(directory: Path) -> Path:
+    """A checkpoint directory as training leaves it, with random weights and a real tokenizer."""
+    directory.mkdir(parents=True)
+    tokenizer_path = directory / "trained.spm"
+    tokenizer = train_tokenizer(SENTENCES, tokenizer_path, vocab_size=80, model_type="bpe")
+    model = tiny_model(tiny_config(vocab_size=tokenizer.vocab_size))
+    meta = CheckpointMeta(name="tiny", source_language="en", target_language="de")
+    checkpoint = Checkpoint(config=model.config, meta=meta, weights=model.state_dict(), tokenizer_path=tokenizer_path)
+    save_checkpoint(directory / "average", checkpoint)
+    return directory / "average"

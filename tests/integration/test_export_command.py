@@ -1,0 +1,145 @@
+"""`python -m export`: from a checkpoint to a bundle, and what it refuses."""
+
+import gzip
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from export.__main__ import NUM_SENTENCES, _samples, app
+from export.source import ExportSource, load_state
+from export.verify import TOLERANCES
+from model.bundle import WEIGHTS_NAME, Bundle
+from model.tokenizer import Tokenizer
+from tests.fakes.tiny_model import SENTENCES, tiny_config, write_tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("run") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "calibration.en"
+    path.write_text("\n".join([*SENTENCES[:20], "", *SENTENCES[20:40]]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle(checkpoint: Path, calibration: Path) -> Bundle:
+    destination = checkpoint.parent / "bundle"
+    result = run(checkpoint, destination, "--calibration", calibration)
+    assert result.exit_code == 0, result.output
+    return Bundle.load(destination)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_checkpoint_becomes_a_bundle_with_both_precisions(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+
+    assert set(manifest.variants) == {"int8", "fp32"}
+    assert (manifest.name, manifest.source_language, manifest.target_language) == ("tiny", "en", "de")
+    assert Tokenizer.load(bundle.tokenizer_path).vocab_size == manifest.config.vocab_size
+    assert manifest.decoding.max_source_tokens == manifest.decoding.max_target_tokens == 64
+    assert manifest.exported_with.keys() >= {"onnx", "onnxruntime", "torch", "opset", "calibration_sentences"}
+
+
+def test_the_manifest_says_how_near_the_graphs_are(bundle: Bundle) -> None:
+    fp32, int8 = (bundle.manifest.variants[precision].parity for precision in ("fp32", "int8"))
+
+    assert 0 < fp32["largest_difference"] < 1e-4
+    assert 1e-4 < int8["mean_difference"] < 0.1
+    assert fp32["positions"] > int8["positions"] > 0  # fp32 is compared on seeded inputs too
+
+
+def test_the_kept_weights_are_the_checkpoint_s_in_half_precision(bundle: Bundle, checkpoint: Path) -> None:
+    kept, trained = load_state(bundle.path(WEIGHTS_NAME)), load_state(checkpoint / "model.safetensors")
+
+    assert kept.keys() == trained.keys()
+    for name, array in trained.items():
+        np.testing.assert_array_equal(kept[name], array.astype(np.float16).astype(np.float32))
+
+
+def test_a_bundle_that_kept_its_weights_gives_the_same_graphs_again(bundle: Bundle, tmp_path: Path) -> None:
+    result = run(bundle.directory, tmp_path / "again", "--precision", "fp32", "--name", "renamed", "--version", "7")
+    again = Bundle.load(tmp_path / "again")
+
+    assert result.exit_code == 0, result.output
+    assert (again.manifest.name, again.manifest.version, list(again.manifest.variants)) == ("renamed", "7", ["fp32"])
+    for name in ("fp32/encoder.onnx", "fp32/decoder_step.onnx", "fp32/weights.data", WEIGHTS_NAME):
+        assert again.manifest.files[name] == bundle.manifest.files[name]
+
+
+def test_without_kept_weights_the_bundle_cannot_be_exported_from(checkpoint: Path, tmp_path: Path) -> None:
+    assert run(checkpoint, tmp_path / "small", "--precision", "fp32", "--no-keep-weights").exit_code == 0
+    result = run(tmp_path / "small", tmp_path / "next", "--precision", "fp32")
+
+    assert WEIGHTS_NAME not in Bundle.load(tmp_path / "small").manifest.files
+    assert result.exit_code == 1
+    assert "was exported without" in " ".join(result.output.split())
+    assert not (tmp_path / "next").exists()
+
+
+def test_int8_without_calibration_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    result = run(checkpoint, tmp_path / "bundle")
+
+    assert result.exit_code == 1
+    assert "int8 needs calibration sentences" in " ".join(result.output.split())
+
+
+def test_graphs_over_the_tolerance_leave_the_old_bundle_as_it_was(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = tmp_path / "bundle"
+    assert run(checkpoint, destination, "--precision", "fp32", "--version", "1").exit_code == 0
+    strict = replace(TOLERANCES["fp32"], largest_difference=0.0)
+    monkeypatch.setitem(TOLERANCES, "fp32", strict)
+    result = run(checkpoint, destination, "--precision", "fp32", "--version", "2")
+
+    assert result.exit_code == 1
+    assert "largest_difference is" in " ".join(result.output.split())
+    assert Bundle.load(destination).manifest.version == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_an_unknown_precision_is_a_usage_error(checkpoint: Path, tmp_path: Path) -> None:
+    result = run(checkpoint, tmp_path / "bundle", "--precision", "int4")
+
+    assert result.exit_code == 2
+    assert "'int4' is none of int8, fp32" in " ".join(result.output.split())
+
+
+def test_a_directory_with_neither_checkpoint_nor_bundle_is_refused(tmp_path: Path) -> None:
+    result = run(tmp_path, tmp_path / "bundle", "--precision", "fp32")
+
+    assert result.exit_code == 1
+    assert "is no checkpoint" in " ".join(result.output.split())
+
+
+def test_a_parameter_too_large_for_half_precision_is_refused(checkpoint: Path) -> None:
+    source = ExportSource.load(checkpoint)
+    huge = replace(source, state={**source.state, "encoder.norm.bias": np.array([7e4], np.float32)})
+
+    with pytest.raises(ValueError, match=r"encoder\.norm\.bias has values beyond float16's largest"):
+        huge.in_half_precision()
+
+
+def test_a_long_file_is_sampled_from_end_to_end(tiny_tokenizer_path: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(tiny_tokenizer_path)
+    words = ("red", "old", "small", "long", "fresh")
+    lines = [" ".join(words) for words in itertools.islice(itertools.product(words, repeat=5), NUM_SENTENCES * 3)]
+    path = tmp_path / "long.en.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    samples = _samples(path, tokenizer, tiny_config(vocab_size=120))
+
+    assert (len(samples.calibration), len(samples.verification)) == (NUM_SENTENCES * 4 // 5, NUM_SENTENCES // 5)
+    assert samples.calibration[0] == tokenizer.encode(lines[0])
+    assert samples.verification[-1] == tokenizer.encode(lines[-3])
+    assert not {tuple(ids) for ids in samples.calibration} & {tuple(ids) for ids in samples.verification}

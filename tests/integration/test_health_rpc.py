@@ -1,0 +1,127 @@
+"""grpc.health.v1 and server reflection, as their own clients see them."""
+
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from protos import translation_pb2 as pb
+from tests.fakes.calls import calling, failure
+from tests.fakes.server_process import ServerProcess
+
+SERVICE = "dragoman.v1.TranslationService"
+HEALTH = "grpc.health.v1.Health"
+REFLECTION = ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"]
+Status = health_pb2.HealthCheckResponse
+Request = reflection_pb2.ServerReflectionRequest
+messages: Any = health_pb2  # the published types do not know List
+
+
+@pytest.fixture
+async def health(server):
+    async with calling(server.address) as calls:
+        yield calls.health
+
+
+def asking(service: str) -> health_pb2.HealthCheckRequest:
+    return health_pb2.HealthCheckRequest(service=service)
+
+
+class TestHealth:
+    @pytest.mark.parametrize("service", ["", SERVICE])
+    async def test_check_of_a_served_service(self, health, service):
+        assert (await health.Check(asking(service))).status == Status.SERVING
+
+    async def test_check_of_an_unknown_service_is_not_found(self, health):
+        error = await failure(health.Check(asking("nobody.Service")))
+
+        assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "there is no service 'nobody.Service'")
+
+    @pytest.mark.parametrize(
+        ("service", "status"), [("", Status.SERVING), (SERVICE, Status.SERVING), ("x", Status.SERVICE_UNKNOWN)]
+    )
+    async def test_watch_begins_with_the_status_of_now(self, health, service, status):
+        watch = health.Watch(asking(service))
+
+        assert (await watch.read()).status == status
+        watch.cancel()
+
+    async def test_list_has_every_service(self, health):
+        statuses = (await health.List(messages.HealthListRequest())).statuses
+
+        assert {name: response.status for name, response in statuses.items()} == {
+            "": Status.SERVING,
+            SERVICE: Status.SERVING,
+        }
+
+    async def test_malformed_check_is_an_invalid_argument(self, server):
+        async with calling(server.address) as calls:
+            error = await failure(calls.method(f"/{HEALTH}/Check")(b"\xff"))
+
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def ask(server: ServerProcess, service: str, *requests: Request) -> list[reflection_pb2.ServerReflectionResponse]:
+    """Answers of one version of reflection to these questions."""
+    with grpc.insecure_channel(server.address) as channel:
+        method = channel.stream_stream(
+            f"/{service}/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        return list(method(iter(requests), timeout=10))
+
+
+class TestReflection:
+    def test_descriptor_database_of_grpcio_finds_the_contract(self, server):
+        with grpc.insecure_channel(server.address) as channel:
+            database = ProtoReflectionDescriptorDatabase(channel)
+            services = database.get_services()
+            pool = DescriptorPool(database)
+
+            found = pool.FindServiceByName(SERVICE)
+            assert [method.name for method in found.methods] == ["Translate", "ListModels"]
+            ours, theirs = pb.TranslateRequest.DESCRIPTOR, found.methods[0].input_type
+            assert [field.name for field in theirs.fields] == [field.name for field in ours.fields]
+            assert sorted(services) == sorted([SERVICE, HEALTH, *REFLECTION])
+
+    @pytest.mark.parametrize("version", REFLECTION)
+    def test_both_versions_describe_every_service_they_list(self, server, version):
+        question = Request(list_services="")
+        (listed,) = ask(server, version, question)
+        names = [service.name for service in listed.list_services_response.service]
+
+        answers = ask(
+            server,
+            version,
+            *(Request(file_containing_symbol=name) for name in names),
+        )
+
+        assert sorted(names) == sorted([SERVICE, HEALTH, *REFLECTION])
+        assert all(answer.file_descriptor_response.file_descriptor_proto for answer in answers)
+
+    @pytest.mark.parametrize("version", REFLECTION)
+    def test_unknown_symbol_is_not_found_within_the_stream(self, server, version):
+        question = Request(file_containing_symbol="no.Such")
+
+        (answer,) = ask(server, version, question)
+
+        assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+
+    async def test_malformed_question_is_an_invalid_argument(self, server):
+        async with calling(server.address) as calls:
+            stream = calls.stream(f"/{REFLECTION[0]}/ServerReflectionInfo")
+            await stream.write(b"\xff")
+
+            assert (await failure(stream.read())).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    async def test_reflection_can_be_switched_off(self, start_server):
+        server = start_server(DRAGOMAN_LISTEN__REFLECTION="false")
+        async with calling(server.address) as calls:
+            stream = calls.stream(f"/{REFLECTION[0]}/ServerReflectionInfo")
+
+            assert (await failure(stream.read())).code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,140 @@
+"""The pages for machines: metrics, liveness, readiness; and clients of HTTP that misbehave."""
+
+import asyncio
+import socket
+from contextlib import suppress
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.fakes.calls import calling
+from tests.fakes.server_process import ServerProcess
+
+PROMISED = {
+    "dragoman_requests_received",
+    "dragoman_requests",
+    "dragoman_requests_in_flight",
+    "dragoman_request_duration_seconds",
+    "dragoman_queue_duration_seconds",
+    "dragoman_stage_duration_seconds",
+    "dragoman_queue_requests",
+    "dragoman_queue_tokens",
+    "dragoman_token_budget_used_ratio",
+    "dragoman_batch_rows",
+    "dragoman_batch_padding_ratio",
+    "dragoman_decode_steps",
+    "dragoman_engine_busy_seconds",
+    "dragoman_source_tokens",
+    "dragoman_target_tokens",
+    "dragoman_tokens",
+    "dragoman_rejected",
+    "dragoman_cancelled",
+    "dragoman_wasted_steps",
+    "dragoman_model_info",
+    "dragoman_model_loaded_timestamp_seconds",
+    "dragoman_engine_restarts",
+    "dragoman_event_loop_lag_seconds",
+    "dragoman_build_info",
+    "process_resident_memory_bytes",
+    "python_gc_collections",
+}
+
+
+async def test_metrics_parse_and_hold_what_is_promised(server):
+    async with calling(server.address) as calls:
+        await calls.texts("Hi.")
+
+    status, body = await asyncio.to_thread(server.get, "/metrics")
+
+    families = {family.name: family for family in text_string_to_metric_families(body)}
+    assert status == 200
+    assert PROMISED - families.keys() == set()
+    assert "_created" not in body
+
+
+async def test_work_is_counted(server):
+    async with calling(server.address) as calls:
+        before = {name: server.metric(name) for name in ("dragoman_source_tokens_sum", "dragoman_target_tokens_sum")}
+        await calls.texts("Hi.", "", "x" * 20_000 and "ok")
+
+    assert server.metric("dragoman_source_tokens_sum") - before["dragoman_source_tokens_sum"] == 5 + 0 + 4
+    assert server.metric("dragoman_target_tokens_sum") - before["dragoman_target_tokens_sum"] == 5 + 0 + 4
+
+
+def test_model_is_named_once_with_its_version_and_provider(server):
+    body = server.get("/metrics")[1]
+
+    (line,) = [line for line in body.splitlines() if line.startswith("dragoman_model_info{")]
+    assert 'model="echo"' in line
+    assert 'version="1.2.3"' in line
+    assert 'provider="cpu"' in line
+    assert line.endswith(" 1.0")
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/healthz", (200, "alive\n")),
+        ("/readyz", (200, "ready\n")),
+        ("/healthz?verbose=1", (200, "alive\n")),
+        ("/", (404, "try /metrics /healthz /readyz\n")),
+        ("/metricsx", (404, "try /metrics /healthz /readyz\n")),
+    ],
+)
+def test_pages(server, path, answer):
+    assert server.get(path) == answer
+
+
+def exchange(server: ServerProcess, request: bytes) -> bytes:
+    """All that comes back before the connection ends, in whichever way."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=10) as connection, suppress(ConnectionError):
+        connection.sendall(request)
+        while part := connection.recv(65_536):
+            answer += part
+    return answer
+
+
+def test_head_has_no_body(server):
+    answer = exchange(server, b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\n")
+    assert b"Content-Length: 6" in answer
+
+
+def test_other_methods_are_refused(server):
+    assert exchange(server, b"POST /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 405 ")
+
+
+@pytest.mark.parametrize("nonsense", [b"\r\n\r\n", b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n"])
+def test_nonsense_is_answered_with_an_error(server, nonsense):
+    assert exchange(server, nonsense).split()[1] in (b"404", b"405")
+    assert server.get("/healthz")[0] == 200
+
+
+def test_endless_header_is_cut_off(server):
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=10) as connection:
+        try:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 100_000)
+            answer = connection.recv(1)
+        except ConnectionError:
+            answer = b""
+
+    assert answer == b""
+    assert server.get("/healthz")[0] == 200
+
+
+async def test_hanging_scrapers_are_bounded_and_cost_the_calls_nothing(start_server):
+    server = start_server(DRAGOMAN_LISTEN__MAX_HTTP_CONNECTIONS="8")
+    hanging = [socket.create_connection(("127.0.0.1", server.http_port), timeout=10) for _ in range(8)]
+    try:
+        for connection in hanging:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")  # and never the rest
+        one_more = await asyncio.to_thread(exchange, server, b"GET /healthz HTTP/1.1\r\n\r\n")
+        async with calling(server.address) as calls:
+            assert await calls.texts("a") == ["a"]
+        assert one_more == b""
+    finally:
+        for connection in hanging:
+            connection.close()

@@ -1,0 +1,178 @@
+"""Deadlines, cancellation, full queues and sentences without numbers, on servers whose decoder is slow on purpose."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from protos import translation_pb2 as pb
+from tests.fakes.calls import TRANSLATE, calling, code_of, error_info, eventually, failure
+from tests.fakes.server_process import ServerProcess
+
+SLOW = {"ECHO_STEP_S": "0.02"}
+LONG = "x" * 200  # four seconds when slow
+
+
+def is_idle(server: ServerProcess) -> Callable[[], bool]:
+    return lambda: server.metric("dragoman_running_jobs") == 0 and server.metric("dragoman_queue_requests") == 0
+
+
+async def test_deadline_in_mid_decode_frees_the_rows(start_server):
+    server = start_server(**SLOW)
+    async with calling(server.address) as calls:
+        await calls.texts("warm")
+
+        error = await failure(calls.translate(LONG, LONG, timeout=0.5))
+
+        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await eventually(is_idle(server), within_s=2.0)
+        assert server.metric("dragoman_cancelled_total", where="decode") == 2
+        assert server.metric("dragoman_requests_total", code="DEADLINE_EXCEEDED") == 1
+        assert await calls.texts("next") == ["next"]
+
+
+async def test_call_without_deadline_ends_at_the_server_s_limit(start_server):
+    server = start_server(DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS="0.3", **SLOW)
+    async with calling(server.address) as calls:
+        error = await failure(calls.translate(LONG, timeout=None))
+
+        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert error.details() == "the call took longer than 0.3 s, the most this server allows"
+        await eventually(is_idle(server), within_s=2.0)
+
+
+async def test_cancelled_call_frees_its_rows_and_leaves_its_neighbour_alone(start_server):
+    server = start_server(**SLOW)
+    async with calling(server.address) as calls:
+        neighbour = asyncio.ensure_future(calls.texts("neighbour" * 5))
+        leaving = calls.translate(*[LONG] * 5)
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
+
+        leaving.cancel()
+
+        await eventually(lambda: server.metric("dragoman_running_jobs") <= 1, within_s=2.0)
+        assert await neighbour == ["neighbour" * 5]
+        assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
+        assert server.metric("dragoman_requests_total", code="CANCELLED") == 1
+
+
+async def test_job_cancelled_in_the_queue_never_runs(start_server):
+    """With room for one row and eight more to come, most of these texts wait in the front process."""
+    server = start_server(DRAGOMAN_ENGINE__MAX_ROWS="1", **SLOW)
+    async with calling(server.address) as calls:
+        one_row = pb.TranslateOptions(beam_size=1)
+        leaving = calls.translate(*[LONG] * 40, options=one_row)
+        await eventually(lambda: server.metric("dragoman_queue_requests") >= 30)
+
+        leaving.cancel()
+
+        await eventually(is_idle(server), within_s=2.0)
+        dropped = server.metric("dragoman_cancelled_total", where="queue", reason="cancelled")
+        assert dropped >= 30
+        assert dropped + server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 40
+        assert server.metric("dragoman_decode_steps_total") < 200
+
+
+async def test_client_that_is_killed_frees_its_rows(start_server):
+    import subprocess
+    import sys
+
+    from tests.fakes.server_process import ROOT
+
+    server = start_server(**SLOW)
+    program = (
+        "import grpc; from protos import translation_pb2 as pb, translation_pb2_grpc as stubs\n"
+        f"stub = stubs.TranslationServiceStub(grpc.insecure_channel('{server.address}'))\n"
+        f"stub.Translate(pb.TranslateRequest(texts=['{LONG}'] * 3))"
+    )
+    client = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)  # noqa: ASYNC220  it is only killed
+    await eventually(lambda: server.metric("dragoman_running_jobs") == 3)
+
+    client.kill()
+    client.wait()
+
+    await eventually(is_idle(server), within_s=2.0)
+
+
+async def test_full_server_refuses_exactly_the_calls_too_many(start_server):
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="8", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.25", **SLOW)
+    async with calling(server.address) as calls:
+        codes = await asyncio.gather(*(code_of(calls.translate("x" * 50)) for _ in range(10)))
+
+        assert sorted(code.name for code in codes) == ["OK"] * 8 + ["RESOURCE_EXHAUSTED"] * 2
+        assert server.metric("dragoman_rejected_total", reason="queue_full") == 2
+        assert await calls.texts("next") == ["next"]
+
+
+async def test_refusal_tells_a_program_why_and_when_to_come_back(start_server):
+    server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.25", **SLOW)
+    async with calling(server.address) as calls:
+        first = calls.translate("x" * 90)
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+
+        error = await failure(calls.translate("x" * 90))
+
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.details() == "92 source tokens wait or run and the request has 92, at most 100 may"
+        trailers = dict(error.trailing_metadata())
+        retry = error_details_pb2.RetryInfo()
+        assert status_pb2.Status.FromString(trailers["grpc-status-details-bin"]).details[1].Unpack(retry)
+        assert (trailers["grpc-retry-pushback-ms"], retry.retry_delay.ToMilliseconds()) == ("250", 250)
+        assert error_info(error).reason == "token_budget"
+        assert (await first).translations[0].status.code == 0
+
+
+async def test_sentence_without_numbers_fails_alone(start_server):
+    server = start_server(ECHO_NAN_LENGTH="5")
+    async with calling(server.address) as calls:
+        response = await calls.translate("before", "Nan", "after")  # word mark, three letters, end: five tokens
+
+        codes = [translation.status.code for translation in response.translations]
+        assert codes == [0, grpc.StatusCode.INTERNAL.value[0], 0]
+        assert [response.translations[index].hypotheses[0].text for index in (0, 2)] == ["before", "after"]
+        assert server.metric("dragoman_failed_texts_total") == 1
+
+
+async def test_mixed_beams_at_once_give_everybody_their_own_text(start_server):
+    """64 calls of seven texts each, beams 1, 2, 4, 5, 8; whatever joins and leaves, nobody gets a neighbour's text."""
+    server = start_server()
+    async with calling(server.address) as calls:
+
+        async def one(number: int) -> bool:
+            texts = [f"{number} text {index}" * (1 + (number + index) % 5) for index in range(7)]
+            return (
+                await calls.texts(*texts, options=pb.TranslateOptions(beam_size=(1, 2, 4, 5, 8)[number % 5])) == texts
+            )
+
+        assert all(await asyncio.gather(*(one(number) for number in range(64))))
+        received = server.metric("dragoman_requests_received_total", method=TRANSLATE[1:])
+        assert received == server.metric("dragoman_requests_total", method=TRANSLATE[1:]) == 64
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_books_balance_after_a_storm_of_cancellations(start_server, seed):
+    import random
+
+    seeded = random.Random(seed)
+    server = start_server(ECHO_STEP_S="0.001")
+    async with calling(server.address) as calls:
+
+        async def one() -> None:
+            call = calls.translate("x" * seeded.randint(1, 60), timeout=seeded.choice([0.02, 0.05, 30.0]))
+            if seeded.random() < 0.5:
+                asyncio.get_running_loop().call_later(seeded.random() * 0.05, call.cancel)
+            with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+                await call
+
+        for _ in range(4):
+            await asyncio.gather(*(one() for _ in range(50)))
+
+        await eventually(is_idle(server))
+        await eventually(lambda: server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:]) == 0)
+        received = server.metric("dragoman_requests_received_total", method=TRANSLATE[1:])
+        assert received == server.metric("dragoman_requests_total", method=TRANSLATE[1:])
+        assert server.metric("dragoman_token_budget_used_ratio") == 0
+        assert await calls.texts("still here") == ["still here"]

@@ -1,0 +1,284 @@
+"""The server process: how it starts, refuses to start, drains and dies."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+
+import grpc
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2
+
+from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, failure
+from tests.fakes.server_process import run_to_end, spawn
+
+OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
+SLOW = {"ECHO_STEP_S": "0.02"}
+
+
+class TestStart:
+    def test_ready_server_says_where_it_listens(self, start_server):
+        server = start_server()
+
+        assert f'"grpc_port": {server.grpc_port}' in server.log_text()
+        assert '"event": "serving"' in server.log_text()
+
+    @pytest.mark.parametrize(("setting", "purpose"), [("GRPC_PORT", "gRPC"), ("HTTP_PORT", "HTTP")])
+    def test_taken_port_ends_the_start_with_one_line(self, echo_bundle, setting, purpose):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+
+            status, errors = run_to_end(echo_bundle, **{f"DRAGOMAN_LISTEN__{setting}": str(port)})
+
+        expected = f"dragoman: cannot listen on 127.0.0.1:{port} ({purpose}): Address already in use; "
+        assert status == 1
+        assert [line for line in errors.splitlines() if "event" not in line] == [
+            expected + f"find its owner with: ss -ltnp 'sport = :{port}'"
+        ]
+
+    def test_second_server_never_shares_the_port_of_the_first(self, start_server, echo_bundle):
+        first = start_server()
+
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_LISTEN__GRPC_PORT=str(first.grpc_port))
+
+        assert status == 1
+        assert f"cannot listen on 127.0.0.1:{first.grpc_port}" in errors
+
+    def test_address_of_another_machine_ends_the_start(self, echo_bundle):
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_LISTEN__GRPC_HOST="192.0.2.1")  # RFC 5737: nobody's
+
+        assert status == 1
+        assert "cannot listen on 192.0.2.1:0 (gRPC): Cannot assign requested address" in errors
+
+    @pytest.mark.parametrize(
+        ("variables", "message"),
+        [
+            ({"DRAGOMAN_LISTEN__GRPC_PORT": "70000"}, "listen.grpc_port is '70000'"),
+            ({"DRAGOMAN_LIMITS__MAX_TEXT": "1"}, "limits.max_text is not a setting: did you mean max_texts?"),
+            ({"DRAGOMAN_ENGINE__BUNDLE": "/nonexistent"}, "/nonexistent is not a bundle"),
+            ({"DRAGOMAN_ENGINE__PRECISION": "int8"}, "has no 'int8' graphs"),
+        ],
+    )
+    def test_wrong_settings_end_the_start_with_one_line(self, echo_bundle, variables, message):
+        status, errors = run_to_end(echo_bundle, **variables)
+
+        assert status == 2
+        assert len(errors.splitlines()) == 1
+        assert message in errors
+
+    def test_changed_file_of_the_bundle_ends_the_start(self, echo_bundle, tmp_path):
+        import shutil
+
+        damaged = shutil.copytree(echo_bundle, tmp_path / "damaged")
+        (damaged / "encoder.onnx").write_bytes(b"not a gruph")
+
+        status, errors = run_to_end(damaged)
+
+        assert status == 2
+        assert "encoder.onnx has another SHA-256" in errors
+
+    def test_engine_that_does_not_load_ends_the_start_with_its_reason(self, echo_bundle):
+        status, errors = run_to_end(echo_bundle, ECHO_FAIL="the graph is broken")
+
+        assert status == 1
+        lines = [line for line in errors.splitlines() if '"event"' not in line]
+        assert lines == ["dragoman: the engine did not start: ValueError: the graph is broken"]
+
+    async def test_starting_server_is_alive_but_not_ready(self, echo_bundle, tmp_path):
+        with socket.socket() as probe:  # a port that is free now; port 0 is announced only when ready
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        process = spawn(echo_bundle, tmp_path / "log", ECHO_LOAD_S="20", DRAGOMAN_LISTEN__GRPC_PORT=str(port))
+        try:
+            async with calling(f"127.0.0.1:{port}") as calls:
+                request = health_pb2.HealthCheckRequest()
+                response = await calls.health.Check(request, wait_for_ready=True, timeout=20)
+                error = await failure(calls.translate("too early"))
+
+            assert response.status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert (error.code(), error.details()) == (UNAVAILABLE, "the server is starting")
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 10) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+class TestStop:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_idle_server_ends_at_once_and_takes_its_engines_along(self, start_server, number):
+        server = start_server()
+        engines = [psutil.Process(pid) for pid in server.engine_pids()]
+
+        server.process.send_signal(number)
+
+        assert server.wait() == 0
+        assert psutil.wait_procs(engines, timeout=5)[1] == []
+        assert len(engines) == 1
+
+    async def test_every_call_during_a_drain_is_answered_or_refused(self, start_server):
+        """50 callers in a loop; SIGTERM; nothing but OK and UNAVAILABLE, no call without an answer, exit status 0."""
+        server = start_server(ECHO_STEP_S="0.002")
+        codes: list[grpc.StatusCode] = []
+        async with calling(server.address) as calls:
+
+            async def caller() -> None:
+                while UNAVAILABLE not in codes[-200:]:
+                    codes.append(await code_of(calls.translate("some words to say")))
+
+            callers = [asyncio.create_task(caller()) for _ in range(50)]
+            await eventually(lambda: server.metric("dragoman_requests_total", code="OK") > 200)
+            server.terminate()
+            await asyncio.wait_for(asyncio.gather(*callers), 20)
+
+        assert set(codes) == {OK, UNAVAILABLE}
+        assert await asyncio.to_thread(server.wait) == 0
+        assert '"event": "draining"' in server.log_text()
+
+    async def test_accepted_calls_are_finished(self, start_server):
+        server = start_server(**SLOW)
+        async with calling(server.address) as calls:
+            accepted = [calls.translate("x" * 50) for _ in range(10)]
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 10)
+
+            server.terminate()
+
+            assert {await code_of(call) for call in accepted} == {OK}
+        assert await asyncio.to_thread(server.wait) == 0
+
+    async def test_calls_longer_than_the_grace_period_end_with_unavailable(self, start_server):
+        server = start_server(DRAGOMAN_LIFECYCLE__GRACE_S="0.3", **SLOW)
+        async with calling(server.address) as calls:
+            accepted = [calls.translate("x" * 250) for _ in range(5)]
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 5)
+            terminated = time.monotonic()
+
+            server.terminate()
+
+            assert {await code_of(call) for call in accepted} == {UNAVAILABLE}
+        assert await asyncio.to_thread(server.wait) == 0
+        assert time.monotonic() - terminated < 0.3 + 2.0
+
+    async def test_health_turns_before_calls_are_refused(self, start_server):
+        server = start_server(DRAGOMAN_LIFECYCLE__DRAIN_DELAY_S="2")
+        async with calling(server.address) as calls:
+            watch = calls.health.Watch(health_pb2.HealthCheckRequest())
+            serving = await watch.read()
+
+            server.terminate()
+            turned = await asyncio.wait_for(watch.read(), 10)
+
+            answer = await calls.texts("still accepted")
+            readiness = await asyncio.to_thread(server.get, "/readyz")
+            assert (await failure(watch.read())).code() is UNAVAILABLE
+        assert [serving.status, turned.status] == [1, 2]
+        assert (answer, readiness) == (["still accepted"], (503, "not ready\n"))
+        assert await asyncio.to_thread(server.wait) == 0
+
+    async def test_open_streams_and_idle_connections_do_not_hold_up_the_end(self, start_server):
+        server = start_server()
+        async with calling(server.address) as calls, calling(server.address) as idle:
+            await idle.channel.channel_ready()
+            watch = calls.health.Watch(health_pb2.HealthCheckRequest())
+            await watch.read()
+            questions = calls.stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+            await questions.write(b":\x00")  # list_services
+            await questions.read()
+
+            server.terminate()
+
+            assert await asyncio.to_thread(server.wait, 5) == 0
+            questions.cancel()
+
+    async def test_second_signal_ends_at_once(self, start_server):
+        server = start_server(**SLOW)
+        engines = [psutil.Process(pid) for pid in server.engine_pids()]
+        async with calling(server.address) as calls:
+            accepted = calls.translate("x" * 250)
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+            server.terminate()
+            await eventually(lambda: "draining" in server.log_text())
+
+            server.terminate()
+
+            assert await asyncio.to_thread(server.wait, 2) == 128 + signal.SIGTERM
+            assert await code_of(accepted) is UNAVAILABLE
+        assert "Traceback" not in server.log_text()
+        assert psutil.wait_procs(engines, timeout=5)[1] == []
+
+    def test_killed_server_takes_its_engines_along(self, start_server):
+        server = start_server()
+        engines = [psutil.Process(pid) for pid in server.engine_pids()]
+
+        server.process.kill()
+
+        assert psutil.wait_procs(engines, timeout=5)[1] == []
+
+    async def test_client_of_a_killed_server_gets_unavailable(self, start_server):
+        server = start_server(**SLOW)
+        async with calling(server.address) as calls:
+            lost = calls.translate("x" * 250)
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+
+            server.process.kill()
+
+            assert await code_of(lost) is UNAVAILABLE
+
+
+class TestEngineLoss:
+    async def test_killed_engine_costs_its_calls_only(self, start_server):
+        """UNAVAILABLE within a second for what it held; then everything is served again."""
+        server = start_server(**SLOW)
+        async with calling(server.address) as calls:
+            held = [calls.translate("x" * 250) for _ in range(8)]
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 8)
+            (engine,) = server.engine_pids()
+
+            os.kill(engine, signal.SIGKILL)
+            killed = time.monotonic()
+            codes = [await code_of(call) for call in held]
+            took_s = time.monotonic() - killed
+
+            assert codes == [UNAVAILABLE] * 8
+            assert took_s < 1.0
+            assert await calls.texts("next") == ["next"]
+            assert server.metric("dragoman_engine_restarts_total") == 1
+            assert server.engine_pids() != [engine]
+
+    async def test_readiness_is_off_while_there_is_no_engine(self, start_server):
+        server = start_server(ECHO_LOAD_S="1.5")
+        async with calling(server.address) as calls:
+            watch = calls.health.Watch(health_pb2.HealthCheckRequest())
+            seen = [(await watch.read()).status]
+            (engine,) = server.engine_pids()
+
+            os.kill(engine, signal.SIGKILL)
+
+            seen.append((await asyncio.wait_for(watch.read(), 10)).status)
+            readiness = await asyncio.to_thread(server.get, "/readyz")
+            waiting = calls.translate("served by the replacement")
+            seen.append((await asyncio.wait_for(watch.read(), 10)).status)
+            assert seen == [1, 2, 1]
+            assert readiness[0] == 503
+            assert (await waiting).translations[0].hypotheses[0].text == "served by the replacement"
+            watch.cancel()
+
+    async def test_deadlines_hold_while_the_engine_is_stuck(self, start_server):
+        server = start_server(**SLOW)
+        async with calling(server.address) as calls:
+            held = calls.translate("x" * 250, timeout=1.0)
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+            (engine,) = server.engine_pids()
+            os.kill(engine, signal.SIGSTOP)
+            try:
+                assert await code_of(held) is grpc.StatusCode.DEADLINE_EXCEEDED
+                assert await calls.health.Check(health_pb2.HealthCheckRequest(), timeout=2)
+                in_flight = "dragoman_requests_in_flight"
+                await eventually(lambda: server.metric(in_flight, method=TRANSLATE[1:]) == 0, within_s=2.0)
+            finally:
+                os.kill(engine, signal.SIGCONT)
+            assert await calls.texts("next") == ["next"]

@@ -1,0 +1,65 @@
+"""Settings of the real server: each one changed makes the difference it promises."""
+
+import grpc
+import pytest
+
+from protos import translation_pb2 as pb
+from tests.fakes.calls import calling, details_of, failure
+from tests.fakes.server_process import run_to_end
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT.value[0]
+
+
+async def test_limits_of_a_request_can_be_set(start_server):
+    server = start_server(
+        DRAGOMAN_LIMITS__MAX_TEXTS="2",
+        DRAGOMAN_LIMITS__MAX_CHARACTERS="5",
+        DRAGOMAN_LIMITS__MAX_BEAM_SIZE="1",
+        DRAGOMAN_LIMITS__MAX_MESSAGE_BYTES="2048",
+    )
+    async with calling(server.address) as calls:
+        too_many = await failure(calls.translate("a", "b", "c"))
+        too_long = await calls.translate("123456")
+        too_wide = await failure(calls.translate("a", options=pb.TranslateOptions(beam_size=2)))
+        too_large = await failure(calls.translate("x" * 3_000))
+        default = await calls.translate("a")
+
+    assert details_of(too_many) == "texts has 3 entries, from 1 to 2 are accepted"
+    assert too_long.translations[0].status.code == INVALID
+    assert details_of(too_wide) == "options.beam_size is 2, from 1 to 1 is accepted"
+    assert too_large.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert default.translations[0].hypotheses[0].text == "a"  # the model's default beam of 2 is cut to the limit
+
+
+async def test_server_listens_where_it_is_told(start_server):
+    server = start_server(DRAGOMAN_LISTEN__GRPC_HOST="127.0.0.2", DRAGOMAN_LISTEN__HTTP_HOST="127.0.0.3")
+
+    async with calling(f"127.0.0.2:{server.grpc_port}") as calls:
+        assert await calls.texts("a") == ["a"]
+    with pytest.raises(OSError, match="refused"):
+        server.get("/healthz")
+
+
+async def test_two_engines_serve(start_server):
+    server = start_server(DRAGOMAN_ENGINE__NUM_ENGINES="2")
+    texts = [f"text {number}" for number in range(100)]
+
+    async with calling(server.address) as calls:
+        assert await calls.texts(*texts) == texts
+    assert len(server.engine_pids()) == 2
+
+
+def test_engine_that_is_not_ready_in_time_ends_the_start(echo_bundle):
+    status, errors = run_to_end(echo_bundle, ECHO_LOAD_S="30", DRAGOMAN_LIFECYCLE__START_TIMEOUT_S="0.5")
+
+    assert status == 1
+    assert "dragoman: the engine did not start: it was not ready within 0.5 s" in errors
+
+
+def test_log_level_and_format_can_be_set(start_server):
+    quiet = start_server(DRAGOMAN_TELEMETRY__LOG_LEVEL="warning")
+    readable = start_server(DRAGOMAN_TELEMETRY__LOG_FORMAT="console")
+
+    assert quiet.log_text() == ""
+    assert "serving" in readable.log_text()
+    assert "{" not in readable.log_text()

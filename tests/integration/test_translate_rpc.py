@@ -1,0 +1,277 @@
+"""Translate over the wire: good and bad input against the real server with the echo runner."""
+
+import random
+from typing import Any
+
+import grpc
+import pytest
+
+from protos import translation_pb2 as pb
+from tests.fakes.calls import TRANSLATE, calling, code_of, details_of, error_info, failure
+
+INVALID, OK = grpc.StatusCode.INVALID_ARGUMENT, 0
+
+
+@pytest.fixture
+async def calls(server):
+    async with calling(server.address) as opened:
+        yield opened
+
+
+def options(**values: Any) -> pb.TranslateOptions:
+    return pb.TranslateOptions(**values)
+
+
+class TestGoodInput:
+    async def test_translations_come_in_the_order_of_the_texts(self, calls):
+        texts = ["one", "a much longer sentence than the others", "two", "3"]
+
+        assert await calls.texts(*texts) == texts
+
+    async def test_answer_names_model_counts_and_timings(self, calls):
+        response = await calls.translate("Hi.")
+
+        (translation,) = response.translations
+        (hypothesis,) = translation.hypotheses
+        assert (response.model, response.model_version) == ("echo", "1.2.3")
+        assert (translation.status.code, translation.source_tokens, hypothesis.target_tokens) == (OK, 5, 5)
+        assert hypothesis.finish_reason == pb.FINISH_REASON_END_OF_SENTENCE
+        assert hypothesis.score == pytest.approx(-0.25)  # every token has -0.25; divided by the length
+        assert response.timings.total_ms >= response.timings.decode_ms > 0.0
+
+    @pytest.mark.parametrize("blank", ["", " ", "\t\n", "\x00\x1f\x7f\x85", "\u2003"])
+    async def test_blank_text_is_ok_and_empty(self, calls, blank):
+        response = await calls.translate("a", blank)
+
+        (hypothesis,) = response.translations[1].hypotheses
+        assert (response.translations[1].status.code, hypothesis.text, hypothesis.target_tokens) == (OK, "", 0)
+        assert response.translations[1].source_tokens == 0
+
+    async def test_control_characters_are_spaces(self, calls):
+        assert await calls.texts("a\x00b\x07c\nd\x9fe") == ["a b c d e"]
+
+    @pytest.mark.parametrize("text", ["f\u200box", "\u202eabc", "\ufeffabc", "\ufdfa" * 10, "\U0001f600 x", "e\u0301"])
+    async def test_unusual_unicode_is_translated(self, calls, text):
+        response = await calls.translate(text)
+
+        assert response.translations[0].status.code == OK
+
+    async def test_every_beam_size_and_hypothesis_count_in_range_is_served(self, calls):
+        for beam_size in range(1, 17):
+            chosen = options(beam_size=beam_size, num_hypotheses=beam_size)
+            response = await calls.translate("hello", options=chosen)
+
+            assert len(response.translations[0].hypotheses) == beam_size
+            assert response.translations[0].hypotheses[0].text == "hello"
+
+    async def test_translation_is_cut_at_max_target_tokens(self, calls):
+        response = await calls.translate("hello", options=options(max_target_tokens=3))
+
+        (hypothesis,) = response.translations[0].hypotheses
+        assert (hypothesis.text, hypothesis.target_tokens) == ("he", 3)
+        assert hypothesis.finish_reason == pb.FINISH_REASON_LENGTH
+
+    @pytest.mark.parametrize("pair", [("en", "de"), ("EN", "De"), ("", "de"), ("en", ""), ("", "")])
+    async def test_pair_of_the_model_is_served(self, calls, pair):
+        assert await calls.texts("a", source_language=pair[0], target_language=pair[1]) == ["a"]
+
+    async def test_fields_of_a_newer_client_are_ignored(self, calls):
+        data = pb.TranslateRequest(texts=["a"]).SerializeToString() + b"\xfa\x01\x03new"  # field 31
+
+        response = await calls.send_bytes(data)
+
+        assert response.translations[0].hypotheses[0].text == "a"
+
+    async def test_largest_list_is_served(self, calls):
+        texts = [str(number) for number in range(256)]
+
+        assert await calls.texts(*texts) == texts
+
+
+class TestOneBadText:
+    @pytest.mark.parametrize(
+        ("bad", "message"),
+        [
+            ("x" * 100_000, "texts[1] has 100000 characters, at most 10000 are accepted"),
+            ("x" * 600, "texts[1] has 602 tokens, at most 512 are accepted"),
+            ("\ufdfa" * 1_000, None),  # grows elevenfold when normalised
+        ],
+    )
+    async def test_bad_text_has_its_own_status_and_its_neighbours_are_translated(self, calls, bad, message):
+        response = await calls.translate("before", bad, "after")
+
+        first, failed, last = response.translations
+        assert (first.hypotheses[0].text, last.hypotheses[0].text) == ("before", "after")
+        assert (first.status.code, failed.status.code, last.status.code) == (OK, INVALID.value[0], OK)
+        assert not failed.hypotheses
+        assert message is None or failed.status.message == message
+
+    async def test_single_text_that_is_too_long_is_refused_in_its_translation(self, calls):
+        response = await calls.translate("a" * 100_000)
+
+        assert response.translations[0].status.code == INVALID.value[0]
+
+    async def test_text_of_the_largest_number_of_tokens_is_translated(self, calls):
+        response = await calls.translate("x" * 510)
+
+        assert (response.translations[0].status.code, response.translations[0].source_tokens) == (OK, 512)
+
+
+class TestBadRequest:
+    @pytest.mark.parametrize("count", [0, 257, 1_000_000])
+    async def test_wrong_number_of_texts_is_refused(self, calls, count):
+        error = await failure(calls.translate(*[""] * count))
+
+        assert (error.code(), error.details()) == (INVALID, f"texts has {count} entries, from 1 to 256 are accepted")
+        assert error_info(error).metadata["field"] == "texts"
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            ({"beam_size": 0}, "options.beam_size is 0, from 1 to 16 is accepted"),
+            ({"beam_size": 1_000}, "options.beam_size is 1000, from 1 to 16 is accepted"),
+            ({"beam_size": 3, "num_hypotheses": 4}, "options.num_hypotheses is 4, from 1 to 3 is accepted"),
+            ({"num_hypotheses": 0}, "options.num_hypotheses is 0, from 1 to 2 is accepted"),
+            ({"length_penalty": -1.0}, "options.length_penalty is -1, from 0.0 to 5.0 is accepted"),
+            ({"length_penalty": float("nan")}, "options.length_penalty is nan, from 0.0 to 5.0 is accepted"),
+            ({"length_penalty": float("inf")}, "options.length_penalty is inf, from 0.0 to 5.0 is accepted"),
+            ({"patience": 0.0}, "options.patience is 0, from 0.1 to 8.0 is accepted"),
+            ({"patience": 9.0}, "options.patience is 9, from 0.1 to 8.0 is accepted"),
+            ({"max_target_tokens": 0}, "options.max_target_tokens is 0, from 1 to 256 is accepted"),
+            ({"max_target_tokens": 257}, "options.max_target_tokens is 257, from 1 to 256 is accepted"),
+        ],
+    )
+    async def test_option_out_of_range_is_refused_with_the_range(self, calls, values, message):
+        error = await failure(calls.translate("a", options=options(**values)))
+
+        assert (error.code(), error.details()) == (INVALID, message)
+        assert error_info(error).metadata["field"] == message.split()[0]
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            (
+                {"source_language": "xx", "target_language": "de"},
+                "there is no model for 'xx' to 'de'; language pairs: en-de",
+            ),
+            (
+                {"source_language": "de", "target_language": "en"},
+                "there is no model for 'de' to 'en'; language pairs: en-de",
+            ),
+            ({"target_language": "fr"}, "there is no model for any language to 'fr'; language pairs: en-de"),
+            ({"model": "large"}, "there is no model 'large'; loaded: echo"),
+            ({"model": ""}, "there is no model ''; loaded: echo"),
+        ],
+    )
+    async def test_unknown_model_or_pair_is_not_found_and_says_what_there_is(self, calls, fields, message):
+        error = await failure(calls.translate("a", **fields))
+
+        assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, message)
+
+    async def test_long_name_is_not_repeated_at_length(self, calls):
+        error = await failure(calls.translate("a", model="x\n\u202e" * 10_000))
+
+        assert error.code() is grpc.StatusCode.NOT_FOUND
+        assert len(details_of(error)) < 200
+        assert details_of(error).isascii()
+
+    async def test_unknown_method_is_unimplemented(self, calls):
+        method = calls.method("/dragoman.v1.TranslationService/Nothing")
+
+        assert await code_of(method(b"")) is grpc.StatusCode.UNIMPLEMENTED
+
+
+class TestBadBytes:
+    @pytest.mark.parametrize("bad", [b"\xc3\x28", b"\xed\xa0\x80"])
+    async def test_text_that_is_no_utf8_is_named(self, calls, bad):
+        good = pb.TranslateRequest(texts=["good"]).SerializeToString()
+
+        error = await failure(calls.send_bytes(good + bytes([0x0A, len(bad)]) + bad))
+
+        assert (error.code(), error.details()) == (INVALID, "texts[1] is not valid UTF-8")
+
+    async def test_malformed_message_leaves_the_connection_usable(self, calls):
+        error = await failure(calls.send_bytes(b"\xff\xff\xff"))
+
+        assert error.code() is INVALID
+        assert error.details() == "the request is not a valid dragoman.v1.TranslateRequest message"
+        assert await calls.texts("still here") == ["still here"]
+
+    async def test_damaged_messages_are_refused_or_served_never_fatal(self, calls, server):
+        """2,000 random mutations of a message; seed 7."""
+        seeded = random.Random(7)
+        good = pb.TranslateRequest(texts=["ab", "c"], model="echo", options=options(beam_size=2)).SerializeToString()
+        codes = set()
+        for _ in range(2_000):
+            data = bytearray(good)
+            for _ in range(seeded.randint(1, 4)):
+                data[seeded.randrange(len(data))] = seeded.randrange(256)
+            codes.add(await code_of(calls.send_bytes(bytes(data[: seeded.randint(0, len(data))]))))
+
+        assert codes <= {grpc.StatusCode.OK, INVALID, grpc.StatusCode.NOT_FOUND}
+        assert INVALID in codes
+        assert server.process.poll() is None
+
+    async def test_message_over_the_limit_is_refused_and_others_are_served(self, calls):
+        error = await failure(calls.translate("x" * (5 << 20)))
+
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "larger than max" in details_of(error)
+        assert await calls.texts("small") == ["small"]
+
+    async def test_limit_holds_for_what_a_compressed_message_becomes(self, calls):
+        bomb = pb.TranslateRequest(texts=["x" * (5 << 20)])
+
+        error = await failure(calls.send(bomb, compression=grpc.Compression.Gzip))
+
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await calls.texts("small") == ["small"]
+
+
+class TestListModels:
+    async def test_model_is_described_with_its_defaults_and_limits(self, calls):
+        method = calls.channel.unary_unary(
+            "/dragoman.v1.TranslationService/ListModels",
+            pb.ListModelsRequest.SerializeToString,
+            pb.ListModelsResponse.FromString,
+        )
+
+        (model,) = (await method(pb.ListModelsRequest())).models
+
+        defaults = options(beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=256)
+        assert model == pb.Model(
+            name="echo",
+            version="1.2.3",
+            source_language="en",
+            target_language="de",
+            precision="fp32",
+            device="cpu",
+            default_options=defaults,
+            max_source_tokens=512,
+            max_beam_size=16,
+        )
+
+
+class TestBooks:
+    async def test_received_equals_answered_plus_in_flight(self, calls, server):
+        """After everything above has happened to this server, and once more for each kind."""
+        await calls.texts("a")
+        await failure(calls.translate())
+        await failure(calls.send_bytes(b"\xff"))
+        await failure(calls.translate("a", model="none"))
+
+        received = server.metric("dragoman_requests_received_total", method=TRANSLATE[1:])
+        answered = server.metric("dragoman_requests_total", method=TRANSLATE[1:])
+        in_flight = server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:])
+
+        assert received == answered + in_flight
+        assert (received >= 4, in_flight) == (True, 0)
+
+    async def test_texts_never_reach_the_log(self, calls, server):
+        secret = "geheimnis"
+        await calls.texts(secret)
+        await calls.translate("x" * 11_000 + secret)
+        await failure(calls.translate(secret, model=secret))
+        await failure(calls.send_bytes(secret.encode()))
+
+        assert secret not in server.log_text()

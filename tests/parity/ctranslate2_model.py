@@ -1,0 +1,132 @@
+"""Our weights as a CTranslate2 model, through its public specification API: the neighbour that tests compare with.
+
+Not a test.  Weights stay float32; the position table is given explicitly, since CTranslate2's own has another order.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import sentencepiece
+from ctranslate2.specs import transformer_spec
+from numpy.typing import NDArray
+
+from export.state import sinusoidal_positions
+from model.config import BOS_ID, EOS_ID, UNK_ID, ModelConfig, NormPlacement
+
+State = Mapping[str, NDArray[np.float32]]
+
+
+def write_ctranslate2_model(config: ModelConfig, state: State, tokenizer: Path, directory: Path) -> Path:
+    """Write a model that `ctranslate2.Translator(str(directory))` loads, and return the directory.
+
+    Args:
+        config: the model's shape.
+        state: its parameters, named as in `model/transformer.py`.
+        tokenizer: the shared SentencePiece model; its pieces become both vocabularies.
+        directory: is created; must not exist.
+    """
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.norm_placement is NormPlacement.PRE,
+    )
+    _set_stack(spec.encoder, config, state, "encoder")
+    _set_stack(spec.decoder, config, state, "decoder")
+    spec.encoder.embeddings[0].weight = state["embedding.weight"]
+    spec.decoder.embeddings.weight = state["embedding.weight"]
+    spec.decoder.projection.weight = state["embedding.weight"]
+    _set_vocabulary(spec, pieces(tokenizer))
+    directory.mkdir(parents=True)
+    spec.validate()
+    spec.optimize()
+    spec.save(str(directory))
+    return directory
+
+
+def translate_with_ctranslate2(
+    directory: Path, tokenizer: Path, sources: Sequence[Sequence[int]], **options: Any
+) -> list[list[tuple[list[int], float]]]:
+    """For each source, its hypotheses as (token ids without end-of-sentence, score), best first.
+
+    Args:
+        directory: from `write_ctranslate2_model`.
+        tokenizer: the same SentencePiece model.
+        sources: token ids, each ending with end-of-sentence.
+        **options: of `ctranslate2.Translator.translate_batch`, such as `beam_size`.  CTranslate2 forbids an empty
+            translation unless told otherwise; here, as in this project, it may be empty.
+    """
+    translator = ctranslate2.Translator(str(directory), device="cpu", compute_type="float32", intra_threads=1)
+    names = pieces(tokenizer)
+    ids = {piece: token for token, piece in enumerate(names)}
+    tokens = [[names[token] for token in source] for source in sources]
+    options = {"min_decoding_length": 0, "return_scores": True, **options}
+    results = translator.translate_batch(tokens, **options)
+    return [
+        [
+            ([ids[piece] for piece in hypothesis], score)
+            for hypothesis, score in zip(result.hypotheses, result.scores, strict=True)
+        ]
+        for result in results
+    ]
+
+
+def pieces(tokenizer: Path) -> list[str]:
+    """The pieces of a SentencePiece model, by id."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer))
+    return [processor.id_to_piece(token) for token in range(processor.get_piece_size())]
+
+
+def _set_vocabulary(spec: Any, names: list[str]) -> None:
+    spec.register_source_vocabulary(names)
+    spec.register_target_vocabulary(names)
+    spec.config.unk_token = names[UNK_ID]
+    spec.config.bos_token = names[BOS_ID]
+    spec.config.decoder_start_token = names[BOS_ID]
+    spec.config.eos_token = names[EOS_ID]
+
+
+def _set_stack(spec: Any, config: ModelConfig, state: State, name: str) -> None:
+    """An encoder or a decoder: positions, layers, and with pre-norm the last norm."""
+    spec.scale_embeddings = True
+    spec.position_encodings.encodings = sinusoidal_positions(config.max_positions, config.d_model)
+    for number, layer in enumerate(spec.layer):
+        prefix = f"{name}.layers.{number}"
+        _set_self_attention(layer.self_attention, state, f"{prefix}.self_attention")
+        if name == "decoder":
+            _set_cross_attention(layer.attention, state, f"{prefix}.cross_attention")
+        _set_feed_forward(layer.ffn, state, f"{prefix}.feed_forward")
+    if config.norm_placement is NormPlacement.PRE:
+        _set_norm(spec.layer_norm, state, f"{name}.norm")
+
+
+def _set_self_attention(spec: Any, state: State, name: str) -> None:
+    _set_linear(spec.linear[0], state, name, "query", "key", "value")
+    _set_linear(spec.linear[1], state, name, "output")
+    _set_norm(spec.layer_norm, state, f"{name}_norm")
+
+
+def _set_cross_attention(spec: Any, state: State, name: str) -> None:
+    _set_linear(spec.linear[0], state, name, "query")
+    _set_linear(spec.linear[1], state, name, "key", "value")
+    _set_linear(spec.linear[2], state, name, "output")
+    _set_norm(spec.layer_norm, state, f"{name}_norm")
+
+
+def _set_feed_forward(spec: Any, state: State, name: str) -> None:
+    _set_linear(spec.linear_0, state, name, "inner")
+    _set_linear(spec.linear_1, state, name, "outer")
+    _set_norm(spec.layer_norm, state, f"{name}_norm")
+
+
+def _set_linear(spec: Any, state: State, name: str, *parts: str) -> None:
+    """One layer, or several with the same input on top of each other."""
+    spec.weight = np.concatenate([state[f"{name}.{part}.weight"] for part in parts])
+    spec.bias = np.concatenate([state[f"{name}.{part}.bias"] for part in parts])
+
+
+def _set_norm(spec: Any, state: State, name: str) -> None:
+    spec.gamma = state[f"{name}.weight"]
+    spec.beta = state[f"{name}.bias"]

@@ -1,0 +1,164 @@
+"""The engine on ONNX Runtime against the slow search on PyTorch, and against itself in other company."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.bundle import Bundle, BundleError, DecodingDefaults
+from model.search import BeamConfig, beam_search
+from model.transformer import Transformer
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.process import EngineSpec
+from service.engine.runner import OnnxRunner, create_runner, open_session
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
+from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+
+BEAM_SIZES = (1, 2, 3, 4, 5, 8)
+# A sum of up to 30 log-probabilities, each within 1e-5 of the reference's, divided by its length.
+SCORE_TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return tiny_model(tiny_config(vocab_size=VOCABULARY))
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
+
+
+def run(engine: EngineLoop, jobs: Iterable[Job]) -> dict[int, Outcome]:
+    for job in jobs:
+        engine.submit(job)
+    outcomes: dict[int, Outcome] = {}
+    while not engine.is_idle:
+        outcomes |= {outcome.job_id: outcome for outcome in engine.step()}
+    return outcomes
+
+
+def hypotheses(outcome: Outcome) -> object:
+    assert isinstance(outcome, JobResult), outcome
+    return outcome.hypotheses
+
+
+def random_jobs(model: Transformer, count: int, seed: int) -> list[Job]:
+    rng = np.random.default_rng(seed)
+    sources = random_sentences(model.config, rng.integers(2, 40, count).tolist(), seed)
+    return [
+        Job(
+            id=number,
+            source_ids=tuple(source),
+            params=SearchParams(beam_size=int(rng.choice(BEAM_SIZES)), max_target_tokens=int(rng.integers(1, 60))),
+        )
+        for number, source in enumerate(sources)
+    ]
+
+
+@pytest.mark.parametrize("beam_size", [2, 4, 5])
+@pytest.mark.parametrize("patience", [1.0, 2.0])
+def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size, patience):
+    sources = random_sentences(model.config, [3, 9, 5, 14, 2, 21])
+    params = SearchParams(
+        beam_size=beam_size, num_hypotheses=beam_size, length_penalty=0.8, patience=patience, max_target_tokens=12
+    )
+    jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sources)]
+
+    outcomes = run(EngineLoop(OnnxRunner(bundle, precision="fp32")), jobs)
+
+    config = BeamConfig(beam_size=beam_size, length_penalty=0.8, patience=patience, max_target_tokens=12)
+    for number, source in enumerate(sources):
+        result = outcomes[number]
+        assert isinstance(result, JobResult)
+        reference = beam_search(model, source, config)[:beam_size]
+        assert [list(ours.token_ids) for ours in result.hypotheses] == [theirs.tokens for theirs in reference]
+        np.testing.assert_allclose(
+            [ours.score for ours in result.hypotheses], [theirs.score for theirs in reference], atol=SCORE_TOLERANCE
+        )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("seed", range(3))
+def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle, precision, seed):
+    """Scores included; sentences join and leave at random, with beams and lengths of their own."""
+    rng = np.random.default_rng(seed)
+    runner = OnnxRunner(bundle, precision=precision)
+    jobs = random_jobs(model, 40, seed)
+    engine = EngineLoop(runner, SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200))
+    together: dict[int, Outcome] = {}
+    arriving = list(jobs)
+    while arriving or not engine.is_idle:
+        for _ in range(min(len(arriving), int(rng.integers(0, 5)))):
+            engine.submit(arriving.pop(0))
+        together |= {outcome.job_id: outcome for outcome in engine.step()}
+
+    for job in jobs:
+        alone = run(EngineLoop(runner), [job])[job.id]
+        assert hypotheses(alone) == hypotheses(together[job.id]), f"seed {seed}, job {job.id}"
+
+
+def test_cancelled_neighbour_leaves_the_others_bit_for_bit_as_they_were(model, bundle):
+    jobs = random_jobs(model, 12, seed=5)
+    runner = OnnxRunner(bundle, precision="fp32")
+    undisturbed = run(EngineLoop(runner), jobs)
+
+    engine = EngineLoop(runner)
+    for job in jobs:
+        engine.submit(job)
+    outcomes = {outcome.job_id: outcome for outcome in engine.step()}
+    for job_id in (0, 5, 11):
+        engine.cancel(job_id)
+    outcomes |= run(engine, [])
+
+    for job_id, outcome in outcomes.items():
+        if isinstance(outcome, JobFailure):
+            assert outcome.kind is FailureKind.CANCELLED
+        else:
+            assert hypotheses(outcome) == hypotheses(undisturbed[job_id])
+    assert any(isinstance(outcome, JobFailure) for outcome in outcomes.values())
+
+
+def test_place_freed_and_taken_in_the_same_step_is_read_with_the_new_source_length(model, bundle):
+    """The batch keeps its size then, so that nothing else tells the runner that its inputs have changed."""
+    short, long, other = random_sentences(model.config, [3, 30, 12])
+    params = {"beam_size": 2}
+    first = Job(id=0, source_ids=tuple(long), params=SearchParams(**params, max_target_tokens=2))
+    stays = Job(id=1, source_ids=tuple(other), params=SearchParams(**params, max_target_tokens=20))
+    takes = Job(id=2, source_ids=tuple(short), params=SearchParams(**params, max_target_tokens=20))
+    runner = OnnxRunner(bundle, precision="fp32")
+
+    outcomes = run(EngineLoop(runner, SchedulerConfig(max_rows=4)), [first, stays, takes])
+
+    for job in (first, stays, takes):
+        assert hypotheses(outcomes[job.id]) == hypotheses(run(EngineLoop(runner), [job])[job.id])
+
+
+def test_runner_of_an_engine_process_is_the_one_its_spec_asks_for(bundle):
+    runner = create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp32"))
+
+    assert isinstance(runner, OnnxRunner)
+    assert (runner.cache_shape.num_layers, runner.cache_shape.num_heads, runner.cache_shape.d_head) == (2, 4, 8)
+    with pytest.raises(BundleError, match="fp16"):
+        create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp16"))
+    with pytest.raises(BundleError):
+        create_runner(EngineSpec(bundle_dir=Path("nowhere")))
+
+
+def test_limits_beyond_the_position_table_are_refused(bundle):
+    manifest = replace(bundle.manifest, decoding=DecodingDefaults(max_target_tokens=65, max_source_tokens=64))
+
+    with pytest.raises(BundleError, match="max_target_tokens is 65, the model has 64 positions"):
+        OnnxRunner(replace(bundle, manifest=manifest))
+
+
+def test_file_that_is_no_graph_is_named(tmp_path):
+    graph = tmp_path / "encoder.onnx"
+    graph.write_bytes(b"no graph")
+
+    with pytest.raises(BundleError, match=r"encoder\.onnx cannot be loaded by ONNX Runtime"):
+        open_session(graph, num_threads=1)

@@ -1,0 +1,89 @@
+"""The same weights in PyTorch and in ONNX Runtime give the same log-probabilities and the same words."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from export.linear import FloatProducts
+from export.onnx_export import write_graphs
+from export.runner import GraphRunner
+from export.source import ExportSource
+from export.verify import TOLERANCES, compare, reference_model, seeded_samples, translated_samples
+from model.bundle import WEIGHTS_NAME, Bundle, default_bundle_dir
+from model.config import BOS_ID, EOS_ID, NormPlacement
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+from tests.fakes.tiny_model import random_sentences, tiny_graphs
+
+SENTENCES = [
+    "The children are playing in the garden.",
+    "A man in a blue shirt is standing on a ladder cleaning a window.",
+    "Yes.",
+    "Where did you put the keys that I gave you yesterday, and why is the door still open?",
+    "Two dogs run through the snow.",
+]
+
+
+def greedy_reference(model: Transformer, sentence: list[int], max_tokens: int) -> list[int]:
+    """The best next token of the whole model, run again from the start for each token."""
+    tokens = [BOS_ID]
+    lengths = torch.tensor([len(sentence)])
+    with torch.inference_mode():
+        while tokens[-1] != EOS_ID and len(tokens) <= max_tokens:
+            logits = model(torch.tensor([sentence]), lengths, torch.tensor([tokens]))
+            tokens.append(int(logits[0, -1].argmax()))
+    return tokens[1:]
+
+
+def greedy_graphs(runner: GraphRunner, sentence: list[int], max_tokens: int) -> list[int]:
+    return [int(step["candidate_tokens"].item()) for step in runner.greedy(sentence, max_tokens)[1]]
+
+
+@pytest.mark.parametrize("placement", list(NormPlacement))
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_random_models_are_within_the_stated_tolerance(
+    tmp_path: Path, precision: str, placement: NormPlacement
+) -> None:
+    graphs = tiny_graphs(tmp_path, precision, placement)
+    sentences = random_sentences(graphs.config, lengths=range(2, 20), seed=3)
+    samples = translated_samples(graphs.runner, graphs.config, sentences)
+    if precision == "fp32":
+        samples += seeded_samples(graphs.config)
+    parity = compare(graphs.runner, graphs.model, samples)
+
+    parity.require(precision, TOLERANCES[precision])
+
+
+@pytest.mark.parametrize("placement", list(NormPlacement))
+def test_fp32_graphs_choose_the_model_s_words(tmp_path: Path, placement: NormPlacement) -> None:
+    graphs = tiny_graphs(tmp_path, "fp32", placement)
+
+    for sentence in random_sentences(graphs.config, lengths=(1, 2, 5, 9, 14)):
+        assert greedy_graphs(graphs.runner, sentence, 12) == greedy_reference(graphs.model, sentence, 12)
+
+
+def test_the_trained_model_s_fp32_graphs_choose_its_words(tmp_path: Path) -> None:
+    source = ExportSource.load(default_bundle_dir())
+    runner = write_graphs(source.config, source.state, FloatProducts(), tmp_path / "fp32")
+    model, tokenizer = reference_model(source.config, source.state), Tokenizer.load(source.tokenizer_path)
+
+    for text in SENTENCES:
+        found = greedy_graphs(runner, tokenizer.encode(text), 60)
+        assert found == greedy_reference(model, tokenizer.encode(text), 60), text
+        assert found[-1] == EOS_ID, f"no end: {tokenizer.decode(found)}"
+
+
+def test_the_shipped_graphs_are_within_the_stated_tolerance_of_the_kept_weights() -> None:
+    bundle = Bundle.load(default_bundle_dir())
+    assert WEIGHTS_NAME in bundle.manifest.files
+    source, tokenizer = ExportSource.load(bundle.directory), Tokenizer.load(bundle.tokenizer_path)
+    sentences = [tokenizer.encode(text) for text in SENTENCES]
+
+    for precision, variant in bundle.manifest.variants.items():
+        runner = GraphRunner(bundle.path(variant.encoder), bundle.path(variant.decoder_step), source.config)
+        samples = translated_samples(runner, source.config, sentences)
+        parity = compare(runner, reference_model(source.config, source.state), samples)
+        parity.require(precision, TOLERANCES[precision])
+        assert np.isfinite(parity.largest_difference)

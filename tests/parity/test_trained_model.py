@@ -1,0 +1,56 @@
+"""The embedded model end to end: random weights never end a sentence, trained ones do."""
+
+import numpy as np
+import pytest
+
+from export.source import ExportSource
+from export.verify import reference_model
+from model.bundle import Bundle
+from model.search import BeamConfig, beam_search
+from model.tokenizer import Tokenizer
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.runner import OnnxRunner
+from tests.fakes.own_text import own_sentences
+from tests.parity.token_comparison import compare_with_ctranslate2, translate_with_engine
+
+SCORE_TOLERANCE = 1e-3  # normalised log-probability; the two runtimes add in other orders
+SAME_TOKENS = 0.995
+
+
+@pytest.mark.timeout(600)
+def test_1000_sentences_get_ctranslate2s_tokens(trained_bundles):
+    found = compare_with_ctranslate2(
+        trained_bundles["int8"], trained_bundles["fp32"], own_sentences(1_000), beam_size=4
+    )
+
+    assert found.same_share >= SAME_TOKENS, found.differences
+    for difference in found.differences:
+        assert difference.our_score == pytest.approx(difference.their_score, abs=SCORE_TOLERANCE), difference
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_engine_finds_what_the_reference_search_finds(trained_bundles, beam_size):
+    source = ExportSource.load(trained_bundles["int8"])
+    tokenizer = Tokenizer.load(source.tokenizer_path)
+    sources = [tokenizer.encode(text) for text in own_sentences(25, seed=2)]
+    model = reference_model(source.config, source.state)
+
+    ours = translate_with_engine(trained_bundles["fp32"], sources, beam_size)
+
+    reference = [beam_search(model, ids, BeamConfig(beam_size=beam_size))[0].tokens for ids in sources]
+    assert ours == reference
+
+
+def test_a_bundle_loaded_twice_gives_the_same_scores(trained_bundles):
+    bundle = Bundle.load(trained_bundles["int8"])
+    source_ids = tuple(Tokenizer.load(bundle.tokenizer_path).encode("The children are playing in the garden."))
+
+    def scores() -> list[float]:
+        engine = EngineLoop(OnnxRunner(bundle))
+        engine.submit(Job(id=1, source_ids=source_ids, params=SearchParams(beam_size=4, num_hypotheses=4)))
+        outcomes = [outcome for _ in range(60) for outcome in engine.step()]
+        assert isinstance(outcomes[0], JobResult)
+        return [hypothesis.score for hypothesis in outcomes[0].hypotheses]
+
+    np.testing.assert_array_equal(scores(), scores())

@@ -1,0 +1,62 @@
+"""Graphs of one model share one weight file, page by page."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from export.builder import ALIGNMENT, INLINE_BYTES, Array, GraphBuilder, WeightFile, save_graphs
+from export.runner import open_session
+
+LARGE = np.arange(600, dtype=np.float32).reshape(20, 30)
+SMALL = np.arange(30, dtype=np.float32)
+
+
+def graph_that_adds(weights: WeightFile, **constants: Array) -> GraphBuilder:
+    """Y = x + each constant."""
+    graph = GraphBuilder("sum", weights)
+    value = graph.input("x", TensorProto.FLOAT, ["R", 30])
+    for name, array in constants.items():
+        value = graph.node("Add", value, graph.constant(name, array))
+    graph.output(value, TensorProto.FLOAT)
+    return graph
+
+
+def test_two_graphs_read_one_tensor_from_one_place(tmp_path: Path) -> None:
+    weights = WeightFile()
+    graphs = {name: graph_that_adds(weights, shared=LARGE) for name in ("one.onnx", "two.onnx")}
+    save_graphs(graphs, tmp_path)
+
+    assert (tmp_path / "weights.data").stat().st_size == LARGE.nbytes
+    for name in graphs:
+        outputs = open_session(tmp_path / name).run(None, {"x": np.ones((20, 30), np.float32)})
+        np.testing.assert_array_equal(outputs[0], LARGE + 1)
+
+
+def test_shared_tensors_begin_on_a_page_so_that_they_can_be_mapped(tmp_path: Path) -> None:
+    weights = WeightFile()
+    weights.add("first", LARGE)
+    weights.add("second", LARGE * 2)
+    places = weights.write(tmp_path / "weights.data")
+    content = (tmp_path / "weights.data").read_bytes()
+
+    assert places == {"first": (0, 2_400), "second": (ALIGNMENT, 2_400)}
+    assert content[ALIGNMENT:] == (LARGE * 2).tobytes()
+
+
+def test_small_tensors_stay_inside_the_graph(tmp_path: Path) -> None:
+    save_graphs({"sum.onnx": graph_that_adds(WeightFile(), small=SMALL, large=LARGE)}, tmp_path)
+    tensors = onnx.load(tmp_path / "sum.onnx", load_external_data=False).graph.initializer
+
+    assert SMALL.nbytes < INLINE_BYTES <= LARGE.nbytes
+    assert {tensor.name for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL} == {"large"}
+
+
+def test_one_name_for_two_tensors_is_our_own_mistake() -> None:
+    weights = WeightFile()
+    weights.add("weight", LARGE)
+
+    with pytest.raises(AssertionError, match="two different tensors are called weight"):
+        weights.add("weight", LARGE + 1)

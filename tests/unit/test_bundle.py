@@ -1,0 +1,252 @@
+"""A bundle is what its manifest says, or it is refused with the file and the fix."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from model.bundle import (
+    BUNDLE_FORMAT_VERSION,
+    MANIFEST_NAME,
+    Bundle,
+    BundleError,
+    DecodingDefaults,
+    Manifest,
+    Variant,
+    default_bundle_dir,
+    staging_directory,
+    write_bundle,
+)
+from model.config import ModelConfig
+
+FILES = {
+    "shared.spm": b"pieces",
+    "int8/encoder.onnx": b"e8",
+    "int8/decoder_step.onnx": b"d8",
+    "int8/weights.data": b"w8" * 1_000,
+    "fp32/encoder.onnx": b"e32",
+    "fp32/decoder_step.onnx": b"d32",
+    "fp32/weights.data": b"w32" * 1_000,
+}
+
+
+def manifest(*precisions: str, version: str = "1") -> Manifest:
+    return Manifest(
+        name="tiny",
+        version=version,
+        source_language="en",
+        target_language="de",
+        config=ModelConfig(vocab_size=80, d_model=32),
+        decoding=DecodingDefaults(beam_size=5),
+        variants={
+            precision: Variant(
+                encoder=f"{precision}/encoder.onnx",
+                decoder_step=f"{precision}/decoder_step.onnx",
+                parity={"largest_difference": 2.5e-6},
+            )
+            for precision in precisions
+        },
+        exported_with={"onnx": "1.23.2"},
+    )
+
+
+def write(destination: Path, described: Manifest | None = None, files: dict[str, bytes] | None = None) -> Bundle:
+    with staging_directory(destination) as staging:
+        for name, content in (FILES if files is None else files).items():
+            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).write_bytes(content)
+        return write_bundle(staging, destination, described or manifest("int8", "fp32"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return write(tmp_path / "bundle").directory
+
+
+def edit_manifest(directory: Path, **changes: object) -> None:
+    path = directory / MANIFEST_NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def list_file(directory: Path, name: str) -> None:
+    """Add a file to the manifest, as an attacker would."""
+    files = json.loads((directory / MANIFEST_NAME).read_text())["files"]
+    edit_manifest(directory, files={**files, name: {"sha256": "0" * 64, "bytes": 1}})
+
+
+def test_a_written_bundle_loads_with_every_field(directory: Path) -> None:
+    loaded = Bundle.load(directory).manifest
+
+    assert loaded.config == ModelConfig(vocab_size=80, d_model=32)
+    assert loaded.decoding == DecodingDefaults(beam_size=5)
+    assert loaded.variants == manifest("int8", "fp32").variants
+    assert (loaded.name, loaded.version, loaded.source_language, loaded.target_language) == ("tiny", "1", "en", "de")
+    assert loaded.exported_with == {"onnx": "1.23.2"}
+    assert set(loaded.files) == set(FILES)
+    assert loaded.files["int8/weights.data"].bytes == 2_000
+
+
+def test_paths_lead_to_the_files(directory: Path) -> None:
+    bundle = Bundle.load(directory)
+
+    assert bundle.tokenizer_path.read_bytes() == b"pieces"
+    assert bundle.path(bundle.variant("int8").encoder).read_bytes() == b"e8"
+    assert bundle.path(bundle.variant("fp32").decoder_step).read_bytes() == b"d32"
+
+
+@pytest.mark.parametrize(("available", "best"), [(("fp32", "int8"), "int8"), (("fp32",), "fp32"), (("fp16",), "fp16")])
+def test_the_best_variant_for_a_cpu_is_int8_then_fp32(tmp_path: Path, available: tuple[str, ...], best: str) -> None:
+    files = {**FILES, "fp16/encoder.onnx": b"e", "fp16/decoder_step.onnx": b"d"}
+    bundle = write(tmp_path / "bundle", manifest(*available), files)
+
+    assert bundle.variant().encoder == f"{best}/encoder.onnx"
+
+
+def test_an_absent_precision_is_refused_with_those_there_are(directory: Path) -> None:
+    with pytest.raises(BundleError, match=r"no 'fp16' graphs, only \['fp32', 'int8'\]"):
+        Bundle.load(directory).variant("fp16")
+
+
+def test_short_checksum_tells_bundles_apart(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", manifest("int8"))
+    same = write(tmp_path / "b", manifest("int8"))
+    other = write(tmp_path / "c", manifest("int8", version="2"))
+
+    assert re.fullmatch("[0-9a-f]{12}", first.sha256_12)
+    assert first.sha256_12 == same.sha256_12 != other.sha256_12
+
+
+def test_a_changed_byte_is_refused_and_the_file_named(directory: Path) -> None:
+    (directory / "int8/weights.data").write_bytes(b"w9" * 1_000)
+
+    with pytest.raises(BundleError, match=r"int8/weights\.data has another SHA-256"):
+        Bundle.load(directory)
+
+
+def test_without_verification_a_changed_byte_passes_but_a_changed_size_does_not(directory: Path) -> None:
+    (directory / "int8/weights.data").write_bytes(b"w9" * 1_000)
+    Bundle.load(directory, verify=False)
+
+    (directory / "int8/weights.data").write_bytes(b"w9" * 999)
+    with pytest.raises(BundleError, match="has 1998 bytes, the manifest says 2000"):
+        Bundle.load(directory, verify=False)
+
+
+def test_a_missing_file_is_refused(directory: Path) -> None:
+    (directory / "fp32/encoder.onnx").unlink()
+
+    with pytest.raises(BundleError, match=r"fp32/encoder\.onnx is missing"):
+        Bundle.load(directory)
+
+
+def test_a_graph_without_a_checksum_is_refused(directory: Path) -> None:
+    files = json.loads((directory / MANIFEST_NAME).read_text())["files"]
+    del files["int8/encoder.onnx"]
+    edit_manifest(directory, files=files)
+
+    with pytest.raises(BundleError, match=r"uses 'int8/encoder\.onnx' but does not list its checksum"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("version", [0, BUNDLE_FORMAT_VERSION + 1, "1", None])
+def test_another_format_version_is_refused(directory: Path, version: object) -> None:
+    edit_manifest(directory, format_version=version)
+
+    with pytest.raises(BundleError, match=f"format_version {version!r}, this program reads {BUNDLE_FORMAT_VERSION}"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("name", ["../outside", "int8/../../outside", "/etc/hostname", "..\\outside", "C:/x", ""])
+def test_a_path_out_of_the_directory_is_refused(directory: Path, name: str) -> None:
+    (directory.parent / "outside").write_bytes(b"x")
+    list_file(directory, name)
+
+    with pytest.raises(BundleError, match="not a path inside the bundle"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("linked", ["shared.spm", "int8"])
+def test_a_link_is_refused_even_to_the_right_content(directory: Path, linked: str) -> None:
+    moved = (directory / linked).rename(directory.parent / "elsewhere")
+    (directory / linked).symlink_to(moved)
+
+    with pytest.raises(BundleError, match=f"{linked} is a symbolic link"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "int8/pytorch_model.bin", "extra.PKL"])
+def test_a_pickle_is_refused_though_no_one_lists_it(directory: Path, name: str) -> None:
+    (directory / name).write_bytes(b"x")
+
+    with pytest.raises(BundleError, match="can run code when it is opened; convert it to safetensors"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format_version": 1}', "null"])
+def test_a_malformed_manifest_is_refused(directory: Path, text: str) -> None:
+    (directory / MANIFEST_NAME).write_text(text)
+
+    with pytest.raises(BundleError, match=r"manifest\.json"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("field", ["config", "decoding", "variants", "files"])
+@pytest.mark.parametrize("value", [3, [1], {"unknown": 1}])
+def test_a_manifest_field_of_the_wrong_kind_is_refused(directory: Path, field: str, value: object) -> None:
+    edit_manifest(directory, **{field: value})
+
+    with pytest.raises(BundleError, match=r"manifest\.json"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("value", [0, -1, "4", None])
+def test_a_decoding_default_must_be_a_positive_number(directory: Path, value: object) -> None:
+    edit_manifest(directory, decoding={"beam_size": value})
+
+    with pytest.raises(BundleError, match=f"beam_size is {value!r}, it must be a number above 0"):
+        Bundle.load(directory)
+
+
+def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"is not a bundle: it has no manifest\.json"):
+        Bundle.load(tmp_path)
+
+
+def test_a_new_bundle_replaces_the_old_one_and_leaves_nothing_else(tmp_path: Path) -> None:
+    destination = tmp_path / "bundle"
+    write(destination, manifest("int8"))
+    only_fp32 = {name: content for name, content in FILES.items() if not name.startswith("int8")}
+    replaced = write(destination, manifest("fp32", version="2"), only_fp32)
+
+    assert replaced.manifest.version == "2"
+    assert not (destination / "int8").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_a_model_card_survives_a_new_bundle(directory: Path) -> None:
+    (directory / "MODEL_CARD.md").write_text("what it can do")
+    write(directory)
+
+    assert (directory / "MODEL_CARD.md").read_text() == "what it can do"
+
+
+def test_an_incomplete_bundle_is_not_written_and_the_old_one_stays(directory: Path) -> None:
+    with pytest.raises(BundleError, match=r"uses 'fp32/encoder\.onnx' but does not list"):
+        write(directory, manifest("fp32", version="2"), {"shared.spm": b"pieces"})
+
+    assert Bundle.load(directory).manifest.version == "1"
+    assert [path.name for path in directory.parent.iterdir()] == ["bundle"]
+
+
+def test_a_directory_that_is_no_bundle_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "draft.txt").write_text("years of work")
+
+    with pytest.raises(BundleError, match="exists and is not a bundle"):
+        write(tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "draft.txt").read_text() == "years of work"
+
+
+def test_the_default_bundle_lies_in_the_package() -> None:
+    assert default_bundle_dir().parts[-3:] == ("model", "pretrained", "en-de")

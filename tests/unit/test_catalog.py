@@ -1,0 +1,87 @@
+"""Which model a request means, and what it is told when there is none."""
+
+from typing import Any
+
+import pytest
+
+from service.catalog import Catalog, LoadedModel
+from service.engine.job import SearchParams
+from service.errors import NotFound
+from service.translation import ModelInfo, TranslateOptions
+
+
+def loaded(name: str, source: str, target: str) -> LoadedModel:
+    defaults = TranslateOptions(beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100)
+    info = ModelInfo(
+        name=name,
+        version="1",
+        source_language=source,
+        target_language=target,
+        precision="int8",
+        device="cpu",
+        default_options=defaults,
+        max_source_tokens=512,
+        max_beam_size=16,
+    )
+    translator: Any = None  # nobody translates here
+    return LoadedModel(info=info, max_target_tokens=100, translator=translator)
+
+
+CATALOG = Catalog([loaded("a", "en", "de"), loaded("b", "en", "de"), loaded("c", "de", "en")])
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "target", "found"),
+    [
+        (None, "", "", "a"),
+        (None, "en", "de", "a"),
+        (None, "DE", "EN", "c"),
+        (None, "", "en", "c"),
+        (None, "de", "", "c"),
+        ("b", "", "", "b"),
+        ("b", "en", "de", "b"),
+    ],
+)
+def test_first_model_that_fits_is_found(model, source, target, found):
+    assert CATALOG.find(model=model, source_language=source, target_language=target).info.name == found
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "target", "message"),
+    [
+        ("x", "", "", "there is no model 'x'; loaded: a, b, c"),
+        ("", "", "", "there is no model ''; loaded: a, b, c"),
+        (None, "fr", "", "there is no model for 'fr' to any language; language pairs: en-de, en-de, de-en"),
+        ("c", "en", "de", "there is no model for 'en' to 'de'; language pairs: de-en"),
+    ],
+)
+def test_nothing_that_fits_is_not_found_with_what_there_is(model, source, target, message):
+    with pytest.raises(NotFound) as error:
+        CATALOG.find(model=model, source_language=source, target_language=target)
+
+    assert str(error.value) == message
+
+
+def test_long_or_unprintable_names_are_shortened_and_escaped():
+    with pytest.raises(NotFound) as error:
+        CATALOG.find(model="\u202e" + "x" * 1_000, source_language="", target_language="")
+
+    assert str(error.value) == f"there is no model '\\u202e{'x' * 39}...'; loaded: a, b, c"
+
+
+def test_absent_options_take_the_model_s_defaults():
+    params = CATALOG.models[0].search_params(TranslateOptions())
+
+    assert params == SearchParams(
+        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("beam_size", 0), ("num_hypotheses", 3), ("length_penalty", 0.0), ("patience", 0.5), ("max_target_tokens", 7)],
+)
+def test_given_option_wins_even_when_it_is_zero(option, value):
+    params = CATALOG.models[0].search_params(TranslateOptions(**{option: value}))
+
+    assert getattr(params, option) == value

@@ -1,0 +1,167 @@
+"""Settings: where they come from, which source wins, and what is said about wrong ones."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from service.config import ConfigError, ServerConfig, load_config
+
+
+@pytest.fixture(autouse=True)
+def no_settings_in_the_environment(monkeypatch):
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "dragoman.toml"
+    file.write_text(text)
+    return file
+
+
+class TestSources:
+    def test_defaults_hold_without_any_source(self):
+        assert load_config() == ServerConfig()
+
+    def test_documented_default_addresses(self):
+        listen = load_config().listen
+
+        assert (listen.grpc_host, listen.grpc_port) == ("127.0.0.1", 50051)
+        assert (listen.http_host, listen.http_port) == ("127.0.0.1", 8080)
+
+    def test_file_sets_a_value(self, tmp_path):
+        file = write(tmp_path, "[limits]\nmax_texts = 7\n")
+
+        assert load_config(file).limits.max_texts == 7
+
+    def test_environment_wins_over_the_file(self, tmp_path, monkeypatch):
+        file = write(tmp_path, "[limits]\nmax_texts = 7\nmax_characters = 70\n")
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
+
+        limits = load_config(file).limits
+
+        assert (limits.max_texts, limits.max_characters) == (8, 70)
+
+    def test_flag_wins_over_the_environment(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_CHARACTERS", "80")
+
+        limits = load_config(None, {"limits.max_texts": 9}).limits
+
+        assert (limits.max_texts, limits.max_characters) == (9, 80)
+
+    def test_flag_without_a_value_is_as_not_given(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
+
+        assert load_config(None, {"limits.max_texts": None}).limits.max_texts == 8
+
+    def test_strings_become_the_setting_s_type(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LISTEN__REFLECTION", "false")
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE__GRACE_S", "2.5")
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "/models/my")
+
+        config = load_config()
+
+        assert config.listen.reflection is False
+        assert config.lifecycle.grace_s == 2.5
+        assert config.engine.bundle == Path("/models/my")
+
+    def test_variables_that_a_cluster_sets_for_a_service_called_dragoman_are_no_settings(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_PORT", "tcp://10.0.0.1:50051")
+        monkeypatch.setenv("DRAGOMAN_SERVICE_HOST", "10.0.0.1")
+
+        assert load_config() == ServerConfig()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("setting", "value", "message"),
+        [
+            ("listen.grpc_port", 99_999, "listen.grpc_port is 99999 (flag): allowed is at least 0 and at most 65,535"),
+            ("listen.grpc_port", "many", "listen.grpc_port is 'many' (flag): allowed is at least 0 and at most 65,535"),
+            ("engine.threads", 0, "engine.threads is 0 (flag): allowed is at least 1 and at most 256"),
+            ("limits.max_texts", 0, "limits.max_texts is 0 (flag): allowed is at least 1 and at most 100,000"),
+            ("limits.max_queued_tokens", 0, "limits.max_queued_tokens is 0 (flag): allowed is at least 1"),
+            ("lifecycle.grace_s", -1, "lifecycle.grace_s is -1 (flag): allowed is at least 0 and at most 3,600"),
+            (
+                "limits.max_request_seconds",
+                float("nan"),
+                "limits.max_request_seconds is nan (flag): allowed is more than 0 and at most 86,400",
+            ),
+            ("engine.precision", "int4", "engine.precision is 'int4' (flag): Input should be 'int8', 'fp32' or 'fp16'"),
+            ("listen.grcp_port", 1, "listen.grcp_port is not a setting: did you mean grpc_port?"),
+            ("lisen.grpc_port", 1, "lisen is not a setting: did you mean listen?"),
+            (
+                "telemetry.zzz",
+                1,
+                "telemetry.zzz is not a setting: there are log_level, log_format",
+            ),
+        ],
+    )
+    def test_wrong_setting_is_named_with_its_value_and_what_is_allowed(self, setting, value, message):
+        with pytest.raises(ConfigError) as error:
+            load_config(None, {setting: value})
+
+        assert str(error.value) == message
+
+    def test_variable_is_named(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_BEAM_SIZE", "1000")
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert str(error.value) == (
+            "limits.max_beam_size is '1000' (environment DRAGOMAN_LIMITS__MAX_BEAM_SIZE): "
+            "allowed is at least 1 and at most 64"
+        )
+
+    def test_misspelled_variable_of_a_group_is_refused(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXT", "5")
+
+        with pytest.raises(ConfigError, match=r"^limits.max_text is not a setting: did you mean max_texts\?$"):
+            load_config()
+
+    def test_group_that_is_no_group_is_refused_in_one_line(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS", "5")
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert "limits" in str(error.value)
+        assert "\n" not in str(error.value)
+
+    def test_file_is_named(self, tmp_path):
+        file = write(tmp_path, "[limits]\nmax_texts = 0\n")
+
+        with pytest.raises(ConfigError, match=rf"limits.max_texts is 0 \(file {file}\)"):
+            load_config(file)
+
+    def test_missing_file_is_refused(self, tmp_path):
+        with pytest.raises(ConfigError, match=r"nowhere.toml cannot be read: No such file or directory"):
+            load_config(tmp_path / "nowhere.toml")
+
+    @pytest.mark.parametrize("content", [b"[limits\n", b"\xff\xfe"])
+    def test_file_that_is_no_toml_is_refused(self, tmp_path, content):
+        file = tmp_path / "dragoman.toml"
+        file.write_bytes(content)
+
+        with pytest.raises(ConfigError, match=r"dragoman.toml is not valid TOML"):
+            load_config(file)
+
+
+class TestRecords:
+    def test_settings_cannot_be_changed_afterwards(self):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            load_config().limits.max_texts = 3  # type: ignore[misc]
+
+    @pytest.mark.parametrize("group", dataclasses.fields(ServerConfig), ids=lambda group: group.name)
+    def test_every_setting_of_a_group_can_be_set_by_flag(self, group):
+        """A setting whose default cannot be given explicitly would be no setting."""
+        defaults = getattr(ServerConfig(), group.name)
+        flags = {f"{group.name}.{item.name}": getattr(defaults, item.name) for item in dataclasses.fields(defaults)}
+
+        assert load_config(None, flags) == ServerConfig()

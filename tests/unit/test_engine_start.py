@@ -1,0 +1,70 @@
+"""What the settings become for engines and for gRPC."""
+
+from pathlib import Path
+
+import pytest
+
+from service.assembly import grpc_options
+from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ListenConfig, ServerConfig
+from service.engine.process import EngineSpec
+from service.engine.scheduler import SchedulerConfig
+from service.engine_start import dispatch_config, engine_spec
+from service.threads import available_threads
+
+BUNDLE = Path("/models/en-de")
+
+
+def spec(**settings) -> EngineSpec:
+    return engine_spec(EngineConfig(bundle=BUNDLE, **settings))
+
+
+def test_settings_that_are_not_given_take_the_engine_s_defaults():
+    defaults = EngineSpec(bundle_dir=BUNDLE, num_threads=available_threads())
+
+    assert spec() == defaults
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"precision": "fp32"}, {"precision": "fp32"}),
+        ({"threads": 3}, {"num_threads": 3}),
+        ({"max_rows": 7}, {"scheduler": SchedulerConfig(max_rows=7)}),
+        ({"max_source_tokens": 99}, {"scheduler": SchedulerConfig(max_source_tokens=99)}),
+        ({"runner_factory": "a.b:c"}, {"runner_factory": "a.b:c"}),
+    ],
+)
+def test_given_setting_reaches_the_engine(settings, expected):
+    made = spec(**settings)
+
+    assert {name: getattr(made, name) for name in expected} == expected
+    assert made != spec()
+
+
+@pytest.mark.parametrize(("cpus", "num_engines", "threads"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1)])
+def test_engines_share_the_cpus_that_are_allowed(monkeypatch, cpus, num_engines, threads):
+    monkeypatch.setattr("service.engine_start.available_threads", lambda: cpus)
+
+    assert spec(num_engines=num_engines).num_threads == threads
+
+
+def test_number_of_engines_and_their_time_to_start_reach_the_dispatcher():
+    config = ServerConfig(engine=EngineConfig(num_engines=3), lifecycle=LifecycleConfig(start_timeout_s=7.5))
+
+    made = dispatch_config(config)
+
+    assert (made.num_engines, made.start_timeout_s) == (3, 7.5)
+
+
+@pytest.mark.parametrize(
+    ("config", "option", "value"),
+    [
+        (ServerConfig(), "grpc.so_reuseport", 0),
+        (ServerConfig(limits=LimitsConfig(max_message_bytes=5_000)), "grpc.max_receive_message_length", 5_000),
+        (ServerConfig(listen=ListenConfig(keepalive_time_s=1.5)), "grpc.keepalive_time_ms", 1_500),
+        (ServerConfig(listen=ListenConfig(keepalive_timeout_s=2.5)), "grpc.keepalive_timeout_ms", 2_500),
+        (ServerConfig(listen=ListenConfig(max_connection_idle_s=60.0)), "grpc.max_connection_idle_ms", 60_000),
+    ],
+)
+def test_setting_reaches_grpc(config, option, value):
+    assert dict(grpc_options(config))[option] == value

@@ -1,0 +1,428 @@
+"""What every call goes through, on a real gRPC server with handlers that the test scripts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from io import StringIO
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from service.config import TelemetryConfig
+from service.errors import (
+    DeadlineExceeded,
+    DragomanError,
+    InternalError,
+    InvalidInput,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
+from service.interceptors import CallInterceptor, current_call
+from service.metrics import Metrics
+from service.telemetry import configure_logging
+from service.wire import Malformed
+
+ONE, MANY, SECRET = "test.Service/One", "test.Service/Many", "geheim"
+Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
+
+
+def parse(data: bytes) -> bytes | Malformed:
+    return Malformed("texts[0] is not valid UTF-8", "texts[0]") if data == b"bad" else data
+
+
+class Harness:
+    """A server whose One method runs `behaviour` and whose Many method streams `stream`."""
+
+    def __init__(self, max_request_seconds: float) -> None:
+        self.metrics = Metrics("m")
+        self.interceptor = CallInterceptor(
+            self.metrics, methods=frozenset({ONE, MANY}), max_request_seconds=max_request_seconds
+        )
+        self.behaviour: Behaviour
+        self.stream: Callable[..., AsyncIterator[bytes]]
+        self.server = grpc.aio.server(interceptors=[self.interceptor])
+        handlers: Any = {
+            "One": grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=parse),
+            "Many": grpc.unary_stream_rpc_method_handler(self._many, request_deserializer=parse),
+            "Unlisted": grpc.unary_unary_rpc_method_handler(self._one),
+        }
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    async def _one(self, request: bytes, context: Any) -> bytes:
+        return await self.behaviour(request, context)
+
+    async def _many(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        async for item in self.stream(request, context):
+            yield item
+
+    def one(self, request: bytes = b"hi", **options: Any) -> Any:
+        method: Any = self.channel.unary_unary(f"/{ONE}")
+        return method(request, **options)
+
+    def many(self, request: bytes = b"hi") -> Any:
+        method: Any = self.channel.unary_stream(f"/{MANY}")
+        return method(request)
+
+    async def books(self, method: str = ONE) -> dict[str, float]:
+        """Received, in flight, and answered by code, once every call that was cancelled is in the books."""
+        read = self.metrics.registry.get_sample_value
+        async with asyncio.timeout(5):
+            while read("dragoman_requests_in_flight", {"method": method}):  # noqa: ASYNC110  books raise no events
+                await asyncio.sleep(0.01)
+        samples = [sample for family in self.metrics.registry.collect() for sample in family.samples]
+        answered = {
+            sample.labels["code"]: sample.value
+            for sample in samples
+            if sample.name == "dragoman_requests_total" and sample.labels["method"] == method
+        }
+        received = read("dragoman_requests_received_total", {"method": method}) or 0.0
+        assert received == sum(answered.values())
+        return answered
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Harness"]:
+        await self.server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as self.channel:
+            yield self
+        await self.server.stop(None)
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    async with Harness(max_request_seconds=60.0).running() as running:
+        yield running
+
+
+@pytest.fixture
+async def impatient() -> AsyncIterator[Harness]:
+    async with Harness(max_request_seconds=0.05).running() as running:
+        yield running
+
+
+@pytest.fixture
+def log() -> StringIO:
+    stream = StringIO()
+    configure_logging(TelemetryConfig(log_format="json"), stream)
+    return stream
+
+
+def raising(error: BaseException) -> Behaviour:
+    async def behaviour(request: bytes, context: Any) -> bytes:
+        raise error
+
+    return behaviour
+
+
+async def forever(request: bytes, context: Any) -> bytes:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def failure(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await asyncio.wait_for(call, 10)
+    return error.value
+
+
+async def read_all(call: Any) -> None:
+    while await call.read():
+        pass
+
+
+def details(error: grpc.aio.AioRpcError) -> status_pb2.Status:
+    trailers = dict(error.trailing_metadata() or ())
+    return status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+
+
+class TestAnswers:
+    async def test_answer_passes_and_is_counted_with_its_model(self, harness):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            current_call().model = "m"
+            return request + b"!"
+
+        harness.behaviour = behaviour
+
+        assert await harness.one() == b"hi!"
+        assert await harness.books() == {"OK": 1.0}
+        read = harness.metrics.registry.get_sample_value
+        assert read("dragoman_request_duration_seconds_count", {"model": "m", "code_class": "ok"}) == 1.0
+
+    async def test_method_without_a_label_of_its_own_counts_as_other(self, harness):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            return b""
+
+        harness.behaviour = behaviour
+        await harness.channel.unary_unary("/test.Service/Unlisted")(b"")
+
+        assert await harness.books("_other") == {"OK": 1.0}
+
+    async def test_unknown_method_is_unimplemented_and_counted_as_other(self, harness):
+        error = await failure(harness.channel.unary_unary("/test.Service/Nothing")(b""))
+
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert await harness.books("_other") == {"UNIMPLEMENTED": 1.0}
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (InvalidInput("bad beam", field="options.beam_size"), grpc.StatusCode.INVALID_ARGUMENT),
+            (NotFound("no such pair"), grpc.StatusCode.NOT_FOUND),
+            (Overloaded("full", reason="queue_full", retry_after_s=1.5), grpc.StatusCode.RESOURCE_EXHAUSTED),
+            (DeadlineExceeded("too late"), grpc.StatusCode.DEADLINE_EXCEEDED),
+            (Unavailable("engine lost"), grpc.StatusCode.UNAVAILABLE),
+            (InternalError("no numbers"), grpc.StatusCode.INTERNAL),
+            (DragomanError("nameless"), grpc.StatusCode.INTERNAL),
+        ],
+    )
+    async def test_domain_error_becomes_its_status_with_its_message(self, harness, error, code):
+        harness.behaviour = raising(error)
+
+        received = await failure(harness.one(timeout=30.0))
+
+        assert (received.code(), received.details()) == (code, str(error))
+        status = details(received)
+        assert (status.code, status.message) == (code.value[0], str(error))
+        assert await harness.books() == {code.name: 1.0}
+
+    async def test_bad_field_is_named_for_programs(self, harness):
+        harness.behaviour = raising(InvalidInput("bad beam", field="options.beam_size"))
+
+        status = details(await failure(harness.one()))
+
+        info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        assert status.details[0].Unpack(info)
+        assert status.details[1].Unpack(request)
+        assert (info.reason, info.domain, dict(info.metadata)) == (
+            "INVALID_ARGUMENT",
+            "dragoman",
+            {"field": "options.beam_size"},
+        )
+        assert request.field_violations[0].field == "options.beam_size"
+
+    async def test_refusal_says_why_and_when_to_come_back(self, harness):
+        harness.behaviour = raising(Overloaded("full", reason="queue_full", retry_after_s=1.5))
+
+        error = await failure(harness.one())
+
+        assert dict(error.trailing_metadata())["grpc-retry-pushback-ms"] == "1500"
+        info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+        assert details(error).details[0].Unpack(info)
+        assert details(error).details[1].Unpack(retry)
+        assert (info.reason, retry.retry_delay.ToMilliseconds()) == ("queue_full", 1500)
+        rejected = harness.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": "queue_full"})
+        assert rejected == 1.0
+
+    async def test_text_of_a_bug_reaches_neither_the_caller_nor_the_log(self, harness, log):
+        harness.behaviour = raising(RuntimeError(f"cannot process {SECRET}"))
+
+        error = await failure(harness.one(metadata=(("x-request-id", "abc-1"),)))
+
+        assert error.code() is grpc.StatusCode.INTERNAL
+        assert error.details() == "internal error; the server's log has it under request id abc-1"
+        event = json.loads(log.getvalue())
+        assert (event["event"], event["error"], event["request_id"]) == ("call_failed", "RuntimeError", "abc-1")
+        assert "test_interceptors.py" in event["trace"]
+        assert SECRET not in log.getvalue() + error.debug_error_string()
+
+    async def test_work_that_something_else_cancelled_is_answered(self, harness):
+        """CancelledError that escapes while the call lives would leave the caller without an answer for ever."""
+
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            inner = asyncio.get_running_loop().create_future()
+            inner.cancel()
+            await inner
+            raise AssertionError
+
+        harness.behaviour = behaviour
+
+        assert (await failure(harness.one())).code() is grpc.StatusCode.UNAVAILABLE
+        assert await harness.books() == {"UNAVAILABLE": 1.0}
+
+    async def test_malformed_request_is_refused_before_the_handler(self, harness):
+        harness.behaviour = raising(AssertionError("the handler ran"))
+
+        error = await failure(harness.one(b"bad"))
+
+        assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "texts[0] is not valid UTF-8")
+
+    async def test_long_message_is_cut_before_it_breaks_the_trailers(self, harness):
+        harness.behaviour = raising(NotFound("x" * 100_000))
+
+        error = await failure(harness.one())
+
+        assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "x" * 1_000)
+
+
+class TestTime:
+    async def test_caller_s_deadline_is_the_call_s(self, harness):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            call = current_call()
+            return f"{call.deadline - call.started:.3f} {call.is_limit_ours}".encode()
+
+        harness.behaviour = behaviour
+
+        seconds, is_limit_ours = (await harness.one(timeout=5.0)).split()
+
+        assert 4.0 < float(seconds) < 5.1
+        assert is_limit_ours == b"False"
+
+    @pytest.mark.parametrize("timeout_s", [None, 3_600.0])
+    async def test_server_s_limit_holds_without_a_nearer_deadline(self, harness, timeout_s):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            call = current_call()
+            return f"{call.deadline - call.started:.3f} {call.is_limit_ours}".encode()
+
+        harness.behaviour = behaviour
+
+        assert await harness.one(timeout=timeout_s) == b"60.000 True"
+
+    async def test_call_over_the_server_s_limit_ends_with_deadline_exceeded(self, impatient):
+        impatient.behaviour = forever
+
+        error = await failure(impatient.one())
+
+        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert error.details() == "the call took longer than 0.05 s, the most this server allows"
+        assert await impatient.books() == {"DEADLINE_EXCEEDED": 1.0}
+
+    async def test_late_job_of_a_call_without_deadline_names_the_server_s_limit(self, impatient):
+        impatient.behaviour = raising(DeadlineExceeded("while decoding"))
+
+        assert "most this server allows" in ((await failure(impatient.one())).details() or "")
+
+    async def test_late_caller_frees_the_handler(self, harness):
+        ended = asyncio.Event()
+
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            try:
+                return await forever(request, context)
+            finally:
+                ended.set()
+
+        harness.behaviour = behaviour
+
+        assert (await failure(harness.one(timeout=0.1))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await asyncio.wait_for(ended.wait(), 5)
+        assert await harness.books() == {"DEADLINE_EXCEEDED": 1.0}
+
+    async def test_caller_that_leaves_frees_the_handler(self, harness):
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            begun.set()
+            try:
+                return await forever(request, context)
+            finally:
+                ended.set()
+
+        harness.behaviour = behaviour
+        call = harness.one()
+        await asyncio.wait_for(begun.wait(), 5)
+        call.cancel()
+
+        await asyncio.wait_for(ended.wait(), 5)
+        assert await harness.books() == {"CANCELLED": 1.0}
+
+
+class TestRequestId:
+    async def test_caller_s_id_comes_back(self, harness):
+        harness.behaviour = raising(NotFound("x"))
+
+        error = await failure(harness.one(metadata=(("x-request-id", "order-66"),)))
+
+        assert dict(error.trailing_metadata())["x-request-id"] == "order-66"
+
+    @pytest.mark.parametrize("given", ["", "has space", "x" * 129, 'quote"'])
+    async def test_id_that_does_not_belong_into_a_log_is_replaced(self, harness, given):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            return current_call().request_id.encode()
+
+        harness.behaviour = behaviour
+        call = harness.one(metadata=(("x-request-id", given),))
+
+        used = (await call).decode()
+
+        assert len(used) == 32
+        assert dict(await call.trailing_metadata())["x-request-id"] == used
+
+
+class TestStreams:
+    async def test_stream_passes_and_is_counted(self, harness):
+        async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            yield b"a"
+            yield b"b"
+
+        harness.stream = stream
+
+        assert [item async for item in harness.many()] == [b"a", b"b"]
+        assert await harness.books(MANY) == {"OK": 1.0}
+
+    async def test_error_in_a_stream_becomes_its_status(self, harness):
+        async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            yield b"a"
+            raise NotFound("no more")
+
+        harness.stream = stream
+        call = harness.many()
+
+        assert await call.read() == b"a"
+        assert (await failure(call.read())).details() == "no more"
+        assert await harness.books(MANY) == {"NOT_FOUND": 1.0}
+
+    async def test_malformed_request_of_a_stream_is_refused(self, harness):
+        assert (await failure(harness.many(b"bad").read())).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    async def test_caller_that_leaves_a_stream_frees_it(self, harness):
+        async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            yield b"a"
+            await asyncio.Event().wait()
+
+        harness.stream = stream
+        call = harness.many()
+        await call.read()
+        call.cancel()
+
+        assert await harness.books(MANY) == {"CANCELLED": 1.0}
+
+    async def test_open_streams_end_with_unavailable_when_the_server_stops(self, harness):
+        async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            yield b"a"
+            await asyncio.Event().wait()
+
+        harness.stream = stream
+        call = harness.many()
+        await call.read()
+
+        harness.interceptor.end_streams()
+
+        error = await failure(call.read())
+        assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+        assert await harness.books(MANY) == {"UNAVAILABLE": 1.0}
+
+    async def test_stream_that_is_stuck_in_sending_ends_when_the_server_stops(self, harness):
+        """The caller reads nothing, so that the stream waits for its window and not in the handler."""
+        sent = 0
+
+        async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            nonlocal sent
+            while True:
+                sent += 1
+                yield b"x" * 65_536
+
+        harness.stream = stream
+        call = harness.many()
+        async with asyncio.timeout(5):
+            while sent < 2:  # noqa: ASYNC110  gRPC decides when it asks for more
+                await asyncio.sleep(0.01)
+
+        harness.interceptor.end_streams()
+
+        assert (await failure(read_all(call))).code() is grpc.StatusCode.UNAVAILABLE

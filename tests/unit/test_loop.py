@@ -1,0 +1,317 @@
+"""The engine with a scripted model: what joins, leaves or fails never changes a neighbour's result."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.config import EOS_ID
+from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
+from service.engine.kv_cache import Encoded, KeyValueCache
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, misbehaving_script
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def job(job_id: int, source: Sequence[int] = (5, 6, 7), *, deadline: float | None = None, **params: float) -> Job:
+    defaults = {"beam_size": 2, "max_target_tokens": 10}
+    search = SearchParams(**{**defaults, **params})  # type: ignore[arg-type]
+    return Job(id=job_id, source_ids=(*source, EOS_ID), params=search, deadline=deadline)
+
+
+def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] = (1, 2, 3, 5)) -> Job:
+    source = rng.integers(4, 30, size=rng.integers(1, 9)).tolist()
+    beam_size = int(rng.choice(beam_sizes))
+    return job(job_id, source, beam_size=beam_size, max_target_tokens=int(rng.integers(1, 14)))
+
+
+def engine(runner: FakeRunner | None = None, clock: Clock | None = None, **budgets: int) -> EngineLoop:
+    return EngineLoop(runner or FakeRunner(misbehaving_script), SchedulerConfig(**budgets), clock=clock or Clock())
+
+
+def run(loop: EngineLoop, jobs: Iterable[Job] = ()) -> dict[int, Outcome]:
+    for each in jobs:
+        loop.submit(each)
+    outcomes: dict[int, Outcome] = {}
+    while not loop.is_idle:
+        for outcome in loop.step():
+            assert outcome.job_id not in outcomes
+            outcomes[outcome.job_id] = outcome
+    return outcomes
+
+
+def alone(each: Job) -> Outcome:
+    return run(engine(), [each])[each.id]
+
+
+def tokens(outcome: Outcome) -> object:
+    return outcome.hypotheses if isinstance(outcome, JobResult) else outcome
+
+
+def test_new_engine_is_idle_and_a_step_gives_nothing():
+    loop = engine()
+
+    assert loop.is_idle
+    assert loop.step() == []
+
+
+def test_job_runs_to_its_result():
+    (result,) = run(engine(), [job(4, max_target_tokens=3)]).values()
+
+    assert isinstance(result, JobResult)
+    assert result.job_id == 4
+    assert result.num_steps <= 3
+    assert len(result.hypotheses) == 1
+
+
+def test_length_limit_ends_a_sentence():
+    def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        log_probs = misbehaving_script(source, prefix)
+        log_probs[EOS_ID] = -50.0
+        return log_probs
+
+    (result,) = run(engine(FakeRunner(never_ending)), [job(0, max_target_tokens=6)]).values()
+
+    assert isinstance(result, JobResult)
+    assert len(result.hypotheses[0].token_ids) == 6
+    assert result.hypotheses[0].finish_reason is FinishReason.LENGTH
+    assert result.num_steps == 6
+
+
+def test_finished_job_frees_its_rows_before_the_next_step():
+    runner = FakeRunner()
+    loop = engine(runner, max_rows=4)
+    for each in (job(0, max_target_tokens=1), job(1, max_target_tokens=9), job(2, [9, 9, 9, 9])):
+        loop.submit(each)
+
+    first = loop.step()
+    loop.step()
+
+    assert [outcome.job_id for outcome in first] == [0]
+    assert runner.step_rows == [4, 4]
+    assert len(runner.encoded) == 3  # job 2 took the place at once
+
+
+def test_cancelled_job_frees_its_rows_at_the_next_step():
+    runner = FakeRunner()
+    loop = engine(runner)
+    loop.submit(job(0))
+    loop.submit(job(1))
+    loop.step()
+
+    loop.cancel(0)
+    outcomes = loop.step()
+
+    assert outcomes == [JobFailure(job_id=0, kind=FailureKind.CANCELLED, message="the sentence was cancelled")]
+    assert runner.step_rows == [4, 2]
+    assert tokens(run(loop)[1]) == tokens(alone(job(1)))
+
+
+def test_job_cancelled_while_waiting_is_never_encoded():
+    runner = FakeRunner()
+    loop = engine(runner, max_rows=2)
+    loop.submit(job(0))
+    loop.submit(job(1, [8, 8]))
+    loop.step()
+
+    loop.cancel(1)
+    outcomes = run(loop)
+
+    assert isinstance(outcomes[1], JobFailure)
+    assert runner.encoded == [(5, 6, 7, EOS_ID)]
+
+
+def test_cancelling_a_job_that_has_ended_is_no_error():
+    loop = engine()
+    run(loop, [job(0)])
+
+    loop.cancel(0)
+
+    assert loop.is_idle
+    assert loop.step() == []
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_job_whose_deadline_passes_ends_at_the_next_step(is_running):
+    clock = Clock()
+    loop = engine(clock=clock, max_rows=2)
+    if not is_running:
+        loop.submit(job(7, max_target_tokens=40))
+    loop.submit(job(0, deadline=105.0, max_target_tokens=40))
+    assert loop.step() == []
+
+    clock.now = 105.0
+
+    failure = JobFailure(job_id=0, kind=FailureKind.DEADLINE, message="the sentence passed its deadline")
+    assert failure in loop.step()
+
+
+def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
+    jobs = [job(0, [5, 9]), job(1, [NAN_TOKEN, 7]), job(2, [6, 6, 6])]
+    loop = engine()
+
+    outcomes = run(loop, jobs)
+
+    failure = outcomes.pop(1)
+    assert isinstance(failure, JobFailure)
+    assert failure.kind is FailureKind.NON_FINITE
+    assert {job_id: tokens(outcome) for job_id, outcome in outcomes.items()} == {
+        each.id: tokens(alone(each)) for each in (jobs[0], jobs[2])
+    }
+    assert loop.take_stats().non_finite_jobs == 1
+    again = job(9, [5, 9])
+    assert tokens(run(loop, [again])[9]) == tokens(alone(again))
+
+
+def test_sentence_that_cannot_be_encoded_fails_alone():
+    jobs = [job(0, [5, 9]), job(1, [POISON_TOKEN, 7]), job(2, [6, 6, 6])]
+
+    outcomes = run(engine(), jobs)
+
+    assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
+    assert all(tokens(outcomes[each.id]) == tokens(alone(each)) for each in (jobs[0], jobs[2]))
+
+
+def test_decoder_that_fails_takes_the_engine_with_it():
+    class Broken(FakeRunner):
+        def decode_step(self, tokens: np.ndarray, cache: KeyValueCache) -> object:  # type: ignore[override]
+            raise RuntimeError("cannot tell whose fault this is")
+
+    loop = engine(Broken())
+    loop.submit(job(0))
+
+    with pytest.raises(RuntimeError, match="cannot tell"):
+        loop.step()
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_joining_leaving_and_cancelling_at_random_never_changes_a_result(seed):
+    rng = np.random.default_rng(seed)
+    jobs = [random_job(n, rng) for n in range(25)]
+    cancelled = set(rng.choice(25, size=4, replace=False).tolist())
+    loop = engine(max_rows=int(rng.integers(5, 40)), max_encode_tokens=int(rng.integers(8, 60)))
+    outcomes: dict[int, Outcome] = {}
+    waiting = list(jobs)
+    while waiting or not loop.is_idle:
+        for _ in range(int(rng.integers(0, 4))):
+            if waiting:
+                loop.submit(waiting.pop(0))
+        if rng.random() < 0.2:
+            loop.cancel(int(rng.choice(sorted(cancelled))))
+        outcomes |= {outcome.job_id: outcome for outcome in loop.step()}
+
+    assert outcomes.keys() == set(range(25))
+    for each in jobs:
+        outcome = outcomes[each.id]
+        if isinstance(outcome, JobFailure):
+            assert each.id in cancelled
+        else:
+            assert outcome.hypotheses == tokens(alone(each)), f"seed {seed}, job {each.id}"
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), order=st.permutations(range(8)))
+def test_order_of_arrival_does_not_change_a_result(seed, order):
+    rng = np.random.default_rng(seed)
+    jobs = [random_job(n, rng) for n in range(8)]
+
+    straight = run(engine(), jobs)
+    permuted = run(engine(), [jobs[n] for n in order])
+
+    assert {n: tokens(straight[n]) for n in range(8)} == {n: tokens(permuted[n]) for n in range(8)}
+
+
+def test_beam_sizes_decode_in_groups_of_their_own():
+    runner = FakeRunner()
+    loop = engine(runner)
+    for number, beam_size in enumerate((1, 4, 1, 2)):
+        loop.submit(job(number, beam_size=beam_size))
+
+    loop.step()
+
+    assert sorted(runner.step_rows) == [2, 2, 4]
+    assert len(runner.encoded) == 4
+
+
+def test_caches_of_beam_sizes_long_unused_are_given_up():
+    loop = engine()
+    for number, beam_size in enumerate((1, 2, 3, 4, 5)):
+        run(loop, [job(number, beam_size=beam_size)])
+
+    assert list(loop._groups) == [3, 4, 5]
+
+
+def test_times_of_a_job_begin_with_its_submission():
+    class Ticking(FakeRunner):
+        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+            clock.now += 2.0
+            return super().encode(sources)
+
+        def decode_step(self, tokens: np.ndarray, cache: KeyValueCache) -> object:  # type: ignore[override]
+            clock.now += 0.5
+            return super().decode_step(tokens, cache)
+
+    clock = Clock()
+    loop = engine(Ticking(), clock)
+    early = Job(id=0, source_ids=(5, EOS_ID), params=SearchParams(beam_size=2, max_target_tokens=3), submitted_at=90.0)
+    loop.submit(early)
+    clock.now = 104.0
+
+    result = run(loop)[0]
+
+    assert isinstance(result, JobResult)
+    assert (result.queue_s, result.encode_s, result.decode_s) == (14.0, 2.0, 0.5 * result.num_steps)
+    stats = loop.take_stats()
+    assert (stats.encode_s, stats.decode_s, stats.beam_s) == (2.0, 0.5 * result.num_steps, 0.0)
+    assert stats.busy_s == 2.0 + 0.5 * result.num_steps
+
+
+def test_job_without_a_time_of_submission_waits_from_its_arrival():
+    clock = Clock()
+    loop = engine(clock=clock)
+    loop.submit(job(0))
+    clock.now += 3.0
+
+    result = run(loop)[0]
+
+    assert isinstance(result, JobResult)
+    assert result.queue_s == 3.0
+
+
+def test_statistics_count_what_happened_since_they_were_last_taken():
+    loop = engine(max_rows=6)
+    for each in (job(0, [5, 6, 7, 8, 9]), job(1, [5]), job(2), job(3)):
+        loop.submit(each)
+    loop.step()
+    loop.step()
+    loop.cancel(0)
+    loop.step()
+
+    stats = loop.take_stats()
+
+    assert stats.steps == 3
+    assert stats.step_rows == (6, 6, 6)
+    assert stats.rows == 18
+    assert stats.encoded_sentences == 4
+    assert stats.source_tokens == 6 + 2 + 4 + 4
+    assert stats.padded_source_tokens == 3 * 6 + 4
+    assert stats.padding_ratio == 1 - 16 / 22
+    assert stats.wasted_steps == 2
+    assert (stats.live_rows, stats.waiting_jobs) == (6, 0)
+    assert loop.take_stats() == StepStats(live_rows=6)
+
+
+def test_padding_ratio_of_no_encoder_run_is_zero():
+    assert StepStats().padding_ratio == 0.0

@@ -1,0 +1,129 @@
+"""The books: labels from closed sets, and sums that add up."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.engine.job import FinishReason, StepStats
+from service.errors import InternalError, InvalidInput
+from service.metrics import Metrics
+from service.translation import Timings, TranslatedText, Translation
+
+TIMINGS = Timings(tokenize_ms=1.0, queue_ms=2.0, encode_ms=3.0, decode_ms=4.0, detokenize_ms=5.0, total_ms=15.0)
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def series(metrics: Metrics) -> int:
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return sum(len(family.samples) for family in families if family.name.startswith("dragoman"))
+
+
+def test_call_is_in_flight_between_its_two_ends():
+    metrics = Metrics("m")
+
+    metrics.call_received("One")
+    during = value(metrics, "dragoman_requests_in_flight", method="One")
+    metrics.call_answered("One", "m", "OK", 0.2)
+
+    assert (during, value(metrics, "dragoman_requests_in_flight", method="One")) == (1.0, 0.0)
+    assert value(metrics, "dragoman_requests_total", method="One", model="m", code="OK") == 1.0
+    assert value(metrics, "dragoman_request_duration_seconds_sum", model="m", code_class="ok") == 0.2
+
+
+def test_codes_fall_into_three_classes():
+    metrics = Metrics("m")
+
+    for code in ("OK", "INVALID_ARGUMENT", "CANCELLED", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED"):
+        metrics.call_received("One")
+        metrics.call_answered("One", "m", code, 1.0)
+
+    counts = {
+        name: value(metrics, "dragoman_request_duration_seconds_count", model="m", code_class=name)
+        for name in ("ok", "client_error", "server_error")
+    }
+    assert counts == {"ok": 1.0, "client_error": 2.0, "server_error": 3.0}
+
+
+def test_labels_outside_their_set_count_as_other():
+    metrics = Metrics("m")
+    metrics.rejected("anything")
+    metrics.job_dropped("queue", "anything")
+    before = series(metrics)
+
+    for number in range(100):
+        metrics.rejected(f"reason {number}")
+        metrics.job_dropped("queue", f"reason {number}")
+        metrics.count_unknown_method()
+
+    assert value(metrics, "dragoman_rejected_total", reason="_other") == 101.0
+    assert value(metrics, "dragoman_cancelled_total", where="queue", reason="_other") == 101.0
+    assert series(metrics) - before == 2  # received and answered of the unknown method
+
+
+def test_answered_texts_are_counted_in_tokens():
+    metrics = Metrics("m")
+    hypothesis = TranslatedText(text="x", score=-1, finish_reason=FinishReason.LENGTH, target_tokens=7)
+    good = Translation(hypotheses=(hypothesis, hypothesis), source_tokens=5)
+
+    metrics.translated(
+        [good, Translation(error=InvalidInput("bad", field="texts[1]")), Translation(error=InternalError("nan"))],
+        TIMINGS,
+    )
+
+    assert value(metrics, "dragoman_tokens_total", model="m", direction="source") == 5.0
+    assert value(metrics, "dragoman_tokens_total", model="m", direction="target") == 14.0
+    assert value(metrics, "dragoman_failed_texts_total", model="m") == 1.0
+    assert value(metrics, "dragoman_queue_duration_seconds_sum", model="m") == 0.002
+    assert value(metrics, "dragoman_stage_duration_seconds_sum", stage="detokenize") == 0.005
+
+
+def test_engine_reports_add_up():
+    metrics = Metrics("m")
+    report = StepStats(
+        steps=2,
+        rows=12,
+        step_rows=(4, 8),
+        busy_s=0.5,
+        encode_s=0.1,
+        decode_s=0.3,
+        beam_s=0.05,
+        encoded_sentences=3,
+        source_tokens=30,
+        padded_source_tokens=40,
+        wasted_steps=6,
+    )
+
+    metrics.step(report)
+    metrics.step(report)
+    metrics.step(StepStats())  # an idle engine's sign of life
+
+    assert value(metrics, "dragoman_decode_steps_total", model="m") == 4.0
+    assert value(metrics, "dragoman_engine_busy_seconds_total", model="m") == 1.0
+    assert value(metrics, "dragoman_batch_rows_sum", model="m") == 24.0
+    assert value(metrics, "dragoman_batch_rows_count", model="m") == 4.0
+    assert value(metrics, "dragoman_wasted_steps_total", reason="dropped") == 12.0
+    assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="decode_step") - 0.6) < 1e-9
+    assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="beam") - 0.1) < 1e-9
+    assert value(metrics, "dragoman_stage_duration_seconds_count", stage="encode") == 2.0
+    assert abs(value(metrics, "dragoman_batch_padding_ratio_sum", model="m") - 0.5) < 1e-9
+
+
+def test_watched_gauge_is_read_at_each_scrape():
+    metrics, load = Metrics("m"), [3.0]
+    metrics.watch("queue_requests", "Waiting.", lambda: load[0])
+    first = value(metrics, "dragoman_queue_requests", model="m")
+    load[0] = 4.0
+
+    assert (first, value(metrics, "dragoman_queue_requests", model="m")) == (3.0, 4.0)
+
+
+def test_known_labels_are_exported_before_anything_happens():
+    body = Metrics("m").exposition().decode()
+
+    for line in (
+        'dragoman_rejected_total{reason="queue_full"} 0.0',
+        'dragoman_cancelled_total{reason="cancelled",where="decode"} 0.0',
+        'dragoman_engine_restarts_total{model="m"} 0.0',
+    ):
+        assert line in body

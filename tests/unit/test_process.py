@@ -1,0 +1,141 @@
+"""What crosses between the front process and an engine, and what importing it costs."""
+
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from service.engine.job import (
+    FailureKind,
+    FinishReason,
+    Hypothesis,
+    Job,
+    JobFailure,
+    JobResult,
+    SearchParams,
+    StepStats,
+)
+from service.engine.loop import EngineLoop
+from service.engine.process import (
+    FRAME_HEADER_BYTES,
+    Cancel,
+    Command,
+    EngineSpec,
+    Ready,
+    Report,
+    Start,
+    StartFailed,
+    Stop,
+    _receive,
+    _serve,
+    _take,
+    environment,
+    frame_length,
+    from_payload,
+    to_frame,
+)
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.fake_runner import FakeRunner
+
+JOB = Job(
+    id=1, source_ids=(5, 3), params=SearchParams(beam_size=2, max_target_tokens=3), deadline=1.5, submitted_at=0.5
+)
+JOB_WITHOUT_DEADLINE = replace(JOB, deadline=None, submitted_at=None)
+RESULT = JobResult(
+    job_id=1,
+    hypotheses=(Hypothesis(token_ids=(7, 8), score=-0.5, finish_reason=FinishReason.LENGTH),),
+    queue_s=0.1,
+    encode_s=0.2,
+    decode_s=0.3,
+    num_steps=2,
+)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        EngineSpec(bundle_dir=Path("bundle"), precision="int8", scheduler=SchedulerConfig(max_rows=3)),
+        (Start(JOB), Cancel(1), Stop()),
+        Ready(1.5),
+        StartFailed("no bundle"),
+        Report((RESULT, JobFailure(job_id=2, kind=FailureKind.DEADLINE, message="late")), StepStats(step_rows=(4, 8))),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_every_record_arrives_as_it_was_sent(record):
+    frame = to_frame(record)
+
+    assert frame_length(frame[:FRAME_HEADER_BYTES]) == len(frame) - FRAME_HEADER_BYTES
+    assert from_payload(frame[FRAME_HEADER_BYTES:]) == record
+
+
+def test_records_come_in_order_until_the_other_end_closes():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            ours.sendall(to_frame((Start(JOB),)) + to_frame((Cancel(1), Stop())))
+
+        assert list(_receive(theirs)) == [(Start(JOB),), (Cancel(1), Stop())]
+
+
+def test_inbox_gives_all_there_is_and_waits_for_nothing_when_there_is_work():
+    inbox: SimpleQueue[Command] = SimpleQueue()
+    assert list(_take(inbox, 0.0)) == []
+    inbox.put(Start(JOB))
+    inbox.put(Stop())
+
+    assert list(_take(inbox, 60.0)) == [Start(JOB), Stop()]
+
+
+def test_engine_serves_until_it_is_told_to_stop():
+    inbox: SimpleQueue[Command] = SimpleQueue()
+    reports: list[Report] = []
+
+    def send(report: Report) -> None:
+        reports.append(report)
+        if report.outcomes:
+            inbox.put(Stop())
+
+    inbox.put(Start(JOB_WITHOUT_DEADLINE))
+    _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=60.0)
+
+    (outcome,) = [outcome for report in reports for outcome in report.outcomes]
+    assert isinstance(outcome, JobResult)
+    assert sum(report.stats.steps for report in reports if report.stats) == outcome.num_steps
+
+
+def test_idle_engine_gives_a_sign_of_life_every_heartbeat():
+    inbox: SimpleQueue[Command] = SimpleQueue()
+    reports: list[Report] = []
+
+    def send(report: Report) -> None:
+        reports.append(report)
+        if len(reports) == 3:
+            inbox.put(Stop())
+
+    _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=0.001)
+
+    assert reports == [Report((), StepStats())] * 3
+
+
+def test_front_process_loads_neither_numpy_nor_onnx_runtime_for_its_records():
+    program = (
+        "import sys, service.engine.process; print(*{'numpy', 'onnxruntime', 'torch', 'asyncio'} & set(sys.modules))"
+    )
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert loaded.stdout.split() == []
+
+
+def test_engine_imports_what_this_process_imports_and_starts_no_thread_pools_of_numpy(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["", "/somewhere"])
+
+    variables = environment()
+
+    assert variables["PYTHONPATH"].split(":") == [str(Path.cwd()), "/somewhere"]
+    assert variables["OPENBLAS_NUM_THREADS"] == "1"

@@ -1,0 +1,254 @@
+"""Who runs when: budgets, order, cancellation, deadlines."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from service.engine.job import FailureKind, Job, SearchParams
+from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
+
+ROOMY = SchedulerConfig(max_rows=1_000, max_source_tokens=10_000, max_encode_tokens=10_000)
+
+
+def job(job_id: int, *, beam_size: int = 4, length: int = 5, deadline: float | None = None) -> Job:
+    return Job(id=job_id, source_ids=(4,) * length, params=SearchParams(beam_size=beam_size), deadline=deadline)
+
+
+def scheduler_with(config: SchedulerConfig, *jobs: Job) -> Scheduler:
+    scheduler = Scheduler(config)
+    for each in jobs:
+        scheduler.add(each)
+    return scheduler
+
+
+def started(plan: Plan) -> list[int]:
+    return [each.id for each in plan.starts]
+
+
+def test_jobs_start_in_the_order_of_their_arrival():
+    scheduler = scheduler_with(ROOMY, job(7), job(3), job(5))
+    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (3, 0, 0)
+
+    plan = scheduler.schedule(0.0)
+
+    assert plan == Plan(drops=(), starts=(job(7), job(3), job(5)))
+    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 3, 12)
+
+
+def test_started_job_is_not_started_again():
+    scheduler = scheduler_with(ROOMY, job(1))
+    scheduler.schedule(0.0)
+
+    assert scheduler.schedule(0.0) == Plan((), ())
+    assert scheduler.num_running == 1
+
+
+def test_rows_are_filled_to_the_limit_and_not_beyond():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=12), *(job(n) for n in range(4)))
+
+    assert started(scheduler.schedule(0.0)) == [0, 1, 2]
+    assert scheduler.rows == 12
+    assert started(scheduler.schedule(0.0)) == []
+
+
+def test_one_row_too_many_waits():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=11), *(job(n) for n in range(3)))
+
+    assert started(scheduler.schedule(0.0)) == [0, 1]
+
+
+def test_released_rows_are_taken_at_the_next_moment():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=8), *(job(n) for n in range(4)))
+    scheduler.schedule(0.0)
+
+    scheduler.release(0)
+
+    assert (scheduler.num_running, scheduler.rows) == (1, 4)
+    assert started(scheduler.schedule(0.0)) == [2]
+
+
+def test_nobody_overtakes_a_job_that_does_not_fit_yet():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=8), job(0), job(1, beam_size=8), job(2, beam_size=1))
+
+    assert started(scheduler.schedule(0.0)) == [0]
+    scheduler.release(0)
+    assert started(scheduler.schedule(0.0)) == [1]
+    scheduler.release(1)
+    assert started(scheduler.schedule(0.0)) == [2]
+
+
+def test_job_larger_than_every_budget_runs_alone():
+    tight = SchedulerConfig(max_rows=2, max_source_tokens=3, max_encode_tokens=3)
+    scheduler = scheduler_with(tight, job(0, beam_size=1, length=1), job(1, beam_size=5, length=9), job(2, beam_size=1))
+
+    assert started(scheduler.schedule(0.0)) == [0]
+    scheduler.release(0)
+    assert started(scheduler.schedule(0.0)) == [1]
+    assert started(scheduler.schedule(0.0)) == []
+    scheduler.release(1)
+    assert started(scheduler.schedule(0.0)) == [2]
+
+
+def test_running_sentences_count_as_long_as_the_longest():
+    scheduler = scheduler_with(
+        replace(ROOMY, max_source_tokens=30), job(0, length=10), job(1, length=5), job(2, length=1), job(3, length=1)
+    )
+
+    assert started(scheduler.schedule(0.0)) == [0, 1, 2]  # 3 x 10; a fourth would make 40
+    scheduler.release(1)
+    assert started(scheduler.schedule(0.0)) == [3]  # 3 x 10 again
+    scheduler.release(0)
+    scheduler.add(job(4, length=10))
+    assert started(scheduler.schedule(0.0)) == [4]  # 3 x 10: two short ones and the new
+
+
+def test_long_sentence_makes_the_short_ones_that_run_wide():
+    scheduler = scheduler_with(replace(ROOMY, max_source_tokens=29), job(0, length=2), job(1, length=2))
+    assert started(scheduler.schedule(0.0)) == [0, 1]
+
+    scheduler.add(job(2, length=10))  # would make 3 x 10
+
+    assert started(scheduler.schedule(0.0)) == []
+    scheduler.release(0)
+    assert started(scheduler.schedule(0.0)) == [2]
+
+
+def test_one_encoder_run_is_limited_and_the_rest_follows_at_the_next_moment():
+    scheduler = scheduler_with(replace(ROOMY, max_encode_tokens=20), *(job(n, length=10) for n in range(5)))
+
+    assert started(scheduler.schedule(0.0)) == [0, 1]
+    assert started(scheduler.schedule(0.0)) == [2, 3]
+    assert started(scheduler.schedule(0.0)) == [4]
+
+
+def test_encoder_run_counts_padding():
+    scheduler = scheduler_with(
+        replace(ROOMY, max_encode_tokens=20), job(0, length=2), job(1, length=8), job(2, length=2), job(3, length=21)
+    )
+
+    assert started(scheduler.schedule(0.0)) == [0, 1]  # 2 x 8; a third would make 24
+    assert started(scheduler.schedule(0.0)) == [2]
+    assert started(scheduler.schedule(0.0)) == [3]  # alone in its run, although others are running
+
+
+def test_cancelled_waiting_job_never_starts():
+    scheduler = scheduler_with(ROOMY, job(0), job(1), job(2))
+
+    scheduler.cancel(1)
+
+    assert scheduler.schedule(0.0) == Plan((Drop(job(1), FailureKind.CANCELLED, was_running=False),), (job(0), job(2)))
+    assert scheduler.num_waiting == 0
+    assert scheduler.schedule(0.0) == Plan((), ())
+
+
+def test_cancelled_running_job_frees_its_rows_for_the_same_moment():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1))
+    scheduler.schedule(0.0)
+
+    scheduler.cancel(0)
+
+    assert scheduler.schedule(0.0) == Plan((Drop(job(0), FailureKind.CANCELLED, was_running=True),), (job(1),))
+    assert (scheduler.num_running, scheduler.rows) == (1, 4)
+
+
+def test_cancelling_what_is_not_there_changes_nothing():
+    scheduler = scheduler_with(ROOMY, job(0))
+    scheduler.schedule(0.0)
+    scheduler.release(0)
+
+    scheduler.cancel(0)
+    scheduler.cancel(99)
+    scheduler.add(job(0))
+
+    assert scheduler.schedule(0.0) == Plan((), (job(0),))
+
+
+def test_job_cancelled_before_its_release_does_not_come_back():
+    scheduler = scheduler_with(ROOMY, job(0))
+    scheduler.schedule(0.0)
+
+    scheduler.cancel(0)
+    scheduler.release(0)
+
+    assert scheduler.schedule(0.0) == Plan((), ())
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_job_is_dropped_when_its_deadline_has_come(is_running):
+    late = job(0, deadline=10.0)
+    scheduler = scheduler_with(ROOMY, late)
+    if is_running:
+        assert started(scheduler.schedule(9.99)) == [0]
+
+    assert scheduler.schedule(10.0) == Plan((Drop(late, FailureKind.DEADLINE, was_running=is_running),), ())
+    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 0, 0)
+    assert scheduler.schedule(11.0) == Plan((), ())
+
+
+def test_deadline_of_a_released_job_is_forgotten():
+    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
+    scheduler.schedule(0.0)
+    scheduler.release(0)
+
+    assert scheduler.schedule(20.0) == Plan((), ())
+
+
+def test_cancelled_and_late_job_is_dropped_once_as_cancelled():
+    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0), job(1, deadline=10.0))
+
+    scheduler.cancel(0)
+
+    assert [(drop.job.id, drop.kind) for drop in scheduler.schedule(10.0).drops] == [
+        (0, FailureKind.CANCELLED),
+        (1, FailureKind.DEADLINE),
+    ]
+
+
+def test_cancelled_first_job_lets_the_next_of_another_size_start():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=8), job(0), job(1, beam_size=8), job(2))
+    scheduler.schedule(0.0)
+
+    scheduler.cancel(1)
+
+    assert started(scheduler.schedule(0.0)) == [2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_budgets_hold_and_every_job_ends_whatever_happens(seed):
+    rng = np.random.default_rng(seed)
+    config = SchedulerConfig(max_rows=20, max_source_tokens=60, max_encode_tokens=30)
+    scheduler = Scheduler(config)
+    running: dict[int, Job] = {}
+    open_ids = set(range(100))
+    arrivals = iter(range(100))
+    for now in range(400):
+        for job_id in [next(arrivals, None) for _ in range(int(rng.integers(0, 3)))]:
+            if job_id is not None:
+                deadline = float(now + rng.integers(1, 30)) if rng.random() < 0.3 else None
+                sizes = {"beam_size": int(rng.integers(1, 9)), "length": int(rng.integers(1, 20))}
+                scheduler.add(job(job_id, deadline=deadline, **sizes))
+        if rng.random() < 0.2:
+            scheduler.cancel(int(rng.integers(0, 100)))
+        plan = scheduler.schedule(float(now))
+        for drop in plan.drops:
+            assert (running.pop(drop.job.id, None) is not None) == drop.was_running
+            open_ids.remove(drop.job.id)
+        running |= {each.id: each for each in plan.starts}
+        assert scheduler.num_running == len(running)
+        assert scheduler.rows == sum(each.params.beam_size for each in running.values()) <= config.max_rows
+        longest = max((len(each.source_ids) for each in running.values()), default=0)
+        assert len(running) * longest <= config.max_source_tokens
+        for job_id in [job_id for job_id in running if rng.random() < 0.3]:
+            scheduler.release(job_id)
+            del running[job_id]
+            open_ids.remove(job_id)
+
+    assert not open_ids
+
+
+@pytest.mark.parametrize("name", ["max_rows", "max_source_tokens", "max_encode_tokens"])
+def test_budget_below_one_is_refused_by_name(name):
+    assert getattr(SchedulerConfig(**{name: 1}), name) == 1
+    with pytest.raises(ValueError, match=f"^{name} is 0, at least 1 is needed$"):
+        SchedulerConfig(**{name: 0})

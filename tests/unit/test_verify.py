@@ -1,0 +1,110 @@
+"""A graph that differs from the model is told from one that does not, and refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from export.runner import GraphRunner
+from export.verify import TOLERANCES, Parity, ParityError, compare, seeded_samples, translated_samples
+from model.config import BOS_ID, EOS_ID, PAD_ID
+from tests.fakes.tiny_model import TinyGraphs, random_sentences, tiny_graphs, tiny_model
+
+EQUAL = Parity(largest_difference=0.0, mean_difference=0.0, same_best_token=1.0, positions=10)
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> TinyGraphs:
+    return tiny_graphs(tmp_path_factory.mktemp("graphs"), "fp32")
+
+
+def test_the_model_s_own_graphs_are_within_tolerance(graphs: TinyGraphs) -> None:
+    parity = compare(graphs.runner, graphs.model, seeded_samples(graphs.config))
+
+    parity.require("fp32", TOLERANCES["fp32"])
+    assert 0 < parity.largest_difference < 1e-4
+    assert parity.positions == 1 * 1 + 1 * 5 + 3 * 9 + 8 * 17
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "embedding.weight",
+        "encoder.layers.1.self_attention.key.weight",
+        "encoder.norm.weight",
+        "decoder.layers.0.self_attention.value.weight",
+        "decoder.layers.1.cross_attention.key.weight",
+        "decoder.layers.1.feed_forward.inner.bias",
+    ],
+)
+def test_one_wrong_parameter_is_refused(graphs: TinyGraphs, parameter: str) -> None:
+    other = tiny_model(graphs.config)
+    with torch.no_grad():
+        other.get_parameter(parameter).mul_(1.05)
+    parity = compare(graphs.runner, other, seeded_samples(graphs.config))
+
+    with pytest.raises(ParityError, match=r"fp32: largest_difference is 0\.\d+ log-probability, at most 0\.001 is"):
+        parity.require("fp32", TOLERANCES["fp32"])
+
+
+def test_seeded_samples_are_the_same_each_time_and_of_several_shapes(graphs: TinyGraphs) -> None:
+    first, second = seeded_samples(graphs.config), seeded_samples(graphs.config)
+
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one.source, other.source)
+        np.testing.assert_array_equal(one.targets, other.targets)
+    assert len({sample.source.shape for sample in first}) == len(first) == 4
+
+
+def test_seeded_samples_are_well_formed(graphs: TinyGraphs) -> None:
+    for sample in seeded_samples(graphs.config):
+        for ids, length in zip(sample.source, sample.source_lengths, strict=True):
+            assert ids[length - 1] == EOS_ID
+            assert (ids[length:] == PAD_ID).all()
+            assert (ids[: length - 1] > EOS_ID).all()
+        assert (sample.targets[:, 0] == BOS_ID).all()
+
+
+def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs) -> None:
+    sentences = random_sentences(graphs.config, lengths=(3, 8))
+    samples = translated_samples(graphs.runner, graphs.config, sentences)
+
+    assert [sample.source[0].tolist() for sample in samples] == sentences
+    for sample in samples:
+        log_probs = graphs.runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
+        assert log_probs[0, :-1].argmax(-1).tolist() == sample.targets[0, 1:].tolist()
+
+
+def test_greedy_stops_at_end_of_sentence_or_at_the_limit(graphs: TinyGraphs) -> None:
+    _, steps = graphs.runner.greedy(random_sentences(graphs.config, lengths=(5,))[0], max_tokens=6)
+    produced = [int(step["candidate_tokens"].item()) for step in steps]
+
+    assert len(produced) == 6 or produced[-1] == EOS_ID
+    assert EOS_ID not in produced[:-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"largest_difference": 0.002}, "largest_difference is 0.002"),
+        ({"largest_difference": float("nan")}, "largest_difference is nan"),
+        ({"mean_difference": 0.01}, "mean_difference is 0.01"),
+        ({"same_best_token": 0.5}, "same at 50.0% of 10 positions, at least 99.0%"),
+        ({"same_best_token": float("nan")}, "same at nan%"),
+    ],
+)
+def test_each_number_over_its_limit_is_refused(changes: dict[str, float], message: str) -> None:
+    EQUAL.require("fp32", TOLERANCES["fp32"])
+
+    with pytest.raises(ParityError, match=message):
+        replace(EQUAL, **changes).require("fp32", TOLERANCES["fp32"])  # type: ignore[arg-type]
+
+
+def test_graphs_are_opened_with_one_thread_that_does_not_spin(graphs: TinyGraphs, tmp_path: Path) -> None:
+    runner = GraphRunner(graphs.directory / "encoder.onnx", graphs.directory / "decoder_step.onnx", graphs.config)
+    options = runner._encoder.get_session_options()
+
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (1, 1)
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
