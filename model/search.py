@@ -6,6 +6,7 @@ the others refill the beam; the search ends with round(beam x patience) finished
 best `beam` candidates are finished as they stand.  A finished score is sum / length ** length_penalty, length with EOS.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -56,16 +57,30 @@ def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConf
     """Finished hypotheses of one source sentence, best first."""
     lengths = torch.tensor([len(source)])
     memory = model.encode(torch.tensor([list(source)]), lengths)
-    live, finished = [_Live([], 0.0)], []
+    live, finished, top_has_ended = [_Live([], 0.0)], [], False
     for step in range(1, config.max_target_tokens + 1):
         candidates = _best_candidates(live, _next_log_probs(model, memory, lengths, live), 2 * config.beam_size)
         is_last = step == config.max_target_tokens
         ended = [hypothesis for hypothesis in candidates[: config.beam_size] if is_last or _has_ended(hypothesis)]
         finished += [_finish(hypothesis, step, config) for hypothesis in ended]
-        if len(finished) >= round(config.beam_size * config.patience):
+        top_has_ended = top_has_ended or _has_ended(candidates[0])
+        if _is_enough(len(finished), top_has_ended, config):
             break
         live = [hypothesis for hypothesis in candidates if not _has_ended(hypothesis)][: config.beam_size]
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)
+
+
+def _is_enough(num_finished: int, top_has_ended: bool, config: BeamConfig) -> bool:
+    """The stop rule, as CTranslate2 has it.
+
+    Greedy search knows no patience; nor does a search for the likeliest sum (length_penalty 0), which nothing can
+    overtake once it has ended in first place.
+    """
+    if config.beam_size == 1:
+        return num_finished >= 1
+    if config.length_penalty == 0:
+        return top_has_ended
+    return num_finished >= math.floor(config.beam_size * config.patience + 0.5)
 
 
 def _has_ended(hypothesis: _Live) -> bool:

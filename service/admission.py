@@ -79,18 +79,6 @@ class Admission:
         _check_range("patience", params.patience, MIN_PATIENCE, MAX_PATIENCE)
         _check_range("max_target_tokens", params.max_target_tokens, 1, max_target_tokens)
 
-    def check_characters(self, text: str, index: int) -> None:
-        """Refuse a text that is too long to be worth tokenising.
-
-        Raises:
-            InvalidInput: names the text, its length and the limit.
-        """
-        limit = self._limits.max_characters
-        if len(text) > limit:
-            raise InvalidInput(
-                f"texts[{index}] has {len(text)} characters, at most {limit} are accepted", field=f"texts[{index}]"
-            )
-
     def leave(self, tokens: int) -> None:
         """Count a request and its tokens out, for a permit."""
         self.requests -= 1

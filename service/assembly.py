@@ -13,14 +13,15 @@ from model.bundle import Bundle
 from service import health, reflection, servicer
 from service.admission import Admission
 from service.catalog import Catalog, LoadedModel
+from service.codec import TextCodec
 from service.config import ServerConfig
 from service.dispatch import Dispatcher
 from service.engine_start import Engines
 from service.health import Health
 from service.http_server import HttpServer, Page
 from service.interceptors import CallInterceptor
-from service.local import describe, load_tokenizer
 from service.metrics import CONTENT_TYPE, Metrics
+from service.model_info import describe, load_tokenizer
 from service.servicer import TranslationServicer
 from service.translation import ModelInfo
 from service.translator import Translator
@@ -71,9 +72,12 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     admission = Admission(config.limits, on_empty=all_left.set)
     admission.close("the server is starting")
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-    translator = Translator(
-        load_tokenizer(bundle), dispatcher, admission, executor, max_source_tokens=info.max_source_tokens
+    codec = TextCodec(
+        load_tokenizer(bundle),
+        max_characters=config.limits.max_characters,
+        max_source_tokens=info.max_source_tokens,
     )
+    translator = Translator(codec, dispatcher, executor)
     max_target_tokens = bundle.manifest.decoding.max_target_tokens
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
     interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.engine.job import SearchParams
 from service.errors import NotFound
-from service.translation import ModelInfo, TranslateOptions
+from service.translation import ModelInfo
 from service.translator import Translator
 
 _MAX_ECHO = 40  # characters of a caller's value that are repeated to it
@@ -18,15 +17,6 @@ class LoadedModel:
     info: ModelInfo
     max_target_tokens: int
     translator: Translator
-
-    def search_params(self, options: TranslateOptions) -> SearchParams:
-        """The options, with the model's defaults where they are absent; ranges are not checked."""
-        defaults = self.info.default_options
-        chosen = {
-            name: getattr(options, name) if getattr(options, name) is not None else getattr(defaults, name)
-            for name in TranslateOptions.__slots__
-        }
-        return SearchParams(**chosen)
 
 
 class Catalog:

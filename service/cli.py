@@ -332,7 +332,7 @@ def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:
 def _list_models(server: str | None, bundle: Path | None, wait_s: float) -> list[ModelInfo]:
     if bundle is not None:
         from model.bundle import Bundle
-        from service.local import describe
+        from service.model_info import describe
 
         return [describe(Bundle.load(bundle))]
     from service.client import Client

@@ -61,13 +61,13 @@ def scored(line: Line, translation: Translation) -> str:
 
 
 def as_json(line: Line, translation: Translation) -> str:
-    """One JSON object a line: source, hypotheses with score, finish reason and tokens, source tokens, error."""
+    """One JSON object a line: source, hypotheses (none with an error) with all their facts, source tokens, error."""
     error = _error_of(line, translation)
     return json.dumps(
         {
             "line": line.number,
             "source": line.text,
-            "hypotheses": [asdict(item) for item in translation.hypotheses],
+            "hypotheses": [] if error else [asdict(item) for item in translation.hypotheses],
             "source_tokens": translation.source_tokens,
             "error": None if error is None else {"kind": type(error).__name__, "message": str(error)},
         },

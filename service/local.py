@@ -4,20 +4,20 @@ Gives the same `Translation` records as the client.  Knows no gRPC; serves one c
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
 from typing import Protocol, Self
 
-from model.bundle import PREFERRED_PRECISIONS, Bundle
-from model.tokenizer import Tokenizer
+from model.bundle import Bundle
 from service.admission import Admission
+from service.codec import BLANK_TRANSLATION, TextCodec
 from service.config import LimitsConfig
-from service.engine.job import FinishReason, Hypothesis, Job, JobFailure, Outcome, SearchParams
+from service.engine.job import Job, JobFailure, Outcome, SearchParams
 from service.errors import InternalError, InvalidInput, NotFound
+from service.model_info import describe, load_tokenizer, search_params
 from service.threads import available_threads
-from service.translation import ModelInfo, TranslatedText, TranslateOptions, Translation
-from service.translator import TextCodec
+from service.translation import ModelInfo, TranslateOptions, Translation
 
 # Texts read ahead and sorted by length, so that sentences encoded together need little padding.  A thousand sentences
 # keep the largest batch busy many times over.
@@ -59,7 +59,7 @@ class _Progress:
 class LocalTranslator:
     """One model in this process."""
 
-    def __init__(self, tokenizer: TextCodec, loop: Loop, info: ModelInfo, *, window: int = DEFAULT_WINDOW) -> None:
+    def __init__(self, codec: TextCodec, loop: Loop, info: ModelInfo, *, window: int = DEFAULT_WINDOW) -> None:
         """Wrap a loop that is ready.
 
         Args:
@@ -67,10 +67,11 @@ class LocalTranslator:
             window: texts read ahead; 1 answers each text before the next is read.
         """
         self.info = info
-        self._tokenizer = tokenizer
+        self._codec = codec
         self._loop = loop
         self._window = window
-        self._limits = Admission(LimitsConfig())
+        self._admission = Admission(LimitsConfig())
+        self._max_target_tokens = search_params(info, TranslateOptions()).max_target_tokens
         self._job_ids = count()
 
     @classmethod
@@ -95,9 +96,14 @@ class LocalTranslator:
         from service.engine.runner import OnnxRunner
 
         bundle = Bundle.load(directory)
-        tokenizer = load_tokenizer(bundle)
+        info = describe(bundle, precision)
+        codec = TextCodec(
+            load_tokenizer(bundle),
+            max_characters=LimitsConfig().max_characters,
+            max_source_tokens=info.max_source_tokens,
+        )
         runner = OnnxRunner(bundle, precision=precision, num_threads=threads or available_threads())
-        return cls(tokenizer, EngineLoop(runner), describe(bundle, precision), window=window)
+        return cls(codec, EngineLoop(runner), info, window=window)
 
     def require(self, *, model: str | None = None, source_language: str = "", target_language: str = "") -> None:
         """Make sure that this is the model a caller means; empty languages and no name fit every model.
@@ -118,15 +124,9 @@ class LocalTranslator:
         Raises:
             InvalidInput: an option is out of range.
         """
-        params = self._search_params(options or TranslateOptions())
+        params = search_params(self.info, options or TranslateOptions())
+        self._admission.check_params(params, max_target_tokens=self._max_target_tokens)
         return self._run(_Progress(enumerate(texts)), params)
-
-    def _search_params(self, options: TranslateOptions) -> SearchParams:
-        defaults = asdict(self.info.default_options)
-        chosen = {name: value for name, value in asdict(options).items() if value is not None}
-        params = SearchParams(**{**defaults, **chosen})
-        self._limits.check_params(params, max_target_tokens=defaults["max_target_tokens"])
-        return params
 
     def _run(self, progress: _Progress, params: SearchParams) -> Iterator[Translation]:
         try:
@@ -150,7 +150,7 @@ class LocalTranslator:
         sources: list[tuple[int, list[int]]] = []
         for position, text in batch:
             try:
-                sources.append((position, self._encode(position, text)))
+                sources.append((position, self._codec.encode(text, position)))
             except InvalidInput as error:
                 progress.done[position] = Translation(error=error)
         for position, ids in sorted(sources, key=lambda source: -len(source[1])):
@@ -159,18 +159,7 @@ class LocalTranslator:
                 progress.jobs[job.id] = (position, len(ids))
                 self._loop.submit(job)
             else:
-                progress.done[position] = Translation()  # blank
-
-    def _encode(self, position: int, text: str) -> list[int]:
-        name, limit = f"texts[{position}]", self.info.max_source_tokens
-        self._limits.check_characters(text, position)
-        try:
-            ids = self._tokenizer.encode(text)
-        except (RuntimeError, ValueError) as error:  # SentencePiece on strings that are no Unicode text
-            raise InvalidInput(f"{name} cannot be split into tokens", field=name) from error
-        if len(ids) > limit:
-            raise InvalidInput(f"{name} has {len(ids)} tokens, at most {limit} are accepted", field=name)
-        return ids
+                progress.done[position] = BLANK_TRANSLATION
 
     def _settle(self, progress: _Progress, outcome: Outcome) -> None:
         if outcome.job_id not in progress.jobs:
@@ -179,56 +168,10 @@ class LocalTranslator:
         if isinstance(outcome, JobFailure):
             progress.done[position] = Translation(error=InternalError(outcome.message), source_tokens=source_tokens)
             return
-        hypotheses = tuple(self._to_text(hypothesis) for hypothesis in outcome.hypotheses)
+        hypotheses = self._codec.decode(outcome.hypotheses)
         progress.done[position] = Translation(hypotheses=hypotheses, source_tokens=source_tokens)
-
-    def _to_text(self, hypothesis: Hypothesis) -> TranslatedText:
-        is_ended = hypothesis.finish_reason is FinishReason.END_OF_SENTENCE
-        return TranslatedText(
-            text=self._tokenizer.decode(hypothesis.token_ids),
-            score=hypothesis.score,
-            finish_reason=hypothesis.finish_reason,
-            target_tokens=len(hypothesis.token_ids) + is_ended,
-        )
 
     def _abandon(self, progress: _Progress) -> None:
         """Take back what a caller that stopped early, or an error, left in the engine."""
         for job_id in progress.jobs:
             self._loop.cancel(job_id)
-
-
-def load_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The bundle's tokenizer.
-
-    Raises:
-        ValueError: it is no tokenizer, or not this model's.
-    """
-    tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    rows = bundle.manifest.config.vocab_size
-    if tokenizer.vocab_size != rows:
-        pieces = f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces"
-        raise ValueError(f"{pieces}, the model's embedding has {rows} rows; restore the file or export again")
-    return tokenizer
-
-
-def describe(bundle: Bundle, precision: str | None = None) -> ModelInfo:
-    """What can be said of a bundle without running it."""
-    manifest, decoding = bundle.manifest, bundle.manifest.decoding
-    best = next((name for name in PREFERRED_PRECISIONS if name in manifest.variants), "")
-    return ModelInfo(
-        name=manifest.name,
-        version=manifest.version,
-        source_language=manifest.source_language,
-        target_language=manifest.target_language,
-        precision=precision or best,
-        device="cpu",
-        default_options=TranslateOptions(
-            beam_size=decoding.beam_size,
-            num_hypotheses=1,
-            length_penalty=decoding.length_penalty,
-            patience=decoding.patience,
-            max_target_tokens=decoding.max_target_tokens,
-        ),
-        max_source_tokens=decoding.max_source_tokens,
-        max_beam_size=LimitsConfig().max_beam_size,
-    )

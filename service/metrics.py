@@ -76,13 +76,15 @@ class Metrics:
         self._dropped = self._counter("cancelled", "Sentences dropped before their result.", "where", "reason")
         self._wasted = self._counter("wasted_steps", "Sentence-steps for results nobody received.", "reason")
         self._failed = self._counter("failed_texts", "Texts the model gave no usable result for.", "model")
+        self._nonfinite = self._counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
         self._restarts = self._counter("engine_restarts", "Engine processes that were replaced.", "model")
         for stage in STAGES:
             self._stage.labels(stage)
         for reason in DROP_REASONS:
             for where in ("queue", "decode"):
                 self._dropped.labels(where, reason)
-        for family in (self._steps, self._busy, self._failed, self._restarts, self._rows, self._queue):
+        of_the_model = (self._steps, self._busy, self._failed, self._nonfinite, self._restarts, self._rows, self._queue)
+        for family in of_the_model:
             family.labels(self._model)
 
     def _define_process(self) -> None:
@@ -141,6 +143,7 @@ class Metrics:
         self._steps.labels(self._model).inc(stats.steps)
         self._busy.labels(self._model).inc(stats.busy_s)
         self._wasted.labels("dropped").inc(stats.wasted_steps)
+        self._nonfinite.labels(self._model).inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
             self._stage.labels("encode").observe(stats.encode_s)
             self._padding.labels(self._model).observe(stats.padding_ratio)

@@ -16,6 +16,7 @@ from service.catalog import Catalog, LoadedModel
 from service.engine.job import FinishReason
 from service.interceptors import current_call
 from service.metrics import Metrics
+from service.model_info import search_params
 from service.status import code_number
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 from service.wire import deserializer
@@ -42,7 +43,7 @@ class TranslationServicer:
         with self._admission.admit(len(request.texts), now=time.monotonic(), deadline=call.deadline) as permit:
             model = self._find(request)
             call.model = model.info.name
-            params = model.search_params(_to_options(request.options))
+            params = search_params(model.info, _to_options(request.options))
             self._admission.check_params(params, max_target_tokens=model.max_target_tokens)
             translations, timings = await model.translator.translate(
                 request.texts, params, permit=permit, deadline=call.deadline

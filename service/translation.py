@@ -33,7 +33,7 @@ class TranslatedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """What became of one text: hypotheses, best first, or an error of its own."""
+    """What became of one text: hypotheses, best first, or an error of its own; of a blank text one empty hypothesis."""
 
     hypotheses: tuple[TranslatedText, ...] = ()
     source_tokens: int = 0  # end-of-sentence included; 0 for a blank text

@@ -1,6 +1,6 @@
 """Texts to jobs and back: one job per text, and each text succeeds or fails for itself.
 
-Knows the tokenizer and one model's limits; neither gRPC nor where the engines are.
+Knows neither gRPC nor where the engines are; what a text is in tokens is the codec's.
 """
 
 import asyncio
@@ -10,30 +10,17 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from service.admission import Admission, Permit
-from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.admission import Permit
+from service.codec import BLANK_TRANSLATION, TextCodec
+from service.engine.job import JobResult, SearchParams
 from service.errors import InternalError, InvalidInput
-from service.translation import Timings, TranslatedText, Translation
+from service.translation import Timings, Translation
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
 INLINE_TOKENS = 2_048
 
 Result = TypeVar("Result")
-
-_EMPTY = TranslatedText(text="", score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=0)
-
-
-class TextCodec(Protocol):
-    """What a translator needs of `model.tokenizer.Tokenizer`."""
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids, end-of-sentence last; empty for blank text."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids."""
-        ...
 
 
 class JobSubmitter(Protocol):
@@ -78,20 +65,10 @@ class PhaseClock:
 class Translator:
     """Translates lists of texts with one model."""
 
-    def __init__(
-        self,
-        tokenizer: TextCodec,
-        dispatcher: JobSubmitter,
-        admission: Admission,
-        executor: Executor,
-        *,
-        max_source_tokens: int,
-    ) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, codec: TextCodec, dispatcher: JobSubmitter, executor: Executor) -> None:
+        self._codec = codec
         self._dispatcher = dispatcher
-        self._admission = admission
         self._executor = executor
-        self._max_source_tokens = max_source_tokens
 
     async def translate(
         self, texts: Sequence[str], params: SearchParams, *, permit: Permit, deadline: float | None
@@ -120,17 +97,10 @@ class Translator:
 
     def _encode_one(self, text: str, index: int) -> list[int] | InvalidInput:
         """Source ids, empty for a blank text, or why there are none."""
-        name, limit = f"texts[{index}]", self._max_source_tokens
         try:
-            self._admission.check_characters(text, index)
-            ids = self._tokenizer.encode(text)
+            return self._codec.encode(text, index)
         except InvalidInput as error:
             return error
-        except (RuntimeError, ValueError):  # SentencePiece on strings that are no Unicode text
-            return InvalidInput(f"{name} cannot be split into tokens", field=name)
-        if len(ids) > limit:
-            return InvalidInput(f"{name} has {len(ids)} tokens, at most {limit} are accepted", field=name)
-        return ids
 
     async def _run(
         self,
@@ -172,18 +142,8 @@ class Translator:
         if isinstance(result, InternalError):
             return Translation(error=result, source_tokens=len(source))
         if result is None:
-            return Translation(hypotheses=(_EMPTY,))
-        hypotheses = tuple(self._to_text(hypothesis) for hypothesis in result.hypotheses)
-        return Translation(hypotheses=hypotheses, source_tokens=len(source))
-
-    def _to_text(self, hypothesis: Hypothesis) -> TranslatedText:
-        is_ended = hypothesis.finish_reason is FinishReason.END_OF_SENTENCE
-        return TranslatedText(
-            text=self._tokenizer.decode(hypothesis.token_ids),
-            score=hypothesis.score,
-            finish_reason=hypothesis.finish_reason,
-            target_tokens=len(hypothesis.token_ids) + is_ended,
-        )
+            return BLANK_TRANSLATION
+        return Translation(hypotheses=self._codec.decode(result.hypotheses), source_tokens=len(source))
 
     async def _call(self, is_small: bool, function: Callable[[], Result]) -> Result:
         """The function's result, computed here if it is small and in a thread if it would hold up other calls."""

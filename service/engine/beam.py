@@ -86,7 +86,8 @@ class BeamSearch:
         self.beam_size = beam_size
         self._sentences: list[_Sentence] = []
         self._scores = np.zeros((_INITIAL_SENTENCES, beam_size), np.float32)  # sums; -inf for a hypothesis not yet born
-        self._inputs = np.full((_INITIAL_SENTENCES, beam_size, _INITIAL_COLUMNS), BOS_ID, np.int64)  # [B, K, T]
+        # [B, K, T]; column 0 holds beginning-of-sentence, whoever has the place.
+        self._inputs = np.full((_INITIAL_SENTENCES, beam_size, _INITIAL_COLUMNS), BOS_ID, np.int64)
         self._num_steps = np.zeros(_INITIAL_SENTENCES, np.int64)  # the newest input stands in this column of _inputs
         self._max_steps = np.zeros(_INITIAL_SENTENCES, np.int64)
         self._num_finished = np.zeros(_INITIAL_SENTENCES, np.int64)
@@ -112,7 +113,6 @@ class BeamSearch:
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         self._scores[index] = -np.inf
         self._scores[index, 0] = 0.0
-        self._inputs[index, :, 0] = BOS_ID
         self._num_steps[index] = 0
         self._max_steps[index] = params.max_target_tokens
         self._num_finished[index] = 0

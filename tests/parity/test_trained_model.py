@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sacrebleu
 
 from export.source import ExportSource
 from export.verify import reference_model
@@ -11,11 +12,13 @@ from model.tokenizer import Tokenizer
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import OnnxRunner
+from service.local import LocalTranslator
 from tests.fakes.own_text import own_sentences
 from tests.parity.token_comparison import compare_with_ctranslate2, translate_with_engine
 
 SCORE_TOLERANCE = 1e-3  # normalised log-probability; the two runtimes add in other orders
 SAME_TOKENS = 0.995
+MIN_INT8_CHRF = 90.0
 
 
 @pytest.mark.timeout(600)
@@ -54,3 +57,17 @@ def test_a_bundle_loaded_twice_gives_the_same_scores(trained_bundles):
         return [hypothesis.score for hypothesis in outcomes[0].hypotheses]
 
     np.testing.assert_array_equal(scores(), scores())
+
+
+def test_int8_translates_nearly_as_fp32_does(trained_bundles):
+    """Not the same tokens: weights and activations are rounded.  Compared as text, the one as the other's reference."""
+    texts = own_sentences(200, seed=4)
+    int8, fp32 = (
+        [
+            translation.text
+            for translation in LocalTranslator.open(trained_bundles[name], threads=1).translate_all(texts)
+        ]
+        for name in ("int8", "fp32")
+    )
+
+    assert sacrebleu.corpus_chrf(int8, [fp32]).score >= MIN_INT8_CHRF

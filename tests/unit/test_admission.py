@@ -11,7 +11,6 @@ from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailab
 
 LIMITS = LimitsConfig(
     max_texts=3,
-    max_characters=10,
     max_beam_size=8,
     max_concurrent_requests=2,
     max_queued_tokens=100,
@@ -211,18 +210,6 @@ class TestTokens:
         with pytest.raises(AssertionError, match=r"^the permit was released$"):
             permit.take_tokens(1)
         assert admission.tokens == 0
-
-
-class TestCharacters:
-    def test_text_of_the_largest_length_is_accepted(self, admission):
-        admission.check_characters("x" * 10, 0)
-
-    def test_longer_text_is_named_with_its_length(self, admission):
-        with pytest.raises(InvalidInput) as error:
-            admission.check_characters("x" * 11, 7)
-
-        assert str(error.value) == "texts[7] has 11 characters, at most 10 are accepted"
-        assert error.value.field == "texts[7]"
 
 
 class TestSearchParams:

@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from service.catalog import Catalog, LoadedModel
-from service.engine.job import SearchParams
 from service.errors import NotFound
 from service.translation import ModelInfo, TranslateOptions
 
 
 def loaded(name: str, source: str, target: str) -> LoadedModel:
-    defaults = TranslateOptions(beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100)
     info = ModelInfo(
         name=name,
         version="1",
@@ -19,7 +17,7 @@ def loaded(name: str, source: str, target: str) -> LoadedModel:
         target_language=target,
         precision="int8",
         device="cpu",
-        default_options=defaults,
+        default_options=TranslateOptions(),
         max_source_tokens=512,
         max_beam_size=16,
     )
@@ -67,21 +65,3 @@ def test_long_or_unprintable_names_are_shortened_and_escaped():
         CATALOG.find(model="\u202e" + "x" * 1_000, source_language="", target_language="")
 
     assert str(error.value) == f"there is no model '\\u202e{'x' * 39}...'; loaded: a, b, c"
-
-
-def test_absent_options_take_the_model_s_defaults():
-    params = CATALOG.models[0].search_params(TranslateOptions())
-
-    assert params == SearchParams(
-        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100
-    )
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("beam_size", 0), ("num_hypotheses", 3), ("length_penalty", 0.0), ("patience", 0.5), ("max_target_tokens", 7)],
-)
-def test_given_option_wins_even_when_it_is_zero(option, value):
-    params = CATALOG.models[0].search_params(TranslateOptions(**{option: value}))
-
-    assert getattr(params, option) == value

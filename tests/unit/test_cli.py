@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from protos import translation_pb2 as pb
 from service import cli, doctor
 from service.cli import app
+from service.codec import BLANK_TRANSLATION
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.translation import TranslatedText, TranslateOptions, Translation
@@ -61,7 +62,7 @@ class Mirror:
             hypothesis = TranslatedText(
                 text=text[::-1], score=-1.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1
             )
-            yield Translation(hypotheses=(hypothesis,) if text.strip() else ())
+            yield Translation(hypotheses=(hypothesis,)) if text.strip() else BLANK_TRANSLATION
 
 
 @pytest.fixture

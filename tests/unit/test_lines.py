@@ -3,6 +3,7 @@
 import io
 import json
 
+from service.codec import BLANK_TRANSLATION
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
 from service.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
@@ -51,13 +52,14 @@ def test_arguments_with_stray_bytes_are_errors_too():
 def test_plain_is_always_exactly_one_line():
     assert plain(Line(1, "x"), translated("eins", "zwei")) == "eins"
     assert plain(Line(1, "x"), translated("a\nb\u2028c")) == "a b c"
-    assert plain(Line(1, ""), Translation()) == ""
+    assert plain(Line(1, ""), BLANK_TRANSLATION) == ""
     assert plain(Line(1, "x"), FAILED) == ""
     assert plain(Line(1, "", InvalidInput("no", field="text")), translated("nonsense")) == ""
 
 
 def test_scored_lists_every_hypothesis_with_its_line_number():
     assert scored(Line(7, "x"), translated("eins", "zwei")) == "7\t-0.2500\teins\n7\t-0.5000\tzwei"
+    assert scored(Line(8, ""), BLANK_TRANSLATION) == "8\t0.0000\t"
     assert scored(Line(8, ""), Translation()) == "8\t\t"
     assert scored(Line(9, "x"), FAILED) == "9\t\t"
 
@@ -73,6 +75,13 @@ def test_json_holds_source_hypotheses_and_error():
     assert failed["hypotheses"] == []
 
 
+def test_json_of_a_line_that_was_no_text_shows_no_translation_of_the_blank_sent_for_it():
+    row = json.loads(as_json(Line(1, "", InvalidInput("no text", field="text")), BLANK_TRANSLATION))
+
+    assert row["hypotheses"] == []
+    assert row["error"] == {"kind": "InvalidInput", "message": "no text"}
+
+
 def test_failures_are_told_with_their_line_number_and_counted():
     told: list[tuple[int, str]] = []
 
@@ -81,7 +90,7 @@ def test_failures_are_told_with_their_line_number_and_counted():
 
     lines = LineTranslation(from_bytes(io.BytesIO(b"one\n\xff\nthree\n")), plain)
     texts = list(lines.texts())
-    rendered = list(lines.rendered([translated("eins"), Translation(), FAILED], tell))
+    rendered = list(lines.rendered([translated("eins"), BLANK_TRANSLATION, FAILED], tell))
 
     assert texts == ["one", "", "three"]
     assert rendered == ["eins", "", ""]

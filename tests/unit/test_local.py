@@ -1,17 +1,18 @@
 """In-process translation: order, laziness, errors and limits, with an engine loop that spells words backwards."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from model.bundle import Bundle
 from model.config import EOS_ID
+from service.codec import BLANK_TRANSLATION, TextCodec
 from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.errors import InternalError, InvalidInput, NotFound
-from service.local import LocalTranslator, describe, load_tokenizer
+from service.local import LocalTranslator
+from service.model_info import describe, load_tokenizer
 from service.translation import ModelInfo, TranslateOptions
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.echo_runner import EchoRunner
@@ -83,7 +84,8 @@ class BackwardsLoop:
 
 
 def translator(loop: BackwardsLoop | None = None, window: int = 8) -> LocalTranslator:
-    return LocalTranslator(Letters(), loop or BackwardsLoop(), INFO, window=window)
+    codec = TextCodec(Letters(), max_characters=10_000, max_source_tokens=10)
+    return LocalTranslator(codec, loop or BackwardsLoop(), INFO, window=window)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 8, 1_000])
@@ -109,7 +111,8 @@ def test_blank_texts_never_reach_the_engine():
 
     translations = list(translator(loop).translate_all(["", "  ", "ab", "\t"]))
 
-    assert [translation.text for translation in translations] == ["", "", "ba", ""]
+    assert [translation == BLANK_TRANSLATION for translation in translations] == [True, True, False, True]
+    assert translations[2].text == "ba"
     assert len(loop.submitted) == 1
 
 
@@ -244,8 +247,9 @@ def echo_bundle(tmp_path_factory) -> Bundle:
 
 
 def test_the_real_loop_is_driven_to_the_end(echo_bundle):
-    tokenizer, loop = load_tokenizer(echo_bundle), EngineLoop(EchoRunner(step_s=0.0, nan_length=5))
-    service = LocalTranslator(tokenizer, loop, describe(echo_bundle), window=50)
+    codec = TextCodec(load_tokenizer(echo_bundle), max_characters=100, max_source_tokens=100)
+    loop = EngineLoop(EchoRunner(step_s=0.0, nan_length=5))
+    service = LocalTranslator(codec, loop, describe(echo_bundle), window=50)
     texts = ["word " * (number % 7) + "ends" for number in range(200)]
 
     translations = list(service.translate_all([*texts, "Hi."], TranslateOptions(beam_size=3)))
@@ -253,25 +257,6 @@ def test_the_real_loop_is_driven_to_the_end(echo_bundle):
     assert [translation.text for translation in translations[:-1]] == texts
     assert isinstance(translations[-1].error, InternalError)  # its five tokens give NaN
     assert loop.is_idle
-
-
-def test_a_bundle_describes_itself(echo_bundle):
-    info = describe(echo_bundle)
-
-    assert (info.name, info.version, info.precision, info.device) == ("echo", "1.2.3", "fp32", "cpu")
-    assert (info.source_language, info.target_language, info.max_source_tokens) == ("en", "de", 512)
-    assert info.default_options == TranslateOptions(
-        beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=256
-    )
-
-
-def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(echo_bundle):
-    manifest = echo_bundle.manifest
-    other = replace(manifest, config=replace(manifest.config, vocab_size=9_999))
-    pieces = manifest.config.vocab_size
-
-    with pytest.raises(ValueError, match=f"shared.spm has {pieces} pieces, the model's embedding has 9999 rows"):
-        load_tokenizer(Bundle(echo_bundle.directory, other))
 
 
 def test_a_directory_that_is_no_bundle_is_refused_by_name(tmp_path: Path):

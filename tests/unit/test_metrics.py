@@ -92,6 +92,7 @@ def test_engine_reports_add_up():
         source_tokens=30,
         padded_source_tokens=40,
         wasted_steps=6,
+        non_finite_jobs=1,
     )
 
     metrics.step(report)
@@ -103,6 +104,7 @@ def test_engine_reports_add_up():
     assert value(metrics, "dragoman_batch_rows_sum", model="m") == 24.0
     assert value(metrics, "dragoman_batch_rows_count", model="m") == 4.0
     assert value(metrics, "dragoman_wasted_steps_total", reason="dropped") == 12.0
+    assert value(metrics, "dragoman_nonfinite_total", model="m") == 2.0
     assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="decode_step") - 0.6) < 1e-9
     assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="beam") - 0.1) < 1e-9
     assert value(metrics, "dragoman_stage_duration_seconds_count", stage="encode") == 2.0
@@ -125,5 +127,6 @@ def test_known_labels_are_exported_before_anything_happens():
         'dragoman_rejected_total{reason="queue_full"} 0.0',
         'dragoman_cancelled_total{reason="cancelled",where="decode"} 0.0',
         'dragoman_engine_restarts_total{model="m"} 0.0',
+        'dragoman_nonfinite_total{model="m"} 0.0',
     ):
         assert line in body

@@ -18,6 +18,7 @@ class ScriptedModel:
 
     def __init__(self, script: dict[tuple[int, ...], dict[int, float]]) -> None:
         self.script = script
+        self.num_steps = 0
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         return torch.zeros(source.size(0), source.size(1), 1)
@@ -26,10 +27,11 @@ class ScriptedModel:
         return tokens.unsqueeze(1)  # [B, 1, T]: the search takes [:, -1]
 
     def project(self, tokens: Tensor) -> Tensor:
+        self.num_steps += 1
         rows = []
         for row in tokens.tolist():
             chances = self.script.get(tuple(token for token in row if token != BOS_ID), {EOS_ID: 1.0})
-            rows.append([math.log(chances.get(token, 1e-9)) for token in range(8)])
+            rows.append([math.log(chances.get(token, 1e-9)) for token in range(12)])
         return torch.tensor(rows)
 
 
@@ -93,3 +95,18 @@ def test_score_is_the_searchs_own_score():
     for hypothesis in beam_search(model, [5, 6, EOS_ID], BeamConfig(beam_size=3, max_target_tokens=40)):
         if len(hypothesis.tokens) < 40:
             assert score(model, [5, 6, EOS_ID], hypothesis.tokens) == pytest.approx(hypothesis.score, abs=1e-4)
+
+
+def test_without_length_normalisation_the_search_ends_when_its_best_hypothesis_has():
+    greedy_path = ScriptedModel({(): {A: 0.9, B: 0.1}, (A,): {EOS_ID: 0.9, C: 0.1}, (B,): {C: 1.0}})
+
+    finished = beam_search(greedy_path, [A, EOS_ID], BeamConfig(beam_size=4, length_penalty=0.0, patience=2.0))
+
+    assert finished[0].tokens == [A]
+    assert greedy_path.num_steps == 2
+
+
+def test_half_a_hypothesis_more_is_rounded_up():
+    config = BeamConfig(beam_size=5, patience=0.5)  # 2.5 -> 3
+
+    assert len(beam_search(GARDEN_PATH, [A, EOS_ID], config)) >= 3

@@ -10,6 +10,7 @@ import pytest
 
 from service import translator as translator_module
 from service.admission import Admission
+from service.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, Unavailable
@@ -19,7 +20,7 @@ PARAMS = SearchParams(beam_size=3, num_hypotheses=2)
 MAX_SOURCE_TOKENS = 8
 
 
-class CharacterCodec:
+class CharacterTokenizer:
     """One token per character (its code point + 100) and 3 for end-of-sentence; "~" cannot be tokenised."""
 
     def encode(self, text: str) -> list[int]:
@@ -30,6 +31,10 @@ class CharacterCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(token - 100) for token in ids)
+
+
+def codec(tokenizer: SupportsTokens) -> TextCodec:
+    return TextCodec(tokenizer, max_characters=20, max_source_tokens=MAX_SOURCE_TOKENS)
 
 
 class ManualDispatcher:
@@ -63,11 +68,9 @@ class Setup:
 
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         self.dispatcher = ManualDispatcher()
-        self.admission = Admission(LimitsConfig(max_characters=20, max_queued_tokens=30))
+        self.admission = Admission(LimitsConfig(max_queued_tokens=30))
         self.permit = self.admission.admit(1, now=0.0)
-        self.translator = Translator(
-            CharacterCodec(), self.dispatcher, self.admission, executor, max_source_tokens=MAX_SOURCE_TOKENS
-        )
+        self.translator = Translator(codec(CharacterTokenizer()), self.dispatcher, executor)
 
     def start(self, *texts: str, deadline: float | None = None) -> "asyncio.Task[Any]":
         return asyncio.create_task(self.translator.translate(texts, PARAMS, permit=self.permit, deadline=deadline))
@@ -124,8 +127,7 @@ async def test_blank_text_gives_an_empty_translation_without_a_job(setup, blank)
     (translation,), _ = await setup.start(blank)
 
     assert setup.dispatcher.jobs == []
-    assert (translation.text, translation.source_tokens, translation.error) == ("", 0, None)
-    assert [item.target_tokens for item in translation.hypotheses] == [0]
+    assert translation == BLANK_TRANSLATION
 
 
 class TestBadTexts:
@@ -235,7 +237,7 @@ class TestThreads:
         monkeypatch.setattr(translator_module, "INLINE_TOKENS", 3)
         on_main: list[bool] = []
 
-        class WatchedCodec(CharacterCodec):
+        class WatchedTokenizer(CharacterTokenizer):
             def encode(self, text: str) -> list[int]:
                 on_main.append(threading.current_thread() is threading.main_thread())
                 return super().encode(text)
@@ -244,7 +246,7 @@ class TestThreads:
                 on_main.append(threading.current_thread() is threading.main_thread())
                 return super().decode(ids)
 
-        monkeypatch.setattr(setup.translator, "_tokenizer", WatchedCodec())
+        monkeypatch.setattr(setup.translator, "_codec", codec(WatchedTokenizer()))
 
         for text in ("abc", "abcd"):
             task = setup.start(text)

@@ -1,0 +1,75 @@
+"""What a bundle says of its model: description, tokenizer, and the defaults of a search."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.bundle import Bundle
+from service.engine.job import SearchParams
+from service.model_info import describe, load_tokenizer, search_params
+from service.translation import ModelInfo, TranslateOptions
+from tests.fakes.echo_bundle import write_echo_bundle
+
+INFO = ModelInfo(
+    name="a",
+    version="1",
+    source_language="en",
+    target_language="de",
+    precision="int8",
+    device="cpu",
+    default_options=TranslateOptions(
+        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100
+    ),
+    max_source_tokens=512,
+    max_beam_size=16,
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Bundle:
+    return Bundle.load(write_echo_bundle(tmp_path_factory.mktemp("bundles") / "echo"))
+
+
+def test_a_bundle_describes_itself(bundle):
+    info = describe(bundle)
+
+    assert (info.name, info.version, info.precision, info.device) == ("echo", "1.2.3", "fp32", "cpu")
+    assert (info.source_language, info.target_language, info.max_source_tokens) == ("en", "de", 512)
+    assert info.default_options == TranslateOptions(
+        beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=256
+    )
+
+
+def test_the_precision_that_was_asked_for_is_described(bundle):
+    assert describe(bundle, "int8").precision == "int8"
+
+
+def test_a_bundle_s_own_tokenizer_is_loaded(bundle):
+    assert load_tokenizer(bundle).vocab_size == bundle.manifest.config.vocab_size
+
+
+def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(bundle):
+    manifest = bundle.manifest
+    other = replace(manifest, config=replace(manifest.config, vocab_size=9_999))
+    pieces = manifest.config.vocab_size
+
+    with pytest.raises(ValueError, match=f"shared.spm has {pieces} pieces, the model's embedding has 9999 rows"):
+        load_tokenizer(Bundle(bundle.directory, other))
+
+
+def test_absent_options_take_the_model_s_defaults():
+    assert search_params(INFO, TranslateOptions()) == SearchParams(
+        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("beam_size", 0), ("num_hypotheses", 3), ("length_penalty", 0.0), ("patience", 0.5), ("max_target_tokens", 7)],
+)
+def test_given_option_wins_even_when_it_is_zero(option, value):
+    defaults = search_params(INFO, TranslateOptions())
+
+    params = search_params(INFO, TranslateOptions(**{option: value}))
+
+    assert params == replace(defaults, **{option: value})
