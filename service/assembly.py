@@ -153,4 +153,5 @@ def _watch_load(metrics: Metrics, dispatcher: Dispatcher, admission: Admission, 
     metrics.watch("queue_requests", "Sentences waiting for an engine.", lambda: dispatcher.queued_jobs)
     metrics.watch("queue_tokens", "Source tokens waiting for an engine.", lambda: dispatcher.queued_tokens)
     metrics.watch("running_jobs", "Sentences the engines hold.", lambda: dispatcher.running_jobs)
+    metrics.watch("live_rows", "Hypotheses being decoded.", lambda: dispatcher.live_rows)
     metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)

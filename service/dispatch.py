@@ -13,7 +13,8 @@ from itertools import count
 from typing import Literal, Protocol
 
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
-from service.engine.process import Cancel, EngineSpec, Report, Start
+from service.engine.process import Cancel, Report, Start
+from service.engine.spec import EngineSpec
 from service.engine_keeper import EngineKeeper, KeeperConfig
 from service.engine_link import EngineStartError
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
@@ -64,7 +65,8 @@ class _Slot:
     def __init__(self, dispatcher: "Dispatcher", spec: EngineSpec, config: KeeperConfig) -> None:
         self.keeper = EngineKeeper(spec, config, self)
         self.jobs: dict[int, _Pending] = {}  # until the engine has answered, cancelled or not
-        self.rows = 0
+        self.rows = 0  # that the jobs it holds need
+        self.live_rows = 0  # that were decoding at its last report
         self._dispatcher = dispatcher
 
     def add(self, pending: _Pending) -> None:
@@ -84,9 +86,12 @@ class _Slot:
     def heard(self, report: Report) -> None:
         for outcome in report.outcomes:
             _resolve(self.pop(outcome.job_id).future, outcome)
+        if report.stats:
+            self.live_rows = report.stats.live_rows
         self._dispatcher.engine_reported(report)
 
     def lost(self, reason: str) -> None:
+        self.live_rows = 0
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
         self._dispatcher.engine_lost()
 
@@ -130,6 +135,11 @@ class Dispatcher:
     def running_jobs(self) -> int:
         """Jobs the engines hold."""
         return sum(len(slot.jobs) for slot in self._slots)
+
+    @property
+    def live_rows(self) -> int:
+        """Hypotheses being decoded, as the engines last reported."""
+        return sum(slot.live_rows for slot in self._slots)
 
     @property
     def engine_pids(self) -> list[int]:

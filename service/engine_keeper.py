@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.engine.process import Command, EngineSpec, Report
+from service.engine.process import Command, Report
+from service.engine.spec import EngineSpec
 from service.engine_link import EngineLink, EngineStartError, start_engine
 from service.telemetry import describe_error, get_logger
 

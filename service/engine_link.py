@@ -14,7 +14,6 @@ from contextlib import suppress
 from service.engine.process import (
     FRAME_HEADER_BYTES,
     Command,
-    EngineSpec,
     Ready,
     Report,
     StartFailed,
@@ -25,6 +24,7 @@ from service.engine.process import (
     from_payload,
     to_frame,
 )
+from service.engine.spec import EngineSpec
 
 
 class EngineStartError(Exception):

@@ -11,8 +11,8 @@ from typing import Any
 from model.bundle import Bundle
 from service.config import EngineConfig, ServerConfig
 from service.dispatch import DispatchConfig, Dispatcher
-from service.engine.process import EngineSpec
 from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 from service.metrics import Metrics
 from service.threads import available_threads
 

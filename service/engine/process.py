@@ -19,14 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, cast
 
 from model.config import EOS_ID, UNK_ID
 from service.engine.job import Job, Outcome, SearchParams, StepStats
-from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
@@ -36,19 +36,6 @@ _LENGTH = struct.Struct("!I")
 _STATS_INTERVAL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSpec:
-    """Everything an engine process needs to know."""
-
-    bundle_dir: Path
-    precision: str | None = None  # None: the best the bundle has for a CPU
-    num_threads: int = 1  # that compute one operator
-    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
-    heartbeat_interval_s: float = 0.25
-    # "module:function", called with this spec, returns a Runner.
-    runner_factory: str = "service.engine.runner:create_runner"
 
 
 @dataclass(frozen=True, slots=True)

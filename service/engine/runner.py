@@ -16,7 +16,7 @@ from model.bundle import Bundle, BundleError
 from model.config import PAD_ID
 from service.engine.beam import Candidates, num_candidates
 from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
-from service.engine.process import EngineSpec
+from service.engine.spec import EngineSpec
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

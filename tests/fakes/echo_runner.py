@@ -19,7 +19,7 @@ import numpy.typing as npt
 from model.config import EOS_ID
 from service.engine.beam import Candidates, num_candidates
 from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
-from service.engine.process import EngineSpec
+from service.engine.spec import EngineSpec
 
 FACTORY = f"{__name__}:create"
 

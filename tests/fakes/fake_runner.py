@@ -12,7 +12,7 @@ import numpy as np
 from model.config import EOS_ID
 from service.engine.beam import Candidates
 from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
-from service.engine.process import EngineSpec
+from service.engine.spec import EngineSpec
 
 VOCABULARY = 40
 SLOW_TOKEN = 30  # a source that starts with it takes SLOW_STEP_S per step

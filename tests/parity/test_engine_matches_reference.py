@@ -12,9 +12,9 @@ from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.process import EngineSpec
 from service.engine.runner import OnnxRunner, create_runner, open_session
 from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
 

@@ -20,8 +20,8 @@ from model.config import EOS_ID
 from service.dispatch import DispatchConfig, Dispatcher
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.engine.loop import EngineLoop
-from service.engine.process import EngineSpec
 from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, InternalError, Unavailable
 from tests.fakes.fake_runner import (
     BROKEN_TOKEN,
@@ -220,12 +220,13 @@ async def test_job_cancelled_while_decoding_frees_its_rows():
     async with running(observer=counts) as dispatcher:
         blockers = [dispatcher.submit(SLOW, LONG, None) for _ in range(5)]
         await counts.until(lambda: any(stats.live_rows == 8 for stats in counts.stats))
+        assert dispatcher.live_rows == 8
 
         for job in blockers:
             job.cancel()
         await counts.until(lambda: counts.stats[-1].live_rows == 0)
 
-        assert dispatcher.running_jobs == 0
+        assert (dispatcher.running_jobs, dispatcher.live_rows) == (0, 0)
         assert counts.dropped == [("decode", "cancelled")] * 5
         assert sum(stats.wasted_steps for stats in counts.stats) > 0
 

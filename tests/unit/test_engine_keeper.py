@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from service import engine_keeper
-from service.engine.process import Command, EngineSpec, Report, Stop
+from service.engine.process import Command, Report, Stop
+from service.engine.spec import EngineSpec
 from service.engine_keeper import EngineKeeper, KeeperConfig
 from service.engine_link import EngineStartError
 

@@ -6,8 +6,8 @@ import pytest
 
 from service.assembly import grpc_options
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ListenConfig, ServerConfig
-from service.engine.process import EngineSpec
 from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 from service.engine_start import dispatch_config, engine_spec
 from service.threads import available_threads
 

@@ -24,7 +24,6 @@ from service.engine.process import (
     FRAME_HEADER_BYTES,
     Cancel,
     Command,
-    EngineSpec,
     Ready,
     Report,
     Start,
@@ -39,6 +38,7 @@ from service.engine.process import (
     to_frame,
 )
 from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 from tests.fakes.fake_runner import FakeRunner
 
 JOB = Job(

@@ -1,0 +1,19 @@
+"""What an engine is to run: model, precision, threads, budgets.  Crosses to the engine process as it is."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.engine.scheduler import SchedulerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """Everything an engine process needs to know."""
+
+    bundle_dir: Path
+    precision: str | None = None  # None: the best the bundle has for a CPU
+    num_threads: int = 1  # that compute one operator
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    heartbeat_interval_s: float = 0.25
+    # "module:function", called with this spec, returns a Runner.
+    runner_factory: str = "service.engine.runner:create_runner"
