@@ -3,7 +3,6 @@
 Knows the special ids and the policy for blank text and control characters; no model, no batch.
 """
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
@@ -12,12 +11,14 @@ import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
+# Unicode category Cc is exactly C0, DEL and C1.
+_CONTROL_TO_SPACE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
 _SPECIAL_IDS = frozenset({PAD_ID, BOS_ID, EOS_ID})
 
 
 def normalize_text(text: str) -> str:
     """The text with control characters (Unicode category Cc: C0, C1, DEL) as spaces and no blanks at its ends."""
-    return "".join(" " if unicodedata.category(char) == "Cc" else char for char in text).strip()
+    return text.translate(_CONTROL_TO_SPACE).strip()
 
 
 class Tokenizer:
@@ -67,7 +68,8 @@ def train_tokenizer(sentences: Iterable[str], path: Path, *, vocab_size: int, mo
         vocab_size: number of pieces, special ids included.
         model_type: "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016).
     """
-    with path.open("wb") as out:
+    partial = path.with_name(f".{path.name}.partial")  # a kill leaves no half tokenizer behind
+    with partial.open("wb") as out:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),
             model_writer=out,
@@ -81,4 +83,5 @@ def train_tokenizer(sentences: Iterable[str], path: Path, *, vocab_size: int, mo
             eos_id=EOS_ID,
             minloglevel=2,
         )
+    partial.rename(path)
     return Tokenizer.load(path)

@@ -1,10 +1,12 @@
 """Text to ids and back."""
 
+import unicodedata
+
 import pytest
 import sentencepiece
 
 from model.config import EOS_ID, PAD_ID
-from model.tokenizer import Tokenizer, normalize_text
+from model.tokenizer import Tokenizer, normalize_text, train_tokenizer
 from tests.conftest import ENGLISH
 
 
@@ -34,6 +36,13 @@ def test_special_ids_are_skipped_in_text(tokenizer):
 
 def test_control_characters_are_spaces():
     assert normalize_text("a\x00b\tc\x85d\x7f") == "a b c d"
+
+
+def test_control_characters_are_those_of_unicode():
+    controls = "".join(map(chr, range(0x110000)))
+    changed = [char for char in controls if normalize_text(f"a{char}a") == "a a" and char != " "]
+
+    assert changed == [char for char in controls if unicodedata.category(char) == "Cc"]
 
 
 def test_format_characters_stay():
@@ -67,3 +76,14 @@ def test_other_special_ids_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"pad, unk, bos, eos = \(-1, 0, 1, 2\), this project needs \(0, 1, 2, 3\)"):
         Tokenizer.load(path)
+
+
+def test_a_killed_training_leaves_no_tokenizer(tmp_path, monkeypatch):
+    def die(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", die)
+    with pytest.raises(KeyboardInterrupt):
+        train_tokenizer(ENGLISH, tmp_path / "shared.spm", vocab_size=80)
+
+    assert not (tmp_path / "shared.spm").exists()
