@@ -21,11 +21,12 @@ export OMP_NUM_THREADS ?= 1
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@echo 'Another Python than python3 (3.11 - 3.13 work): make PYTHON=python3.12 TARGET'
 
 run: setup  ## Set up .venv, start the server, translate SENTENCE through gRPC, keep serving until Ctrl-C
 	@exec $(VENV)/bin/dragoman serve --demo "$(SENTENCE)"
 
-setup: $(VENV)/.stamp  ## Set up .venv: the server's dependencies only (RUNTIME=gpu for CUDA)
+setup: $(VENV)/.stamp-$(RUNTIME)  ## Set up .venv: the server's dependencies only
 
 setup-dev: $(DEV)/.stamp  ## Set up .venv-dev: everything that developing needs
 
@@ -67,11 +68,16 @@ wheel: setup-dev  ## Build dist/dragoman-*.whl
 test-wheel: wheel  ## Run the tests against the built wheel, away from the source tree
 	PYTHON="$(PYTHON)" .ci/test-wheel
 
-$(VENV)/.stamp: pyproject.toml
+# RUNTIME=gpu installs the other build of ONNX Runtime, which runs on the CPU like the first until the engine can use a
+# GPU.  The two own the same files, so the one that was there goes first.
+$(VENV)/.stamp-$(RUNTIME): pyproject.toml
 	@echo "setting up $(VENV)"
 	@$(CHECK_PYTHON)
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install -qq --upgrade pip
+	@test -z "$(filter-out $@,$(wildcard $(VENV)/.stamp*))" || \
+		$(VENV)/bin/python -m pip uninstall -qq -y onnxruntime onnxruntime-gpu
+	@rm -f $(VENV)/.stamp*
 	@$(VENV)/bin/python -m pip install -qq -e '.[$(RUNTIME)]'
 	@touch $@
 

@@ -22,6 +22,8 @@ def open_session(path: Path) -> ort.InferenceSession:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Unsigned weights: int8 products are then exact on every x86 CPU, where some saturate; slower, which is fine here.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

@@ -93,6 +93,7 @@ class ExportSource:
     def save_half(self, path: Path) -> None:
         """Write all parameters in float16."""
         save_file({name: array.astype(np.float16) for name, array in self.state.items()}, path)
+        path.chmod(0o644)  # as every other file of a bundle; safetensors lets only the owner read
 
 
 def load_state(path: Path) -> State:

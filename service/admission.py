@@ -5,6 +5,7 @@ it is released.
 """
 
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,8 @@ from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailab
 MAX_LENGTH_PENALTY = 5.0
 MIN_PATIENCE = 0.1
 MAX_PATIENCE = 8.0
+# Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
+CHARACTERS_PER_TOKEN = 8
 
 
 class Admission:
@@ -29,13 +32,14 @@ class Admission:
         """
         self._limits = limits
         self._on_empty = on_empty
-        self._refusal: str | None = None
+        self._refusal: Callable[[], Unavailable] | None = None
         self.requests = 0  # permits out
+        self.characters = 0  # taken by them
         self.tokens = 0  # source tokens taken by them
 
-    def close(self, why: str) -> None:
-        """Refuse every later request with Unavailable(why); who is inside stays."""
-        self._refusal = why
+    def close(self, why: str, *, reason: str = "draining") -> None:
+        """Refuse every later request with Unavailable(why), counted as `reason`; who is inside stays."""
+        self._refusal = partial(Unavailable, why, reason=reason)
 
     def open(self) -> None:
         """Let requests in again."""
@@ -53,16 +57,19 @@ class Admission:
             Unavailable: the door is closed.
             InvalidInput: no texts, or too many.
             DeadlineExceeded: nobody waits for the answer any more.
-            Overloaded: as many requests as allowed are inside.
+            Overloaded: as many requests, or as many source tokens, as allowed are inside.
         """
         if self._refusal is not None:
-            raise Unavailable(self._refusal)
+            raise self._refusal()
         self._check_num_texts(num_texts)
         if deadline is not None and deadline <= now:
             raise DeadlineExceeded("the deadline had passed when the request arrived")
         if self.requests >= self._limits.max_concurrent_requests:
             limit = self._limits.max_concurrent_requests
             raise self._overloaded(f"{self.requests} requests are being served, at most {limit} are", "queue_full")
+        if self.tokens >= self._limits.max_queued_tokens:
+            limit = self._limits.max_queued_tokens
+            raise self._overloaded(f"{self.tokens} source tokens wait or run, at most {limit} may", "token_budget")
         self.requests += 1
         return Permit(self)
 
@@ -79,9 +86,10 @@ class Admission:
         _check_range("patience", params.patience, MIN_PATIENCE, MAX_PATIENCE)
         _check_range("max_target_tokens", params.max_target_tokens, 1, max_target_tokens)
 
-    def leave(self, tokens: int) -> None:
-        """Count a request and its tokens out, for a permit."""
+    def leave(self, characters: int, tokens: int) -> None:
+        """Count a request, its characters and its tokens out, for a permit."""
         self.requests -= 1
+        self.characters -= characters
         self.tokens -= tokens
         if self.requests == 0:
             self._on_empty()
@@ -92,6 +100,18 @@ class Admission:
             raise InvalidInput(f"texts has 0 entries, from 1 to {limit} are accepted", field="texts")
         if num_texts > limit:
             raise InvalidInput(f"texts has {num_texts} entries, from 1 to {limit} are accepted", field="texts")
+
+    def take_characters(self, count: int) -> None:
+        """Count characters in, for a permit; raises Overloaded when they, or the tokens they make, do not fit."""
+        limit = CHARACTERS_PER_TOKEN * self._limits.max_queued_tokens
+        held = max(self.characters, CHARACTERS_PER_TOKEN * self.tokens)
+        if held > 0 and held + count > limit:
+            raise self._overloaded(
+                f"{self.characters} characters, {self.tokens} source tokens wait or run and the request has {count} "
+                f"characters, at most {limit} characters, {self._limits.max_queued_tokens} tokens may",
+                "token_budget",
+            )
+        self.characters += count
 
     def take_tokens(self, count: int) -> None:
         """Count tokens in, for a permit; raises Overloaded when they do not fit."""
@@ -113,8 +133,19 @@ class Permit:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
+        self._characters = 0
         self._tokens = 0
         self._is_released = False
+
+    def take_characters(self, count: int) -> None:
+        """Add `count` characters to what the request holds, before they cost anything.
+
+        Raises:
+            Overloaded: they, or the tokens that they are likely to make, do not fit; nothing was added.
+        """
+        assert not self._is_released, "the permit was released"
+        self._admission.take_characters(count)
+        self._characters += count
 
     def take_tokens(self, count: int) -> None:
         """Add `count` source tokens to what the request holds.
@@ -131,7 +162,7 @@ class Permit:
         if self._is_released:
             return
         self._is_released = True
-        self._admission.leave(self._tokens)
+        self._admission.leave(self._characters, self._tokens)
 
     def __enter__(self) -> Self:
         return self

@@ -70,7 +70,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     info = _describe(bundle, config)
     all_left, readiness = asyncio.Event(), Readiness()
     admission = Admission(config.limits, on_empty=all_left.set)
-    admission.close("the server is starting")
+    admission.close("the server is starting", reason="starting")
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     codec = TextCodec(
         load_tokenizer(bundle),

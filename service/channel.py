@@ -65,14 +65,15 @@ class ClientConfig:
 def service_config(policy: RetryPolicy) -> str:
     """The gRPC service config: round robin over all addresses of the name, and the retries.
 
-    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait.
+    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait, CANCELLED because a server that
+    ends resets what reaches it too late; a call that its caller cancels is not sent again.
     """
     retries = {
         "maxAttempts": policy.max_attempts,
         "initialBackoff": f"{policy.initial_backoff_s}s",
         "maxBackoff": f"{policy.max_backoff_s}s",
         "backoffMultiplier": policy.backoff_multiplier,
-        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
+        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED"],
     }
     method: dict[str, object] = {"name": [{"service": _SERVICE}]}
     if policy.max_attempts > 1:  # grpc refuses a policy of one attempt

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from service.engine.job import FinishReason, Hypothesis
-from service.errors import InvalidInput
+from service.errors import InvalidInput, TooLong
 from service.translation import TranslatedText, Translation
 
 # What becomes of a text without tokens: one empty hypothesis that is certain, and the model never runs.
@@ -70,5 +70,5 @@ class TextCodec:
         )
 
 
-def _too_long(name: str, length: int, unit: str, limit: int) -> InvalidInput:
-    return InvalidInput(f"{name} has {length} {unit}, at most {limit} are accepted", field=name)
+def _too_long(name: str, length: int, unit: str, limit: int) -> TooLong:
+    return TooLong(f"{name} has {length} {unit}, at most {limit} are accepted", field=name)

@@ -68,7 +68,7 @@ class EngineConfig:
     """Which model runs, and on how much of the machine."""
 
     bundle: Path = field(default_factory=default_bundle_dir)
-    precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has for this device
+    precision: Literal["int8", "fp32"] | None = None  # None: the best the bundle has
     num_engines: Annotated[int, Ge(1), Le(64)] = 1  # engine processes
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default

@@ -1,7 +1,8 @@
 """From the one queue to the engine processes: credits, least loaded first, deadlines, death and replacement.
 
 Lives in the front process's event loop.  Jobs wait here, where a cancelled or late one costs nothing; an engine holds
-what it can run now and a few more, so that it never waits for this process.
+what it can run now and a few more, so that it never waits for this process.  They also wait for an engine that is
+replaced at once; when all replacements have to pause first, the queue is refused rather than kept.
 """
 
 import asyncio
@@ -67,6 +68,7 @@ class _Slot:
         self.jobs: dict[int, _Pending] = {}  # until the engine has answered, cancelled or not
         self.rows = 0  # that the jobs it holds need
         self.live_rows = 0  # that were decoding at its last report
+        self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
         self._dispatcher = dispatcher
 
     def add(self, pending: _Pending) -> None:
@@ -74,18 +76,18 @@ class _Slot:
         self.jobs[pending.job.id] = pending
         self.rows += pending.job.params.beam_size
 
-    def pop(self, job_id: int) -> _Pending:
-        pending = self.jobs.pop(job_id)
-        self.rows -= pending.job.params.beam_size
-        return pending
-
     def fail_all(self, error: DragomanError) -> None:
-        for job_id in list(self.jobs):
-            _fail(self.pop(job_id).future, error)
+        for pending in self.jobs.values():
+            _fail(pending.future, error)
+        self.jobs.clear()
+        self.rows = 0
 
     def heard(self, report: Report) -> None:
         for outcome in report.outcomes:
-            _resolve(self.pop(outcome.job_id).future, outcome)
+            pending = self.jobs.pop(outcome.job_id, None)
+            if pending is not None:  # not failed meanwhile
+                self.rows -= pending.job.params.beam_size
+                _resolve(pending.future, outcome)
         if report.stats:
             self.live_rows = report.stats.live_rows
         self._dispatcher.engine_reported(report)
@@ -95,7 +97,12 @@ class _Slot:
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
         self._dispatcher.engine_lost()
 
+    def delayed(self, retry_in_s: float) -> None:
+        self.retry_in_s = retry_in_s
+        self._dispatcher.engine_delayed()
+
     def restarted(self) -> None:
+        self.retry_in_s = None
         self._dispatcher.schedule()
 
 
@@ -109,9 +116,6 @@ class Dispatcher:
         self._slots = [_Slot(self, spec, config) for _ in range(config.num_engines)]
         self._queue: dict[int, _Pending] = {}  # by id, in order of arrival
         self._queued_tokens = 0
-        self._num_open = 0  # futures without a result
-        self._all_settled = asyncio.Event()
-        self._all_settled.set()
         self._ids = count()
         self._is_closing = False
         self._is_scheduled = False
@@ -175,31 +179,30 @@ class Dispatcher:
             deadline: on time.monotonic().
 
         Returns:
-            A future that raises DeadlineExceeded, Unavailable (engine lost, or closing) or InternalError (the model
-            produced no numbers); cancelling it cancels the job.
+            A future that raises DeadlineExceeded, Unavailable (engine lost, none there, or closing) or InternalError
+            (the model produced no numbers); cancelling it cancels the job.
         """
         now = time.monotonic()
         loop = asyncio.get_running_loop()
         job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
         pending = _Pending(job, loop.create_future())
+        if refusal := self._refusal():
+            _fail(pending.future, refusal)
+            return pending.future
         self._open(pending)
-        if self._is_closing:
-            _fail(pending.future, Unavailable("the server is stopping"))
-        elif deadline is not None:
+        if deadline is not None:
             pending.timer = loop.call_later(max(0.0, deadline - now), _expire, pending)
         self.schedule()
         return pending.future
 
-    async def close(self, grace_s: float) -> None:
-        """Refuse new jobs, wait for the others at most so long, fail what is left, end the engines."""
+    async def close(self) -> None:
+        """Refuse new jobs, fail those without a result, end the engines; who wants results waits for them before."""
         self._is_closing = True
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._all_settled.wait()
-        except TimeoutError:
-            self._fail_all(Unavailable(f"the server stopped after {grace_s:g} s of grace"))
-        finally:
-            await self._stop_engines()
+        error = Unavailable("the server stopped before the sentence was translated")
+        self._fail_queue(error)
+        for slot in self._slots:
+            slot.fail_all(error)
+        await self._stop_engines()
 
     def schedule(self) -> None:
         """Hand out jobs after everything that happens now, so that the texts of a request cross in one frame."""
@@ -219,6 +222,11 @@ class Dispatcher:
         if self._observer:
             self._observer.engine_restarted()
 
+    def engine_delayed(self) -> None:
+        """It is not replaced yet; nobody waits for the last one to come back."""
+        if refusal := self._refusal():
+            self._fail_queue(refusal)
+
     def _hand_out(self) -> None:
         """Give the oldest jobs to the engines with the fewest rows, as far as their credits reach."""
         self._is_scheduled = False
@@ -236,6 +244,15 @@ class Dispatcher:
                 self._leave_queue(pending)
             slot.keeper.send([Start(pending.job) for pending in batch])
 
+    def _refusal(self) -> Unavailable | None:
+        """Why a job cannot be taken now."""
+        if self._is_closing:
+            return Unavailable("the server is stopping")
+        pauses = [slot.retry_in_s for slot in self._slots if slot.retry_in_s is not None]
+        if len(pauses) < len(self._slots):
+            return None  # one is up, or comes back at once
+        return Unavailable(f"no engine process is running; the next start is at most {min(pauses):g} s away")
+
     def _choose_slot(self, job: Job) -> _Slot | None:
         room = self._max_rows + self._config.lookahead_jobs * job.params.beam_size
         slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + job.params.beam_size <= room]
@@ -244,8 +261,6 @@ class Dispatcher:
     def _open(self, pending: _Pending) -> None:
         self._queue[pending.job.id] = pending
         self._queued_tokens += len(pending.job.source_ids)
-        self._num_open += 1
-        self._all_settled.clear()
         pending.future.add_done_callback(partial(self._settle, pending))
 
     def _leave_queue(self, pending: _Pending) -> None:
@@ -263,15 +278,10 @@ class Dispatcher:
             pending.slot.keeper.send([Cancel(pending.job.id)])
         if reason and self._observer:
             self._observer.job_dropped("decode" if pending.slot else "queue", reason)
-        self._num_open -= 1
-        if not self._num_open:
-            self._all_settled.set()
 
-    def _fail_all(self, error: DragomanError) -> None:
+    def _fail_queue(self, error: DragomanError) -> None:
         for pending in self._queue.values():
             _fail(pending.future, error)
-        for slot in self._slots:
-            slot.fail_all(error)
 
     async def _stop_engines(self) -> None:
         await asyncio.gather(*(slot.keeper.stop() for slot in self._slots))

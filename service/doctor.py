@@ -5,7 +5,6 @@ Looks at the machine and the installation; starts no server.
 
 import os
 import platform
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,13 +13,13 @@ from importlib import metadata, util
 from pathlib import Path
 from textwrap import shorten
 
+from service.engine.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
 from service.errors import DragomanError
+from service.listening import Address, ListenError
 from service.threads import affine_cpus, available_threads, cpu_quota
 from service.translation import TranslateOptions
 
-# What speeds up int8 products, best first; without one of these, unsigned x signed products may saturate.
-_INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
 _MIN_OPEN_FILES = 1_024
 _TEST_SENTENCE = "The weather is nice today."
 _TEST_MAX_TOKENS = 50
@@ -49,8 +48,8 @@ class Target:
 
     bundle: Path
     precision: str | None = None
-    grpc: tuple[str, int] = ("127.0.0.1", 50_051)  # host, port
-    http: tuple[str, int] = ("127.0.0.1", 8_080)
+    grpc: tuple[str, int]  # host, port
+    http: tuple[str, int]
 
 
 def examine(target: Target) -> Iterator[Finding]:
@@ -84,18 +83,19 @@ def check_python() -> Finding:
 
 
 def check_runtime() -> Finding:
-    """Whether ONNX Runtime is there, once, and what it can run on."""
+    """Whether ONNX Runtime is there, once."""
     installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
     if not installed:
-        return Finding(Level.FAIL, "onnxruntime", "not installed: pip install 'dragoman[cpu]' or 'dragoman[gpu]'")
+        return Finding(Level.FAIL, "onnxruntime", "not installed: pip install 'dragoman[cpu]'")
     if len(installed) > 1:
         detail = "onnxruntime and onnxruntime-gpu overwrite each other: uninstall both, then install one"
         return Finding(Level.FAIL, "onnxruntime", detail)
     import onnxruntime
 
-    # What the build contains; whether a session really gets it is known only when one is made.
-    providers = ", ".join(name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers())
-    return Finding(Level.PASS, "onnxruntime", f"{onnxruntime.__version__}, providers {providers}")
+    if installed == ["onnxruntime-gpu"]:
+        detail = f"{onnxruntime.__version__} with CUDA, but models run on the CPU: GPU execution is planned"
+        return Finding(Level.WARN, "onnxruntime", detail)
+    return Finding(Level.PASS, "onnxruntime", f"{onnxruntime.__version__}, on the CPU")
 
 
 def check_torch() -> Finding:
@@ -106,13 +106,13 @@ def check_torch() -> Finding:
 
 
 def check_instructions(flags: frozenset[str]) -> Finding:
-    """Whether the CPU multiplies int8 exactly and fast."""
+    """Whether the CPU multiplies int8 fast."""
     machine = platform.machine()
-    found = [flag for flag in _INT8_FLAGS if flag in flags]
+    found = [flag for flag in INT8_FLAGS if flag in flags]
     if found:
         return Finding(Level.PASS, "instructions", f"{machine} with {', '.join(found)}")
     widest = next((flag for flag in ("avx512f", "avx2", "avx") if flag in flags), "no vector extension that is known")
-    detail = f"{machine} with {widest}, no int8 dot products: int8 may lose accuracy, --precision fp32 does not"
+    detail = f"{machine} with {widest}, no int8 dot products: int8 translates as well as elsewhere, only slower"
     return Finding(Level.WARN, "instructions", detail)
 
 
@@ -139,16 +139,12 @@ def check_open_files() -> Finding:
 
 def check_port(subject: str, host: str, port: int) -> Finding:
     """Whether a server could listen there now."""
-    where = f"{host}:{port}"
+    address = Address(host, port)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left is free
-            listener.bind(address)
-            listener.listen(1)
-    except OSError as error:
-        return Finding(Level.FAIL, subject, f"{where} cannot be listened on: {error.strerror or error}")
-    return Finding(Level.PASS, subject, f"{where} is free")
+        address.check_free(subject)
+    except ListenError as error:
+        return Finding(Level.FAIL, subject, str(error))
+    return Finding(Level.PASS, subject, f"{address} is free")
 
 
 def check_bundle(directory: Path) -> Finding:
@@ -176,18 +172,6 @@ def check_model(directory: Path, precision: str | None) -> Finding:
     if translation.hypotheses[0].finish_reason is FinishReason.LENGTH:
         return Finding(Level.WARN, "model", f"{detail}, without an end: is it trained?")
     return Finding(Level.PASS, "model", detail)
-
-
-def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Instruction set extensions of the first CPU, as Linux names them."""
-    try:
-        lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    fields = (line.partition(":") for line in lines)
-    return next(
-        (frozenset(value.split()) for key, _, value in fields if key.strip() in ("flags", "Features")), frozenset()
-    )
 
 
 def _is_installed(distribution: str) -> bool:

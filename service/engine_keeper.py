@@ -26,7 +26,6 @@ class KeeperConfig:
     heartbeat_timeout_s: float = 10.0  # an engine silent for this long is killed; longer than any single step
     restart_backoff_s: float = 0.5  # before the second attempt in a row, doubling; the first follows at once
     max_restart_backoff_s: float = 30.0
-    stop_timeout_s: float = 2.0  # for an engine to exit by itself
 
 
 class EngineListener(Protocol):
@@ -38,6 +37,10 @@ class EngineListener(Protocol):
 
     def lost(self, reason: str) -> None:
         """The engine is gone, and what it held with it."""
+        ...
+
+    def delayed(self, retry_in_s: float) -> None:
+        """There is none for now: the next attempt to replace it is only made after a pause."""
         ...
 
     def restarted(self) -> None:
@@ -80,12 +83,12 @@ class EngineKeeper:
             self._link.send(commands)
 
     async def stop(self) -> None:
-        """End the engine and do not replace it; without one, no error."""
+        """End the engine at once and do not replace it; without one, no error."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._link is not None:
-            await self._link.stop(self._config.stop_timeout_s)
+            await self._link.kill()  # it has nothing to save, and a step that is under way can be long
             self._link = None
 
     async def _keep(self, link: EngineLink) -> None:
@@ -99,16 +102,25 @@ class EngineKeeper:
     async def _replace(self, num_failures: int) -> tuple[EngineLink, int]:
         """A new engine, and how many attempts in a row have been made by then."""
         while True:
-            await asyncio.sleep(self._backoff_s(num_failures))
+            await self._pause(num_failures)
             num_failures += 1
             try:
                 self._link = await self._start_one()
             except EngineStartError as error:
                 get_logger().warning("engine_not_started", attempt=num_failures, reason=str(error))
                 continue
+            except Exception as error:  # noqa: BLE001 - whatever it is, giving up would leave the service without engine
+                get_logger().error("engine_not_started", attempt=num_failures, **describe_error(error))
+                continue
             get_logger().info("engine_started", pid=self._link.pid)
             self._listener.restarted()
             return self._link, num_failures
+
+    async def _pause(self, num_failures: int) -> None:
+        backoff_s = self._backoff_s(num_failures)
+        if backoff_s > 0:
+            self._listener.delayed(backoff_s)
+        await asyncio.sleep(backoff_s)
 
     def _backoff_s(self, num_failures: int) -> float:
         if num_failures == 0:

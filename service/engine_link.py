@@ -17,7 +17,6 @@ from service.engine.process import (
     Ready,
     Report,
     StartFailed,
-    Stop,
     command_line,
     environment,
     frame_length,
@@ -35,9 +34,12 @@ async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineLink":
     """An engine that is loaded and warm.
 
     Raises:
-        EngineStartError: it reported a failure, died, or was not ready in time.
+        EngineStartError: it could not be made, reported a failure, died, or was not ready in time.
     """
-    link = await _spawn()
+    try:
+        link = await _spawn()
+    except OSError as error:  # no descriptors, processes or memory left
+        raise EngineStartError(f"no process could be made: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
             await link.greet(spec)
@@ -45,6 +47,8 @@ async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineLink":
         await link.kill()
         if isinstance(error, TimeoutError):
             raise EngineStartError(f"it was not ready within {timeout_s:g} s") from error
+        if isinstance(error, Exception) and not isinstance(error, EngineStartError):
+            raise EngineStartError(f"it cannot be understood: {type(error).__name__}: {error}") from error
         raise
     return link
 
@@ -121,11 +125,6 @@ class EngineLink:
             return "it stopped answering and was killed"
         return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
-    async def stop(self, timeout_s: float) -> None:
-        """Let the process exit, or kill it when it does not."""
-        self.send([Stop()])
-        await self.finish(timeout_s)
-
     async def finish(self, timeout_s: float) -> None:
         """Wait for a process that is about to end; kill it when it does not."""
         try:
@@ -140,7 +139,7 @@ class EngineLink:
         """End the process now; one that has ended is no error."""
         self._kill()
         self._writer.close()
-        with suppress(ConnectionError):
+        with suppress(OSError):
             await self._writer.wait_closed()
         await self._process.wait()
 

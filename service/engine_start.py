@@ -30,7 +30,7 @@ class Engines:
         """End them, in whatever state they are."""
         self.starting.cancel()
         await asyncio.gather(self.starting, return_exceptions=True)
-        await self.dispatcher.close(0.0)
+        await self.dispatcher.close()
 
 
 def start_engines(config: ServerConfig) -> Engines:

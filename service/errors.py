@@ -2,13 +2,14 @@
 
     DragomanError
     |-- InvalidInput            the caller's mistake: do not retry
+    |   `-- TooLong             a text over the limit
     |-- NotFound                no such model or language pair
     |-- Overloaded              queue or budget full: retry after `retry_after_s`
     |-- DeadlineExceeded        the deadline passed before the answer was there
     |-- Unavailable             starting, draining, or the engine was lost: retry
     `-- InternalError           a bug, or a model that produced no numbers
 
-`interceptors.py` maps each class to its gRPC status.  A message says what, given and limit.
+`status.py` maps each class to its gRPC status.  A message says what, given and limit.
 """
 
 
@@ -22,6 +23,10 @@ class InvalidInput(DragomanError):
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+class TooLong(InvalidInput):
+    """A text has more characters or tokens than are accepted."""
 
 
 class NotFound(DragomanError):
@@ -42,7 +47,14 @@ class DeadlineExceeded(DragomanError):
 
 
 class Unavailable(DragomanError):
-    """Not now, here; the same request can succeed later or elsewhere."""
+    """Not now, here; the same request can succeed later or elsewhere.
+
+    `reason` is for the books, and only of calls that were refused before they cost anything.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class InternalError(DragomanError):

@@ -24,6 +24,8 @@ from service.telemetry import bind_request, describe_error, get_logger
 from service.wire import Malformed
 
 REQUEST_ID_KEY = "x-request-id"
+MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them
+_STREAMS_RETRY_AFTER_S = 10.0
 _STOPPING = "the server is stopping"
 _NO_MORE = object()
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -60,6 +62,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._metrics = metrics
         self._methods = methods
         self._max_request_seconds = max_request_seconds
+        self.num_begun = 0  # calls, ever
+        self._num_streams = 0
+        self._is_holding = False
         self._ending = asyncio.Event()
 
     async def intercept_service(
@@ -87,8 +92,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         assert handler.stream_stream, f"{method} has a kind of handler that nothing here serves"
         return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **coders)
 
-    def end_streams(self) -> None:
-        """End every open stream with UNAVAILABLE: none of them would end by itself, and the server waits for them."""
+    def hold_calls(self) -> None:
+        """Answer no later call before `end_calls`: who calls again after each refusal now waits, and sends nothing."""
+        self._is_holding = True
+
+    def end_calls(self) -> None:
+        """End every held call and every open stream with UNAVAILABLE: none of them would end by itself."""
         self._ending.set()
 
     def _unary(self, behaviour: Any, method: str) -> Any:
@@ -107,8 +116,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with self._accounted(method, context) as call:
                 try:
                     _refuse_malformed(request)
-                    async for response in self._until_ended(behaviour(request, context)):
-                        yield response
+                    with self._counted_stream():
+                        async for response in self._until_ended(behaviour(request, context)):
+                            yield response
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
                     await self._fail(error, context, call)
                 except GeneratorExit:  # the caller left while a response was on its way
@@ -117,8 +127,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return answers
 
+    @contextmanager
+    def _counted_stream(self) -> Iterator[None]:
+        """A place among the open streams; raises Overloaded if there is none."""
+        if self._num_streams >= MAX_STREAMS:
+            message = f"{self._num_streams} streams are open, at most {MAX_STREAMS} may be"
+            raise Overloaded(message, reason="streams", retry_after_s=_STREAMS_RETRY_AFTER_S)
+        self._num_streams += 1
+        try:
+            yield
+        finally:
+            self._num_streams -= 1
+
     async def _until_ended(self, responses: AsyncIterator[object]) -> AsyncIterator[object]:
-        """The responses; raises Unavailable at `end_streams`.  (Cancelling the call's task would not do: grpc.aio, when
+        """The responses; raises Unavailable at `end_calls`.  (Cancelling the call's task would not do: grpc.aio, when
         it is just sending, lets that escape, and the call would never end.)
         """
         ending = asyncio.create_task(self._ending.wait())
@@ -132,6 +154,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         _refuse_malformed(request)
         try:
             async with asyncio.timeout(call.deadline - time.monotonic()):
+                if self._is_holding:
+                    await self._ending.wait()
+                    raise Unavailable(_STOPPING, reason="draining")
                 return await behaviour(request, context)
         except TimeoutError:
             raise self._late(call) from None
@@ -162,6 +187,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         is_limit_ours = remaining is None or remaining > limit
         deadline = now + (limit if remaining is None else min(remaining, limit))
         call = Call(method, _request_id(context), now, deadline, is_limit_ours)
+        self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
         _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
         bind_request(call.request_id, method)
@@ -178,7 +204,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call.code = "DEADLINE_EXCEEDED" if time.monotonic() >= call.deadline else "CANCELLED"
             raise error
         domain_error = _to_domain_error(error, call)
-        if isinstance(domain_error, Overloaded):
+        if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
             self._metrics.rejected(domain_error.reason)
         call.code = code_of(domain_error).name
         status = to_wire(domain_error)

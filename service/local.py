@@ -14,8 +14,8 @@ from service.admission import Admission
 from service.codec import BLANK_TRANSLATION, TextCodec
 from service.config import LimitsConfig
 from service.engine.job import Job, JobFailure, Outcome, SearchParams
-from service.errors import InternalError, InvalidInput, NotFound
-from service.model_info import describe, load_tokenizer, search_params
+from service.errors import InternalError, InvalidInput
+from service.model_info import describe, index_of, load_tokenizer, search_params
 from service.threads import available_threads
 from service.translation import ModelInfo, TranslateOptions, Translation
 
@@ -111,12 +111,7 @@ class LocalTranslator:
         Raises:
             NotFound: it is another one.
         """
-        offered = (self.info.name, self.info.source_language, self.info.target_language)
-        given = (model, source_language, target_language)
-        asked = tuple(part or default for part, default in zip(given, offered, strict=True))
-        if [part.lower() for part in asked] != [part.lower() for part in offered]:
-            wanted, loaded = ("{} from {} to {}".format(*names) for names in (asked, offered))
-            raise NotFound(f"there is no model {wanted}; this one is {loaded}")
+        index_of([self.info], model=model, source_language=source_language, target_language=target_language)
 
     def translate_all(self, texts: Iterable[str], options: TranslateOptions | None = None) -> Iterator[Translation]:
         """One translation per text, in order, each as soon as all before it are there.

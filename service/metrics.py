@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from service.engine.job import StepStats
-from service.errors import InternalError
+from service.errors import InternalError, TooLong
 from service.translation import Timings, Translation
 
 OTHER = "_other"  # label of everything outside its closed set
@@ -35,7 +35,7 @@ TOKEN_BUCKETS = (8, 16, 32, 64, 128, 256, 512, 1024)
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 RATIO_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
-REJECT_REASONS = ("queue_full", "token_budget")
+REJECT_REASONS = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
 DROP_REASONS = ("cancelled", "deadline")
 STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
 _CLIENT_ERRORS = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"})
@@ -59,7 +59,7 @@ class Metrics:
         self._duration = self._histogram(
             "request_duration_seconds", "Whole calls in the server.", LATENCY_BUCKETS, "model", "code_class"
         )
-        self._rejected = self._counter("rejected", "Calls refused at admission.", "reason")
+        self._rejected = self._counter("rejected", "Calls, and too long texts, that were refused.", "reason")
         for reason in REJECT_REASONS:
             self._rejected.labels(reason)
 
@@ -112,7 +112,7 @@ class Metrics:
         self._answered.labels(OTHER, "", "UNIMPLEMENTED").inc()
 
     def rejected(self, reason: str) -> None:
-        """Admission refused a call."""
+        """A call, or one text of it, was refused."""
         self._rejected.labels(reason if reason in REJECT_REASONS else OTHER).inc()
 
     # What the servicer reports.
@@ -128,6 +128,8 @@ class Metrics:
     def _text_translated(self, translation: Translation) -> None:
         if isinstance(translation.error, InternalError):
             self._failed.labels(self._model).inc()
+        if isinstance(translation.error, TooLong):
+            self.rejected("too_long")
         if translation.error is not None:
             return
         target_tokens = sum(hypothesis.target_tokens for hypothesis in translation.hypotheses)
@@ -145,12 +147,13 @@ class Metrics:
         self._wasted.labels("dropped").inc(stats.wasted_steps)
         self._nonfinite.labels(self._model).inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
-            self._stage.labels("encode").observe(stats.encode_s)
             self._padding.labels(self._model).observe(stats.padding_ratio)
         for rows in stats.step_rows:
             self._rows.labels(self._model).observe(rows)
-            self._stage.labels("decode_step").observe(stats.decode_s / len(stats.step_rows))
-            self._stage.labels("beam").observe(stats.beam_s / len(stats.step_rows))
+        stages = (("encode", stats.encode_s), ("decode_step", stats.step_decode_s), ("beam", stats.step_beam_s))
+        for stage, runs in stages:
+            for seconds in runs:
+                self._stage.labels(stage).observe(seconds)
 
     def engine_restarted(self) -> None:
         """An engine process was lost and is being replaced."""

@@ -1,15 +1,20 @@
-"""What a bundle says of its model before anything runs: its description, its tokenizer, its search defaults.
+"""What a bundle says of its model before anything runs: its description, its tokenizer, its search defaults; and which
+of several models a request means.
 
 Knows bundles and records; no engine and no server, so that a server and a translation in this process say the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from model.bundle import PREFERRED_PRECISIONS, Bundle
 from model.tokenizer import Tokenizer
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
+from service.errors import NotFound
 from service.translation import ModelInfo, TranslateOptions
+
+_MAX_ECHO = 40  # characters of a caller's value that are repeated to it
 
 
 def describe(bundle: Bundle, precision: str | None = None) -> ModelInfo:
@@ -57,3 +62,31 @@ def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
     """The options, with the model's defaults where they are absent; ranges are not checked."""
     given = {name: value for name, value in asdict(options).items() if value is not None}
     return SearchParams(**asdict(info.default_options) | given)
+
+
+def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:
+    """Where the first model that fits stands; an empty language, and no model, fit all.
+
+    Raises:
+        NotFound: none does; the message lists what there is.
+    """
+    named = [index for index, info in enumerate(infos) if model is None or info.name == model]
+    if not named:
+        names = ", ".join(info.name for info in infos)
+        raise NotFound(f"there is no model {_echo(model or '')}; loaded: {names}")
+    for index in named:
+        offered = infos[index]
+        if _fits(source_language, offered.source_language) and _fits(target_language, offered.target_language):
+            return index
+    pairs = ", ".join(f"{infos[index].source_language}-{infos[index].target_language}" for index in named)
+    asked = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
+    raise NotFound(f"there is no model for {asked}; language pairs: {pairs}")
+
+
+def _fits(asked: str, offered: str) -> bool:
+    return asked == "" or asked.lower() == offered.lower()
+
+
+def _echo(value: str) -> str:
+    """A caller's value, short and harmless in a message."""
+    return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")

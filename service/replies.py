@@ -1,6 +1,6 @@
 """Wire messages to records and statuses to errors, as the client needs them.
 
-Pure functions; no channel, no call.  The server's side of the same is `servicer.py` and `interceptors.py`.
+Pure functions; no channel, no call.  The server's side of the same is `servicer.py` and `status.py`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -112,7 +112,7 @@ def to_models(response: pb.ListModelsResponse) -> list[ModelInfo]:
             target_language=model.target_language,
             precision=model.precision,
             device=model.device,
-            default_options=_to_options(model.default_options),
+            default_options=to_options(model.default_options),
             max_source_tokens=model.max_source_tokens,
             max_beam_size=model.max_beam_size,
         )
@@ -120,7 +120,8 @@ def to_models(response: pb.ListModelsResponse) -> list[ModelInfo]:
     ]
 
 
-def _to_options(options: pb.TranslateOptions) -> TranslateOptions:
+def to_options(options: pb.TranslateOptions) -> TranslateOptions:
+    """The record of these options; what the message does not have is None."""
     names = TranslateOptions.__slots__
     return TranslateOptions(**{name: getattr(options, name) for name in names if options.HasField(name)})
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
 MONITOR_PERIOD_S = 0.1
-LAST_REFUSALS_S = 0.1
+QUIET_S = 0.1  # without a new call: whoever calls in a loop is held, and nothing is left to accept
+LAST_CALLS_S = 0.5  # waited for that at most
+GOAWAY_S = 0.1  # until clients have read it
 ABORT_S = 1.0  # for what is still being sent
 
 
@@ -155,11 +157,29 @@ class Server:
         parts.admission.close("the server is draining")
         if not await self._accepted_calls_end(lifecycle.grace_s):
             self._log.warning("grace_period_over", requests=parts.admission.requests)
-            await self._engines.dispatcher.close(0.0)  # their calls end with UNAVAILABLE
-        # gRPC resets what arrives while it stops (CANCELLED); whoever calls again at once is still refused properly.
-        await asyncio.sleep(LAST_REFUSALS_S)
-        parts.interceptor.end_streams()
-        await parts.grpc_server.stop(ABORT_S)
+            await self._engines.dispatcher.close()  # their calls end with UNAVAILABLE
+        await self._stop_grpc()
+
+    async def _stop_grpc(self) -> None:
+        """Close the connections without resetting a call.
+
+        From `stop` until a client has read its GOAWAY, gRPC resets that client's new calls (CANCELLED).  So those who
+        call again after each refusal are held over that moment; what they send after it finds no server (UNAVAILABLE).
+        """
+        self._parts.interceptor.hold_calls()
+        await self._quiet()
+        stopping = asyncio.create_task(self._parts.grpc_server.stop(GOAWAY_S + ABORT_S))
+        await asyncio.sleep(GOAWAY_S)
+        self._parts.interceptor.end_calls()
+        await stopping
+
+    async def _quiet(self) -> None:
+        """Return when no call has come for a while: gRPC would also reset those that it has not handed over yet."""
+        deadline = time.monotonic() + LAST_CALLS_S
+        seen = -1
+        while seen != self._parts.interceptor.num_begun and time.monotonic() < deadline:
+            seen = self._parts.interceptor.num_begun
+            await asyncio.sleep(QUIET_S)
 
     async def _accepted_calls_end(self, within_s: float) -> bool:
         parts = self._parts

@@ -17,6 +17,7 @@ from service.engine.job import FinishReason
 from service.interceptors import current_call
 from service.metrics import Metrics
 from service.model_info import search_params
+from service.replies import to_options
 from service.status import code_number
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 from service.wire import deserializer
@@ -43,7 +44,7 @@ class TranslationServicer:
         with self._admission.admit(len(request.texts), now=time.monotonic(), deadline=call.deadline) as permit:
             model = self._find(request)
             call.model = model.info.name
-            params = search_params(model.info, _to_options(request.options))
+            params = search_params(model.info, to_options(request.options))
             self._admission.check_params(params, max_target_tokens=model.max_target_tokens)
             translations, timings = await model.translator.translate(
                 request.texts, params, permit=permit, deadline=call.deadline
@@ -105,11 +106,6 @@ def to_model(info: ModelInfo) -> pb.Model:
         max_source_tokens=info.max_source_tokens,
         max_beam_size=info.max_beam_size,
     )
-
-
-def _to_options(options: pb.TranslateOptions) -> TranslateOptions:
-    names = TranslateOptions.__slots__
-    return TranslateOptions(**{name: getattr(options, name) for name in names if options.HasField(name)})
 
 
 def _to_translation(translation: Translation) -> pb.Translation:

@@ -44,9 +44,9 @@ class PhaseClock:
     detokenize_s: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
-    def add_job(self, result: JobResult, waited_s: float) -> None:
-        """Account for one answered job that came back `waited_s` after it was submitted."""
-        self.queue_s = max(self.queue_s, waited_s - result.encode_s - result.decode_s, 0.0)
+    def add_job(self, result: JobResult) -> None:
+        """Account for one answered job."""
+        self.queue_s = max(self.queue_s, result.queue_s)
         self.encode_s = max(self.encode_s, result.encode_s)
         self.decode_s = max(self.decode_s, result.decode_s)
 
@@ -78,19 +78,22 @@ class Translator:
         A text that is too long, or for which the model gave no numbers, carries its own error.
 
         Raises:
-            Overloaded: the source tokens do not fit in the queue.
+            Overloaded: the texts or their source tokens do not fit in the queue.
             DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
         """
         clock = PhaseClock()
-        sources = await self._encode(texts, clock)
+        num_characters = sum(map(len, texts))
+        permit.take_characters(num_characters)
+        sources = await self._encode(texts, clock, is_small=num_characters <= INLINE_CHARACTERS)
         permit.take_tokens(sum(len(ids) for ids in sources if isinstance(ids, list)))
         results = await self._run(sources, params, deadline, clock)
         translations = await self._decode(sources, results, clock)
         return translations, clock.timings()
 
-    async def _encode(self, texts: Sequence[str], clock: PhaseClock) -> list[list[int] | InvalidInput]:
+    async def _encode(
+        self, texts: Sequence[str], clock: PhaseClock, *, is_small: bool
+    ) -> list[list[int] | InvalidInput]:
         started = time.monotonic()
-        is_small = sum(map(len, texts)) <= INLINE_CHARACTERS
         sources = await self._call(is_small, lambda: [self._encode_one(text, i) for i, text in enumerate(texts)])
         clock.tokenize_s = time.monotonic() - started
         return sources
@@ -153,12 +156,11 @@ class Translator:
 
 
 async def _settle(job: "asyncio.Future[JobResult]", clock: PhaseClock) -> JobResult | InternalError:
-    submitted = time.monotonic()
     try:
         result = await job
     except InternalError as error:  # concerns this text only
         return error
-    clock.add_job(result, time.monotonic() - submitted)
+    clock.add_job(result)
     return result
 
 

@@ -80,15 +80,15 @@ Outcome = JobResult | JobFailure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
-    """What the engine did since its last report; sums, so that reports can be added up."""
+    """What the engine did since its last report; sums and lists, so that reports can be added up."""
 
     steps: int = 0  # decoder graph runs; one step of the loop runs one per live beam size
     rows: int = 0  # live hypotheses, summed over those runs: the mean batch is rows / steps
     step_rows: tuple[int, ...] = ()  # live hypotheses of each run, for a histogram
+    step_decode_s: tuple[float, ...] = ()  # each run of the decoder graph
+    step_beam_s: tuple[float, ...] = ()  # search and caches around each of them
+    encode_s: tuple[float, ...] = ()  # each run of the encoder
     busy_s: float = 0.0  # the whole of EngineLoop.step
-    encode_s: float = 0.0
-    decode_s: float = 0.0  # decoder graph
-    beam_s: float = 0.0  # search, cache reordering, admission
     encoded_sentences: int = 0
     source_tokens: int = 0  # of those sentences
     padded_source_tokens: int = 0  # positions the encoder computed for them

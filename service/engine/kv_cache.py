@@ -23,6 +23,8 @@ SELF_COLUMNS = 64  # columns at first; doubled when a hypothesis gets longer
 # with it the last bits of a result that must not depend on the batch.
 CROSS_COLUMNS = 8
 _INITIAL_ROWS = 32
+# Never given back: as many as the engine's warm-up touches, 33 MB of keys and values with the default model.
+_KEPT_ROWS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,16 @@ class RowBuffers:
         capacity = self._buffers[0].shape[0]
         if num_rows > capacity:
             self._lay_out(max(num_rows, 2 * capacity), self.num_columns)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether there are more rows than are kept in any case."""
+        return len(self._buffers[0]) > _KEPT_ROWS
+
+    def trim(self, num_rows: int) -> None:
+        """Give rows back when less than a quarter is in use; doubles what is."""
+        if self.has_grown and 4 * num_rows < len(self._buffers[0]):
+            self._lay_out(max(_KEPT_ROWS, 2 * num_rows), self.num_columns)
 
     def set_columns(self, num_columns: int) -> None:
         """Change C; columns that are cut off are lost, new ones are zero."""
@@ -138,6 +150,11 @@ class KeyValueCache:
         """[B]: columns filled in each sentence's cross-attention row."""
         return self._source_lengths[: self.num_sentences]
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether an empty cache of this size is worth replacing by a new one."""
+        return self._self.num_columns > SELF_COLUMNS or self._self.has_grown or self._cross.has_grown
+
     def self_arrays(self) -> list[Floats]:
         """2 L arrays [B * K, H, T, d_head]."""
         return self._self.views(self.num_sentences * self.beam_size)
@@ -173,6 +190,8 @@ class KeyValueCache:
             self._move(last, index)
         self.num_sentences = last
         self._fit_cross_columns()
+        if self.num_sentences:
+            self._give_back()
 
     def make_room(self) -> None:
         """See to it that one more column can be written to every row."""
@@ -203,6 +222,14 @@ class KeyValueCache:
         if num_sentences > self._lengths.size:
             self._lengths = np.resize(self._lengths, 2 * num_sentences)
             self._source_lengths = np.resize(self._source_lengths, 2 * num_sentences)
+
+    def _give_back(self) -> None:
+        """Shrink to twice what is in use once that is less than a quarter, to lay out seldom."""
+        self._self.trim(self.num_sentences * self.beam_size)
+        self._cross.trim(self.num_sentences)
+        longest = int(self.lengths.max())
+        if 4 * longest < self._self.num_columns:
+            self._self.set_columns(-(-max(1, 2 * longest) // SELF_COLUMNS) * SELF_COLUMNS)
 
     def _fit_cross_columns(self) -> None:
         """As wide as the longest live source needs; narrower again only when it halves, to lay out seldom."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.engine.beam import BeamSearch
+from service.engine.beam import BeamSearch, Candidates
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.kv_cache import Encoded, KeyValueCache
 from service.engine.runner import Runner
@@ -60,9 +60,10 @@ class _Tally:
 
     steps: int = 0
     step_rows: list[int] = field(default_factory=list)
+    step_decode_s: list[float] = field(default_factory=list)
+    step_beam_s: list[float] = field(default_factory=list)
+    encode_s: list[float] = field(default_factory=list)
     busy_s: float = 0.0
-    encode_s: float = 0.0
-    decode_s: float = 0.0
     encoded_sentences: int = 0
     source_tokens: int = 0
     padded_source_tokens: int = 0
@@ -106,6 +107,7 @@ class EngineLoop:
         for group in list(self._groups.values()):
             if group.sentences:
                 outcomes += self._decode(group)
+        self._drop_grown_groups()
         self._tally.busy_s += self._clock() - began
         return outcomes
 
@@ -116,10 +118,10 @@ class EngineLoop:
             steps=tally.steps,
             rows=sum(tally.step_rows),
             step_rows=tuple(tally.step_rows),
+            step_decode_s=tuple(tally.step_decode_s),
+            step_beam_s=tuple(tally.step_beam_s),
+            encode_s=tuple(tally.encode_s),
             busy_s=tally.busy_s,
-            encode_s=tally.encode_s,
-            decode_s=tally.decode_s,
-            beam_s=tally.busy_s - tally.encode_s - tally.decode_s,
             encoded_sentences=tally.encoded_sentences,
             source_tokens=tally.source_tokens,
             padded_source_tokens=tally.padded_source_tokens,
@@ -185,12 +187,27 @@ class EngineLoop:
             del self._groups[size]
         return group
 
+    def _drop_grown_groups(self) -> None:
+        """Give memory back that only a former load needed; the runner's bindings to it go with the cache."""
+        for beam_size, group in list(self._groups.items()):
+            if not group.sentences and group.cache.has_grown:
+                del self._groups[beam_size]
+
     def _decode(self, group: _Group) -> list[Outcome]:
         """One token for every hypothesis of a group."""
-        group.cache.make_room()
         began = self._clock()
-        candidates = self._runner.decode_step(group.search.tokens(), group.cache)
-        self._count_step(group, self._clock() - began)
+        group.cache.make_room()
+        tokens = group.search.tokens()
+        prepared = self._clock()
+        candidates = self._runner.decode_step(tokens, group.cache)
+        decode_s = self._clock() - prepared
+        self._count_step(group, decode_s)
+        outcomes = self._advance(group, candidates)
+        self._tally.step_beam_s.append(self._clock() - began - decode_s)
+        return outcomes
+
+    def _advance(self, group: _Group, candidates: Candidates) -> list[Outcome]:
+        """Choose the tokens and bring the caches after them; the sentences that end by that."""
         group.cache.extend()
         progress = group.search.advance(candidates)
         group.cache.reorder(progress.moves)
@@ -230,10 +247,10 @@ class EngineLoop:
             live.num_steps += 1
         self._tally.steps += 1
         self._tally.step_rows.append(group.num_rows)
-        self._tally.decode_s += decode_s
+        self._tally.step_decode_s.append(decode_s)
 
     def _count_encoded(self, encoded: Encoded, encode_s: float) -> None:
-        self._tally.encode_s += encode_s
+        self._tally.encode_s.append(encode_s)
         self._tally.encoded_sentences += len(encoded.lengths)
         self._tally.source_tokens += int(np.sum(encoded.lengths))
         self._tally.padded_source_tokens += len(encoded.lengths) * encoded.arrays[0].shape[2]

@@ -3,7 +3,7 @@
 Frames of pickled records over a socket pair, a length of four bytes in front.  The front process imports this module
 for the records, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else knows processes.
 
-    front -> engine     EngineSpec, then tuples of Start | Cancel | Stop
+    front -> engine     EngineSpec, then tuples of Start | Cancel
     engine -> front     Ready or StartFailed, then Reports: outcomes at once, and a sign of life every heartbeat
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from model.config import EOS_ID, UNK_ID
 from service.engine.job import Job, Outcome, SearchParams, StepStats
@@ -52,12 +52,7 @@ class Cancel:
     job_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Exit now; jobs that have not ended get no outcome."""
-
-
-Command = Start | Cancel | Stop
+Command = Start | Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +113,7 @@ def from_payload(payload: bytes) -> object:
 
 
 def main(descriptor: int) -> None:
-    """Live as an engine until told to stop or until the front process is gone."""
+    """Live as an engine until the front process kills this one, or is gone."""
     _bind_to_parent()
     channel = socket.socket(fileno=descriptor)  # never closed: its end tells the front that this process has ended
     received = _receive(channel)
@@ -184,8 +179,8 @@ def _warm_up(engine: "EngineLoop", max_rows: int) -> None:
 
 def _serve(
     engine: "EngineLoop", inbox: "SimpleQueue[Command]", send: Callable[[Report], None], heartbeat_interval_s: float
-) -> None:
-    """Step while there is work; return when told to stop."""
+) -> NoReturn:
+    """Step while there is work, for as long as the process lives."""
     stats_sent_at = time.monotonic()
     while True:
         wait_s = heartbeat_interval_s if engine.is_idle else 0.0
@@ -195,8 +190,6 @@ def _serve(
                     engine.submit(job)
                 case Cancel(job_id):
                     engine.cancel(job_id)
-                case Stop():
-                    return
         outcomes = () if engine.is_idle else tuple(engine.step())
         now = time.monotonic()
         is_due = engine.is_idle or now - stats_sent_at >= _STATS_INTERVAL_S

@@ -15,8 +15,12 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.config import PAD_ID
 from service.engine.beam import Candidates, num_candidates
+from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
 from service.engine.spec import EngineSpec
+
+# ONNX Runtime itself applies it to every x86 CPU, also to those that multiply exactly without it.
+EXACT_INT8 = "session.x64quantprecision"
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -146,16 +150,24 @@ def open_session(graph: Path, num_threads: int) -> ort.InferenceSession:
     Raises:
         BundleError: it is no graph that this ONNX Runtime can run.
     """
+    options = session_options(num_threads, cpu_flags())
+    try:
+        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions have no public base class
+        raise BundleError(f"{graph} cannot be loaded by ONNX Runtime {ort.__version__}: {error}") from error
+
+
+def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptions:
+    """How ONNX Runtime is to run a graph on a CPU with these instructions."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors; everything else comes as an exception
     # Between two steps this process works in Python: threads that spin meanwhile take the cores from it.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's exceptions have no public base class
-        raise BundleError(f"{graph} cannot be loaded by ONNX Runtime {ort.__version__}: {error}") from error
+    if not multiplies_int8_exactly(flags):  # unsigned weights then, whose kernels are slower and exact
+        options.add_session_config_entry(EXACT_INT8, "1")
+    return options
 
 
 def _check_limits(bundle: Bundle) -> None:

@@ -1,8 +1,11 @@
 """What is true of the whole tree: whose the package names are, what the server imports, how big the repository is."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -13,6 +16,10 @@ NAMES = ("protos", "model", "export", "service")
 MAX_TRACKED_BYTES = 35 * 2**20
 MODEL_FOR_SERVING = {"model.config", "model.tokenizer", "model.bundle"}
 NOT_FOR_SERVING = ("torch", "onnx", "safetensors", "sacrebleu", "matplotlib")
+GENERATOR = "protos.generate"  # for developers only
+RUNTIME = "onnxruntime"  # comes by an extra
+# `google` is shared by two distributions; which module is whose is not recorded anywhere.
+GOOGLE = {"google.protobuf": "protobuf", "google.rpc": "googleapis-common-protos"}
 
 needs_checkout = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
 
@@ -75,3 +82,66 @@ def test_the_module_imports_without_the_training_libraries(module):
 
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) <= MODEL_FOR_SERVING
+
+
+def served_modules() -> Iterator[tuple[str, Path]]:
+    """Names and files of all modules that a server or a client can load."""
+    for path in tracked_files():
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if path.suffix == ".py" and name != GENERATOR and name.startswith(("service.", "protos.", *MODEL_FOR_SERVING)):
+            yield name, path
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Dotted names of everything a file imports, wherever in the file it does."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def distribution_of(module: str, providers: Mapping[str, Sequence[str]]) -> str:
+    """The distribution that provides a module, by its normal name."""
+    if module.startswith("google."):
+        return GOOGLE[".".join(module.split(".")[:2])]
+    (name,) = set(providers[module.partition(".")[0]])
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@needs_checkout
+def test_what_serving_imports_is_declared_and_what_is_declared_is_imported():
+    imported = {name for _, path in served_modules() for name in imported_modules(path)}
+    others = {name for name in imported if name.partition(".")[0] not in {*NAMES, RUNTIME, *sys.stdlib_module_names}}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    declared = {re.split("[<>=]", requirement)[0] for requirement in project["dependencies"]}
+    providers = metadata.packages_distributions()
+    assert {distribution_of(name, providers) for name in others} == declared
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # imports half of the project
+@needs_checkout
+def test_what_the_wheel_is_tested_with_runs_without_the_training_libraries():
+    """The fixtures too: `--setup-plan` names them without running them."""
+    selected = subprocess.run([ROOT / ".ci" / "lean-tests"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = selected.stdout.split()
+    code = (
+        "import sys, pytest\n"
+        f"for name in {(*NOT_FOR_SERVING, 'ctranslate2', 'grpc_tools')!r}: sys.modules[name] = None\n"
+        "sys.exit(pytest.main(['--setup-plan', '-p', 'no:cacheprovider', *sys.argv[1:]]))\n"
+    )
+    plan = subprocess.run([sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert len(files) > 20
+    assert plan.returncode == 0, plan.stdout[-4_000:]
+    assert "trained_bundles" not in plan.stdout
+
+
+@needs_checkout
+@pytest.mark.parametrize("package", NAMES)
+def test_every_package_says_that_it_is_typed(package):
+    assert ROOT / package / "py.typed" in tracked_files()

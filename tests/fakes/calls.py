@@ -98,8 +98,8 @@ def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
     return info
 
 
-async def eventually(is_so: Callable[[], bool], within_s: float = 10.0) -> None:
-    """Return once `is_so`; what another process does cannot be awaited."""
+async def eventually(is_so: Callable[[], bool], within_s: float = TIMEOUT_S) -> None:
+    """Return once `is_so`; what another process does cannot be awaited.  The default only catches a hang."""
     deadline = time.monotonic() + within_s
     while not await asyncio.to_thread(is_so):
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,9 +46,11 @@ class ServerProcess:
                 return error.code, error.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
-        """Sum of the samples of this name that have at least these labels."""
+        """Sum of the samples of this name that have at least these labels; the name must be one that the page has."""
         total = 0.0
-        for line in self.get("/metrics")[1].splitlines():
+        page = self.get("/metrics")[1]
+        assert _families(name) & set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)), f"there is no metric {name}"
+        for line in page.splitlines():
             series, _, value = line.rpartition(" ")
             is_named = series == name or series.startswith(name + "{")
             if is_named and all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
@@ -65,6 +68,11 @@ class ServerProcess:
     def log_text(self) -> str:
         """Everything it has written to standard error."""
         return self.log.read_text()
+
+
+def _families(name: str) -> set[str]:
+    """Names under which the page can describe the samples of this name."""
+    return {name, name.removesuffix("_sum"), name.removesuffix("_count"), name.removesuffix("_bucket")}
 
 
 def environment(bundle: Path, **variables: str) -> dict[str, str]:

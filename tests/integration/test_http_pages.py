@@ -53,12 +53,29 @@ async def test_metrics_parse_and_hold_what_is_promised(server):
 
 
 async def test_work_is_counted(server):
-    async with calling(server.address) as calls:
-        before = {name: server.metric(name) for name in ("dragoman_source_tokens_sum", "dragoman_target_tokens_sum")}
-        await calls.texts("Hi.", "", "x" * 20_000 and "ok")
+    """Of the text that is too long only the refusal, and of the call itself everything."""
+    tokens = ("dragoman_source_tokens_sum", "dragoman_target_tokens_sum", "dragoman_source_tokens_count")
+    calls_answered = {"method": "dragoman.v1.TranslationService/Translate", "code": "OK"}
 
-    assert server.metric("dragoman_source_tokens_sum") - before["dragoman_source_tokens_sum"] == 5 + 0 + 4
-    assert server.metric("dragoman_target_tokens_sum") - before["dragoman_target_tokens_sum"] == 5 + 0 + 4
+    def books() -> list[float]:
+        return [
+            *(server.metric(name) for name in tokens),
+            server.metric("dragoman_rejected_total", reason="too_long"),
+            server.metric("dragoman_requests_total", **calls_answered),
+        ]
+
+    before = books()
+    async with calling(server.address) as calls:
+        response = await calls.translate("Hi.", "", "x" * 20_000, "ok")
+
+    assert [translation.status.code for translation in response.translations] == [0, 0, 3, 0]
+    assert [now - then for now, then in zip(books(), before, strict=True)] == [5 + 0 + 4, 5 + 0 + 4, 3, 1, 1]
+
+
+def test_a_metric_that_does_not_exist_has_no_value(server):
+    assert server.metric("dragoman_nonfinite_total") == 0.0
+    with pytest.raises(AssertionError, match="there is no metric dragoman_nonfinite"):
+        server.metric("dragoman_nonfinite_sentences_total")
 
 
 def test_model_is_named_once_with_its_version_and_provider(server):

@@ -34,8 +34,9 @@ class TestDoor:
     def test_closed_door_refuses_with_its_reason(self, admission):
         admission.close("the server is draining")
 
-        with pytest.raises(Unavailable, match=r"^the server is draining$"):
+        with pytest.raises(Unavailable, match=r"^the server is draining$") as error:
             admission.admit(1, now=0.0)
+        assert error.value.reason == "draining"
         assert admission.requests == 0
 
     def test_closed_door_is_seen_before_a_bad_request(self, admission):
@@ -194,14 +195,25 @@ class TestTokens:
 
     def test_permit_gives_back_all_that_it_took(self, admission):
         other = admission.admit(1, now=0.0)
+        other.take_characters(9)
         other.take_tokens(3)
         permit = admission.admit(1, now=0.0)
+        permit.take_characters(30)
         permit.take_tokens(10)
         permit.take_tokens(20)
 
         permit.release()
 
-        assert (admission.requests, admission.tokens) == (1, 3)
+        assert (admission.requests, admission.characters, admission.tokens) == (1, 9, 3)
+
+    def test_used_up_budget_is_refused_at_the_door(self, admission):
+        admission.admit(1, now=0.0).take_tokens(100)
+
+        with pytest.raises(Overloaded) as error:
+            admission.admit(1, now=0.0)
+
+        assert refusal(error) == ("100 source tokens wait or run, at most 100 may", "token_budget", 2.5)
+        assert admission.requests == 1
 
     def test_released_permit_takes_nothing_more(self, admission):
         permit = admission.admit(1, now=0.0)
@@ -210,6 +222,51 @@ class TestTokens:
         with pytest.raises(AssertionError, match=r"^the permit was released$"):
             permit.take_tokens(1)
         assert admission.tokens == 0
+
+
+class TestCharacters:
+    """Eight for each token of the budget: 800."""
+
+    def test_characters_up_to_the_limit_fit(self, admission):
+        admission.admit(1, now=0.0).take_characters(600)
+        admission.admit(1, now=0.0).take_characters(200)
+
+        assert admission.characters == 800
+
+    def test_one_character_too_many_is_refused_and_not_counted(self, admission):
+        admission.admit(1, now=0.0).take_characters(600)
+        permit = admission.admit(1, now=0.0)
+
+        with pytest.raises(Overloaded) as error:
+            permit.take_characters(201)
+
+        message = (
+            "600 characters, 0 source tokens wait or run and the request has 201 characters, "
+            "at most 800 characters, 100 tokens may"
+        )
+        assert refusal(error) == (message, "token_budget", 2.5)
+        permit.release()
+        assert admission.characters == 600
+
+    def test_text_whose_tokens_will_not_fit_is_refused_before_it_is_tokenised(self, admission):
+        first = admission.admit(1, now=0.0)
+        first.take_characters(300)
+        first.take_tokens(90)  # most of the budget, from few characters
+
+        with pytest.raises(Overloaded):
+            admission.admit(1, now=0.0).take_characters(81)
+
+    def test_request_larger_than_the_limit_runs_alone(self, admission):
+        admission.admit(1, now=0.0).take_characters(10_000)
+
+        assert admission.characters == 10_000
+
+    def test_released_permit_takes_nothing_more(self, admission):
+        permit = admission.admit(1, now=0.0)
+        permit.release()
+
+        with pytest.raises(AssertionError, match=r"^the permit was released$"):
+            permit.take_characters(1)
 
 
 class TestSearchParams:
@@ -269,7 +326,8 @@ def test_counts_equal_what_the_held_permits_took(actions):
         try:
             permit = admission.admit(1, now=0.0)
         except Overloaded:
-            assert len(held) == LIMITS.max_concurrent_requests
+            is_used_up = sum(held.values()) >= LIMITS.max_queued_tokens
+            assert len(held) == LIMITS.max_concurrent_requests or is_used_up
             continue
         held[permit] = 0
         try:

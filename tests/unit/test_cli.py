@@ -2,22 +2,27 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import typer
 from grpc_health.v1 import health_pb2
 from typer.testing import CliRunner, Result
 
 from protos import translation_pb2 as pb
 from service import cli, doctor
+from service.channel import DEFAULT_ADDRESS, ClientConfig
 from service.cli import app
 from service.codec import BLANK_TRANSLATION
+from service.config import ListenConfig, ServerConfig
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.translation import TranslatedText, TranslateOptions, Translation
@@ -362,6 +367,36 @@ def test_version_names_the_program_and_its_runtime():
 
     assert lines[0].startswith("dragoman 0.")
     assert any(line.startswith("grpcio ") for line in lines)
+
+
+def help_defaults(command: str) -> dict[str, str]:
+    """What the help of a command says after "default:", by flag."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    options = [option for option in group.commands[command].params if isinstance(option, typer.core.TyperOption)]
+    said = [(option.opts[0], re.search(r"\[default: (.*)\]", option.help or "")) for option in options]
+    return {flag: match[1] for flag, match in said if match}
+
+
+def test_help_says_the_defaults_that_the_settings_have():
+    settings = asdict(ServerConfig())
+    said = help_defaults("serve")
+    values = {flag: settings[group][name] for flag, (group, name, _) in SERVE_FLAGS.items()}
+    real = {flag: f"{value:g}" if isinstance(value, int | float) else str(value) for flag, value in values.items()}
+
+    assert said.pop("--reflection") == ("on" if settings["listen"]["reflection"] else "off")
+    assert said.pop("--threads") == "allowed CPUs / engines"
+    assert said == {flag: real[flag] for flag in said}
+    assert len(said) > 10
+    assert help_defaults("doctor") == {flag: real[flag] for flag in ("--port", "--http-port")}
+    assert float(help_defaults("translate")["--timeout"]) == ClientConfig().timeout_s
+
+
+def test_client_and_server_meet_by_default():
+    listen = ListenConfig()
+
+    assert f"{listen.grpc_host}:{listen.grpc_port}" == DEFAULT_ADDRESS
+    assert help_defaults("translate")["--server"].endswith(f"else {DEFAULT_ADDRESS}")
 
 
 @pytest.mark.parametrize("command", ["serve", "translate", "models", "doctor", "version"])

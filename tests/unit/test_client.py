@@ -150,7 +150,9 @@ async def test_broken_details_do_not_hide_the_status(client, running):
         await client.translate(["one"])
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED]
+)
 async def test_passing_trouble_is_retried_unseen(client, running, code):
     running.service.handler = failing_first(2, code, (("grpc-retry-pushback-ms", "5"),))
 
@@ -158,6 +160,28 @@ async def test_passing_trouble_is_retried_unseen(client, running, code):
 
     assert reply.translations[0].text == "ONE"
     assert len(running.service.requests) == 3
+
+
+async def test_call_that_its_caller_cancels_is_not_sent_again(client, running):
+    begun = asyncio.Event()
+
+    async def endless(_: object, __: object) -> pb.TranslateResponse:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    running.service.handler = endless
+    leaving = asyncio.create_task(client.translate(["leaving"]))
+    await asyncio.wait_for(begun.wait(), 5)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+
+    running.service.handler = shout
+    for _ in range(20):  # each of them longer than the pause before another attempt
+        await client.translate(["staying"])
+        await asyncio.sleep(0.005)
+    assert [request.texts[0] for request in running.service.requests].count("leaving") == 1
 
 
 async def test_pushback_of_minus_one_ends_the_retries(client, running):

@@ -18,8 +18,9 @@ import pytest
 
 from model.config import EOS_ID
 from service.dispatch import DispatchConfig, Dispatcher
-from service.engine.job import Job, JobResult, SearchParams, StepStats
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, SearchParams, StepStats
 from service.engine.loop import EngineLoop
+from service.engine.process import Report
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, InternalError, Unavailable
@@ -39,7 +40,7 @@ SPEC = EngineSpec(
     heartbeat_interval_s=0.02,
     runner_factory="tests.fakes.fake_runner:create",
 )
-CONFIG = DispatchConfig(lookahead_jobs=1, restart_backoff_s=0.01, start_timeout_s=30.0, stop_timeout_s=0.2)
+CONFIG = DispatchConfig(lookahead_jobs=1, restart_backoff_s=0.01, start_timeout_s=60.0)
 PARAMS = SearchParams(beam_size=2, max_target_tokens=12)
 LONG = replace(PARAMS, max_target_tokens=500)
 
@@ -69,7 +70,7 @@ class Counts:
         self.changed.set()
 
     async def until(self, fact: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not fact():
                 self.changed.clear()
                 await self.changed.wait()
@@ -84,7 +85,7 @@ async def running(
     try:
         yield dispatcher
     finally:
-        await dispatcher.close(0.0)
+        await dispatcher.close()
 
 
 def expected(source: tuple[int, ...], params: SearchParams = PARAMS) -> JobResult:
@@ -171,7 +172,7 @@ async def test_engine_that_fails_in_the_decoder_says_so_on_standard_error(capfd)
 
 @pytest.mark.parametrize("how", ["stopped", "endless operation"])
 async def test_engine_that_stops_answering_is_killed_and_replaced(how):
-    async with running(config=replace(CONFIG, heartbeat_timeout_s=0.5)) as dispatcher:
+    async with running(config=replace(CONFIG, heartbeat_timeout_s=2.0)) as dispatcher:
         (pid,) = dispatcher.engine_pids
         if how == "stopped":
             os.kill(pid, signal.SIGSTOP)
@@ -182,12 +183,66 @@ async def test_engine_that_stops_answering_is_killed_and_replaced(how):
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
 
 
-async def test_busy_engine_is_not_mistaken_for_a_stuck_one():
+async def test_busy_engine_gives_signs_of_life_between_its_steps():
     counts = Counts()
-    async with running(config=replace(CONFIG, heartbeat_timeout_s=0.4), observer=counts) as dispatcher:
-        await dispatcher.submit(SLOW, LONG, None)  # runs for longer than the timeout
+    async with running(observer=counts) as dispatcher:
+        await dispatcher.submit(SLOW, LONG, None)  # a good second
 
-        assert counts.restarts == 0
+        assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
+
+
+async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
+    counts = Counts()
+    switch = tmp_path / "starts"
+    switch.touch()
+    spec = replace(SPEC, bundle_dir=switch, runner_factory="tests.fakes.fake_runner:create_if_there")
+    async with running(spec, replace(CONFIG, restart_backoff_s=0.2), observer=counts) as dispatcher:
+        jobs = [dispatcher.submit(SLOW, LONG, None) for _ in range(7)]
+        await asyncio.sleep(0)
+        switch.unlink()
+
+        os.kill(dispatcher.engine_pids[0], signal.SIGKILL)
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*jobs, return_exceptions=True)
+
+        assert [type(result) for result in results] == [Unavailable] * 7
+        assert "no engine process is running" in str(results[-1])
+        with pytest.raises(Unavailable, match="no engine process is running"):
+            await dispatcher.submit(NORMAL, PARAMS, None)
+        assert dispatcher.queued_jobs == 0
+        switch.touch()
+        assert (await first_answer(dispatcher)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def first_answer(dispatcher: Dispatcher) -> JobResult:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await dispatcher.submit(NORMAL, PARAMS, None)
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+
+async def test_queue_is_kept_while_another_engine_is_up():
+    async with running(config=replace(CONFIG, num_engines=2)) as dispatcher:
+        dispatcher._slots[0].delayed(30.0)
+
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def test_outcome_of_a_job_that_was_failed_meanwhile_is_ignored():
+    async with running() as dispatcher:
+        (slot,) = dispatcher._slots
+        job = dispatcher.submit(SLOW, LONG, None)
+        await asyncio.sleep(0)
+        (job_id,) = slot.jobs
+        slot.fail_all(Unavailable("the grace is over"))
+
+        slot.heard(Report((JobFailure(job_id=job_id, kind=FailureKind.INTERNAL, message="late"),)))
+
+        assert (slot.rows, dispatcher.running_jobs) == (0, 0)
+        with pytest.raises(Unavailable, match="grace"):
+            await job
 
 
 async def test_deadline_is_kept_while_the_engine_is_stuck():
@@ -286,27 +341,24 @@ async def test_engine_that_is_not_ready_in_time_is_an_error():
         await Dispatcher(SPEC, replace(CONFIG, start_timeout_s=0.001)).start()
 
 
-async def test_close_waits_for_what_was_accepted_and_refuses_the_rest():
+async def test_closed_dispatcher_refuses():
     async with running() as dispatcher:
-        accepted = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(20)]
-        closing = asyncio.create_task(dispatcher.close(20.0))
+        closing = asyncio.create_task(dispatcher.close())
         await asyncio.sleep(0)
 
         with pytest.raises(Unavailable, match="stopping"):
             await dispatcher.submit(NORMAL, PARAMS, None)
         await closing
-
-        assert all(job.result().hypotheses for job in accepted)
         assert not dispatcher.is_ready
 
 
-async def test_close_fails_what_is_not_done_within_the_grace_and_ends_the_processes():
+async def test_close_fails_what_is_not_done_and_ends_the_processes():
     async with running() as dispatcher:
         (pid,) = dispatcher.engine_pids
         jobs = [dispatcher.submit(SLOW, LONG, None) for _ in range(7)]
         await asyncio.sleep(0)
 
-        await dispatcher.close(0.01)
+        await dispatcher.close()
 
         results = await asyncio.gather(*jobs, return_exceptions=True)
         assert [type(result) for result in results] == [Unavailable] * 7
@@ -336,7 +388,7 @@ async def test_engine_ends_with_the_process_that_started_it():
     parent.kill()
     await parent.wait()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await has_ended.wait()
     asyncio.get_running_loop().remove_reader(descriptor)
     os.close(descriptor)

@@ -17,7 +17,6 @@ from service.doctor import (
     check_runtime,
     check_threads,
     check_torch,
-    cpu_flags,
 )
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
@@ -32,6 +31,7 @@ def test_a_free_port_passes_and_a_taken_one_fails():
 
     assert while_taken.level is Level.FAIL
     assert f"127.0.0.1:{port}" in while_taken.detail
+    assert f"ss -ltnp 'sport = :{port}'" in while_taken.detail  # as the server itself says it
     assert afterwards.level is Level.PASS
 
 
@@ -59,20 +59,12 @@ def test_int8_without_dot_products_is_a_warning(flags, level, words):
     assert words in finding.detail
 
 
-def test_cpu_flags_are_read_for_both_kinds_of_machine(tmp_path):
-    (tmp_path / "x86").write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_vnni\n\nprocessor\t: 1\nflags\t: other\n")
-    (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: fp asimddp\n")
-
-    assert cpu_flags(tmp_path / "x86") == {"fpu", "avx2", "avx512_vnni"}
-    assert cpu_flags(tmp_path / "arm") == {"fp", "asimddp"}
-    assert cpu_flags(tmp_path / "gone") == frozenset()
-
-
 @pytest.mark.parametrize(
     ("installed", "level", "words"),
     [
         ([], Level.FAIL, "dragoman[cpu]"),
-        (["onnxruntime"], Level.PASS, "CPU"),
+        (["onnxruntime"], Level.PASS, "on the CPU"),
+        (["onnxruntime-gpu"], Level.WARN, "GPU execution is planned"),
         (["onnxruntime", "onnxruntime-gpu"], Level.FAIL, "overwrite each other"),
     ],
 )
@@ -127,7 +119,10 @@ def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, lev
 
 
 def test_a_check_that_breaks_is_a_failure_and_the_others_go_on(tmp_path):
-    findings = {finding.subject: finding for finding in doctor.examine(Target(bundle=tmp_path))}
+    findings = {
+        finding.subject: finding
+        for finding in doctor.examine(Target(bundle=tmp_path, grpc=("127.0.0.1", 0), http=("127.0.0.1", 0)))
+    }
 
     assert findings["bundle"].level is Level.FAIL
     assert str(tmp_path) in findings["bundle"].detail

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service import engine_keeper
-from service.engine.process import Command, Report, Stop
+from service.engine.process import Cancel, Command, Report
 from service.engine.spec import EngineSpec
 from service.engine_keeper import EngineKeeper, KeeperConfig
 from service.engine_link import EngineStartError
@@ -24,6 +24,7 @@ class ScriptedLink:
     pid: int
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
     sent: list[Command] = field(default_factory=list)
+    is_killed: bool = False
 
     async def reports(self, silence_limit_s: float) -> AsyncIterator[Report]:
         assert silence_limit_s == CONFIG.heartbeat_timeout_s
@@ -39,8 +40,8 @@ class ScriptedLink:
     def send(self, commands: Sequence[Command]) -> None:
         self.sent += commands
 
-    async def stop(self, timeout_s: float) -> None:
-        self.sent.append(Stop())
+    async def kill(self) -> None:
+        self.is_killed = True
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Events:
     """An EngineListener that remembers."""
 
     seen: list[str] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def heard(self, report: Report) -> None:
@@ -55,6 +57,9 @@ class Events:
 
     def lost(self, reason: str) -> None:
         self.add(f"lost: {reason}")
+
+    def delayed(self, retry_in_s: float) -> None:
+        self.delays.append(retry_in_s)
 
     def restarted(self) -> None:
         self.add("restarted")
@@ -76,20 +81,20 @@ class World:
 
     keeper: EngineKeeper
     events: Events
-    starts: list[ScriptedLink | EngineStartError]
+    starts: list[ScriptedLink | Exception]
     pauses: list[float]
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     pauses: list[float] = []
-    starts: list[ScriptedLink | EngineStartError] = []
+    starts: list[ScriptedLink | Exception] = []
     real_sleep = asyncio.sleep
 
     async def start_engine(spec: EngineSpec, timeout_s: float) -> ScriptedLink:
         assert (spec, timeout_s) == (SPEC, CONFIG.start_timeout_s)
         start = starts.pop(0)
-        if isinstance(start, EngineStartError):
+        if isinstance(start, Exception):
             raise start
         return start
 
@@ -115,6 +120,7 @@ async def test_lost_engine_is_replaced_at_once(world):
 
     assert world.events.seen == ["heard", "lost: end of 1", "restarted", "heard"]
     assert world.pauses == [0.0]
+    assert world.events.delays == []
     assert world.keeper.pid == 2
     await world.keeper.stop()
 
@@ -128,6 +134,21 @@ async def test_attempts_in_a_row_wait_twice_as_long_each_up_to_the_limit(world):
     await world.events.until(4)
 
     assert world.pauses == [0.0, 0.5, 1.0, 1.5, 1.5]
+    assert world.events.delays == [0.5, 1.0, 1.5, 1.5]
+    await world.keeper.stop()
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), KeyError("a bug of ours")])
+async def test_attempt_that_fails_in_an_unforeseen_way_is_followed_by_the_next(world, error):
+    first, last = ScriptedLink(1), ScriptedLink(2)
+    world.starts += [first, error, last]
+    await world.keeper.start()
+
+    first.is_lost.set()
+    await world.events.until(4)
+
+    assert world.keeper.pid == 2
+    assert world.pauses == [0.0, 0.5]
     await world.keeper.stop()
 
 
@@ -169,16 +190,17 @@ async def test_first_start_that_fails_is_the_callers_to_handle(world):
     await world.keeper.stop()
 
 
-async def test_stopped_engine_is_told_and_not_replaced(world):
+async def test_stopped_engine_is_killed_and_not_replaced(world):
     link = ScriptedLink(1)
     world.starts.append(link)
     await world.keeper.start()
     await world.events.until(1)
 
     await world.keeper.stop()
-    world.keeper.send([Stop()])
+    world.keeper.send([Cancel(1)])
 
-    assert link.sent == [Stop()]
+    assert link.is_killed
+    assert link.sent == []
     assert not world.keeper.is_up
     assert world.events.seen == ["heard"]
 

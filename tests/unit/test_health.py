@@ -60,7 +60,11 @@ async def test_watch_of_an_unknown_service_waits_without_end():
 
     assert (await anext(watch)).status == Status.SERVICE_UNKNOWN
     following = asyncio.ensure_future(anext(watch))
+    other = health.watch(asking(""), None)
+    await anext(other)
+    change = asyncio.ensure_future(anext(other))
+    await asyncio.sleep(0)  # both wait now, the unknown one first
     await health.set_serving(True)
-    await asyncio.sleep(0.01)
+    await asyncio.wait_for(change, 5)  # which wakes up after the unknown one
     assert not following.done()
     following.cancel()

@@ -22,7 +22,7 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.interceptors import CallInterceptor, current_call
+from service.interceptors import MAX_STREAMS, CallInterceptor, current_call
 from service.metrics import Metrics
 from service.telemetry import configure_logging
 from service.wire import Malformed
@@ -128,6 +128,14 @@ async def failure(call: Any) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await asyncio.wait_for(call, 10)
     return error.value
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    """The status of a stream after its first message."""
+    try:
+        return grpc.StatusCode.OK if await call.read() else grpc.StatusCode.UNKNOWN
+    except grpc.aio.AioRpcError as error:
+        return error.code()
 
 
 async def read_all(call: Any) -> None:
@@ -332,6 +340,47 @@ class TestTime:
         assert await harness.books() == {"CANCELLED": 1.0}
 
 
+class TestEnd:
+    async def test_held_call_is_answered_when_calls_end(self, harness):
+        harness.behaviour = raising(AssertionError("the handler ran"))
+        harness.interceptor.hold_calls()
+        held = asyncio.ensure_future(failure(harness.one()))
+        async with asyncio.timeout(5):
+            read = harness.metrics.registry.get_sample_value
+            while not read("dragoman_requests_in_flight", {"method": ONE}):  # noqa: ASYNC110  books raise no events
+                await asyncio.sleep(0.01)
+        was_held = not held.done()
+
+        harness.interceptor.end_calls()
+
+        error = await held
+        assert was_held
+        assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+        rejected = harness.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": "draining"})
+        assert rejected == 1.0
+
+    async def test_call_that_began_before_is_not_held(self, harness):
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            begun.set()
+            await may_end.wait()
+            return b"done"
+
+        harness.behaviour = behaviour
+        call = asyncio.ensure_future(harness.one())
+        await asyncio.wait_for(begun.wait(), 5)
+        harness.interceptor.hold_calls()
+        may_end.set()
+
+        assert await asyncio.wait_for(call, 10) == b"done"
+
+    async def test_held_call_keeps_its_deadline(self, harness):
+        harness.interceptor.hold_calls()
+
+        assert (await failure(harness.one(timeout=0.1))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 class TestRequestId:
     async def test_caller_s_id_comes_back(self, harness):
         harness.behaviour = raising(NotFound("x"))
@@ -401,11 +450,34 @@ class TestStreams:
         call = harness.many()
         await call.read()
 
-        harness.interceptor.end_streams()
+        harness.interceptor.end_calls()
 
         error = await failure(call.read())
         assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
         assert await harness.books(MANY) == {"UNAVAILABLE": 1.0}
+
+    async def test_streams_over_their_limit_are_refused_and_a_closed_one_makes_room(self, harness):
+        async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            yield b"a"
+            await asyncio.Event().wait()
+
+        harness.stream = stream
+        open_streams = [harness.many() for _ in range(MAX_STREAMS)]
+        for call in open_streams:
+            assert await call.read() == b"a"
+
+        error = await failure(harness.many().read())
+        open_streams[0].cancel()
+
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.details() == "128 streams are open, at most 128 may be"
+        rejected = harness.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": "streams"})
+        assert rejected == 1.0
+        async with asyncio.timeout(10):
+            while await code_of(late := harness.many()) is not grpc.StatusCode.OK:  # until the server has seen it leave
+                pass
+        for call in (*open_streams, late):
+            call.cancel()
 
     async def test_stream_that_is_stuck_in_sending_ends_when_the_server_stops(self, harness):
         """The caller reads nothing, so that the stream waits for its window and not in the handler."""
@@ -423,6 +495,6 @@ class TestStreams:
             while sent < 2:  # noqa: ASYNC110  gRPC decides when it asks for more
                 await asyncio.sleep(0.01)
 
-        harness.interceptor.end_streams()
+        harness.interceptor.end_calls()
 
         assert (await failure(read_all(call))).code() is grpc.StatusCode.UNAVAILABLE

@@ -219,7 +219,7 @@ def test_layout_changes_with_every_new_address_or_shape_and_only_then():
     assert cache.layout == wider
 
 
-def test_memory_is_given_back_never_smaller_than_asked():
+def test_rows_double_when_there_are_too_few():
     buffers = RowBuffers(SHAPE, num_columns=8)
 
     buffers.reserve(33)
@@ -227,3 +227,44 @@ def test_memory_is_given_back_never_smaller_than_asked():
 
     assert buffers.views(64)[0].shape == (64, 3, 8, 4)
     assert buffers.generation == 1
+
+
+def test_columns_that_only_an_ended_sentence_needed_are_given_back():
+    cache = KeyValueCache(SHAPE, K)
+    cache.append(encoded(3), [0])
+    for step in range(4 * SELF_COLUMNS + 1):
+        fill(cache, seed=step)
+    cache.append(encoded(3, 4), [0, 1])
+    fill(cache, seed=9999)
+    kept = contents(cache, 2)
+    assert cache.self_arrays()[0].shape[2] == 8 * SELF_COLUMNS
+    had_grown = cache.has_grown
+
+    cache.remove(0)
+
+    assert cache.self_arrays()[0].shape[2] == SELF_COLUMNS
+    assert (had_grown, cache.has_grown) == (True, False)
+    assert_same(contents(cache, 0), kept)
+
+
+def test_rows_are_given_back_when_less_than_a_quarter_is_in_use():
+    cache = KeyValueCache(SHAPE, 8)
+    cache.append(encoded(*range(1, 129)), range(128))
+    fill(cache)
+    kept = contents(cache, 3)
+    assert allocated_rows(cache) == 1024
+
+    for number in range(127, 31, -1):
+        cache.remove(number)
+    assert allocated_rows(cache) == 1024
+    cache.remove(31)
+
+    assert allocated_rows(cache) == 2 * 31 * 8
+    assert_same(contents(cache, 3), kept)
+    for number in range(30, 0, -1):
+        cache.remove(number)
+    assert allocated_rows(cache) == 128
+
+
+def allocated_rows(cache: KeyValueCache) -> int:
+    return len(cache._self.views(2**30)[0])

@@ -227,13 +227,19 @@ def test_two_calls_after_each_other_never_share_a_job_id():
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [{"model": "other"}, {"source_language": "fr"}, {"target_language": "ja"}],
-    ids=lambda asked: next(iter(asked)),
+    ("asked", "message"),
+    [
+        ({"model": "other"}, "there is no model 'other'; loaded: backwards"),
+        ({"model": "BACKWARDS"}, "there is no model 'BACKWARDS'; loaded: backwards"),
+        ({"source_language": "fr"}, "there is no model for 'fr' to any language; language pairs: en-de"),
+        ({"target_language": "ja"}, "there is no model for any language to 'ja'; language pairs: en-de"),
+    ],
 )
-def test_another_model_than_the_one_that_is_loaded_is_not_found(asked):
-    with pytest.raises(NotFound, match="this one is backwards from en to de"):
+def test_another_model_than_the_one_that_is_loaded_is_not_found_as_a_server_says_it(asked, message):
+    with pytest.raises(NotFound) as error:
         translator().require(**asked)
+
+    assert str(error.value) == message
 
 
 def test_the_loaded_model_is_found_under_its_names():

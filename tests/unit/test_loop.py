@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID
 from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
-from service.engine.kv_cache import Encoded, KeyValueCache
+from service.engine.kv_cache import SELF_COLUMNS, Encoded, KeyValueCache
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, misbehaving_script
@@ -253,6 +253,18 @@ def test_caches_of_beam_sizes_long_unused_are_given_up():
     assert list(loop._groups) == [3, 4, 5]
 
 
+def test_cache_that_grew_is_given_up_with_its_last_sentence():
+    def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        log_probs = misbehaving_script(source, prefix)
+        log_probs[EOS_ID] = -1000.0
+        return log_probs
+
+    loop = engine(FakeRunner(never_ending))
+    run(loop, [job(0, beam_size=1, max_target_tokens=SELF_COLUMNS), job(1, max_target_tokens=SELF_COLUMNS + 1)])
+
+    assert list(loop._groups) == [1]
+
+
 def test_times_of_a_job_begin_with_its_submission():
     class Ticking(FakeRunner):
         def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
@@ -274,7 +286,9 @@ def test_times_of_a_job_begin_with_its_submission():
     assert isinstance(result, JobResult)
     assert (result.queue_s, result.encode_s, result.decode_s) == (14.0, 2.0, 0.5 * result.num_steps)
     stats = loop.take_stats()
-    assert (stats.encode_s, stats.decode_s, stats.beam_s) == (2.0, 0.5 * result.num_steps, 0.0)
+    assert stats.encode_s == (2.0,)
+    assert stats.step_decode_s == (0.5,) * result.num_steps
+    assert stats.step_beam_s == (0.0,) * result.num_steps
     assert stats.busy_s == 2.0 + 0.5 * result.num_steps
 
 

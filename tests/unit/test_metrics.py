@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.job import FinishReason, StepStats
-from service.errors import InternalError, InvalidInput
+from service.errors import InternalError, InvalidInput, TooLong
 from service.metrics import Metrics
 from service.translation import Timings, TranslatedText, Translation
 
@@ -61,6 +61,23 @@ def test_labels_outside_their_set_count_as_other():
     assert series(metrics) - before == 2  # received and answered of the unknown method
 
 
+def test_every_reason_to_refuse_is_exported_before_it_occurs():
+    metrics = Metrics("m")
+
+    reasons = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
+    read = metrics.registry.get_sample_value
+    assert [read("dragoman_rejected_total", {"reason": reason}) for reason in reasons] == [0.0] * len(reasons)
+
+
+def test_too_long_texts_count_as_refused():
+    metrics = Metrics("m")
+
+    errors = (TooLong("too long", field="texts[0]"), InvalidInput("bad", field="texts[1]"))
+    metrics.translated([Translation(error=error) for error in errors], TIMINGS)
+
+    assert value(metrics, "dragoman_rejected_total", reason="too_long") == 1.0
+
+
 def test_answered_texts_are_counted_in_tokens():
     metrics = Metrics("m")
     hypothesis = TranslatedText(text="x", score=-1, finish_reason=FinishReason.LENGTH, target_tokens=7)
@@ -84,10 +101,10 @@ def test_engine_reports_add_up():
         steps=2,
         rows=12,
         step_rows=(4, 8),
+        step_decode_s=(0.02, 0.3),
+        step_beam_s=(0.004, 0.04),
+        encode_s=(0.03, 0.07),
         busy_s=0.5,
-        encode_s=0.1,
-        decode_s=0.3,
-        beam_s=0.05,
         encoded_sentences=3,
         source_tokens=30,
         padded_source_tokens=40,
@@ -105,10 +122,22 @@ def test_engine_reports_add_up():
     assert value(metrics, "dragoman_batch_rows_count", model="m") == 4.0
     assert value(metrics, "dragoman_wasted_steps_total", reason="dropped") == 12.0
     assert value(metrics, "dragoman_nonfinite_total", model="m") == 2.0
-    assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="decode_step") - 0.6) < 1e-9
-    assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="beam") - 0.1) < 1e-9
-    assert value(metrics, "dragoman_stage_duration_seconds_count", stage="encode") == 2.0
+    assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="decode_step") - 0.64) < 1e-9
+    assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="beam") - 0.088) < 1e-9
+    assert value(metrics, "dragoman_stage_duration_seconds_count", stage="encode") == 4.0
     assert abs(value(metrics, "dragoman_batch_padding_ratio_sum", model="m") - 0.5) < 1e-9
+
+
+def test_every_run_of_a_stage_falls_into_its_own_bucket():
+    metrics = Metrics("m")
+
+    metrics.step(StepStats(step_decode_s=(0.02, 0.02, 2.0), step_beam_s=(0.0001, 0.9), encode_s=(0.02, 2.0)))
+
+    counts = {
+        stage: value(metrics, "dragoman_stage_duration_seconds_bucket", stage=stage, le="0.025")
+        for stage in ("decode_step", "beam", "encode")
+    }
+    assert counts == {"decode_step": 2.0, "beam": 1.0, "encode": 1.0}
 
 
 def test_watched_gauge_is_read_at_each_scrape():

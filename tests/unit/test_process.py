@@ -28,7 +28,6 @@ from service.engine.process import (
     Report,
     Start,
     StartFailed,
-    Stop,
     _receive,
     _serve,
     _take,
@@ -59,7 +58,7 @@ RESULT = JobResult(
     "record",
     [
         EngineSpec(bundle_dir=Path("bundle"), precision="int8", scheduler=SchedulerConfig(max_rows=3)),
-        (Start(JOB), Cancel(1), Stop()),
+        (Start(JOB), Cancel(1)),
         Ready(1.5),
         StartFailed("no bundle"),
         Report((RESULT, JobFailure(job_id=2, kind=FailureKind.DEADLINE, message="late")), StepStats(step_rows=(4, 8))),
@@ -77,31 +76,36 @@ def test_records_come_in_order_until_the_other_end_closes():
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
-            ours.sendall(to_frame((Start(JOB),)) + to_frame((Cancel(1), Stop())))
+            ours.sendall(to_frame((Start(JOB),)) + to_frame((Cancel(1), Cancel(2))))
 
-        assert list(_receive(theirs)) == [(Start(JOB),), (Cancel(1), Stop())]
+        assert list(_receive(theirs)) == [(Start(JOB),), (Cancel(1), Cancel(2))]
 
 
 def test_inbox_gives_all_there_is_and_waits_for_nothing_when_there_is_work():
     inbox: SimpleQueue[Command] = SimpleQueue()
     assert list(_take(inbox, 0.0)) == []
     inbox.put(Start(JOB))
-    inbox.put(Stop())
+    inbox.put(Cancel(1))
 
-    assert list(_take(inbox, 60.0)) == [Start(JOB), Stop()]
+    assert list(_take(inbox, 60.0)) == [Start(JOB), Cancel(1)]
 
 
-def test_engine_serves_until_it_is_told_to_stop():
+class Enough(Exception):
+    """The front process is gone."""
+
+
+def test_engine_reports_the_outcome_of_what_it_is_told_to_start():
     inbox: SimpleQueue[Command] = SimpleQueue()
     reports: list[Report] = []
 
     def send(report: Report) -> None:
         reports.append(report)
-        if report.outcomes:
-            inbox.put(Stop())
+        if any(report.outcomes for report in reports) and any(report.stats for report in reports):
+            raise Enough
 
     inbox.put(Start(JOB_WITHOUT_DEADLINE))
-    _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=60.0)
+    with pytest.raises(Enough):
+        _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=60.0)
 
     (outcome,) = [outcome for report in reports for outcome in report.outcomes]
     assert isinstance(outcome, JobResult)
@@ -115,9 +119,10 @@ def test_idle_engine_gives_a_sign_of_life_every_heartbeat():
     def send(report: Report) -> None:
         reports.append(report)
         if len(reports) == 3:
-            inbox.put(Stop())
+            raise Enough
 
-    _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=0.001)
+    with pytest.raises(Enough):
+        _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=0.001)
 
     assert reports == [Report((), StepStats())] * 3
 

@@ -49,7 +49,7 @@ class ManualDispatcher:
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 
-    def answer(self, index: int, *texts: str, encode_s: float = 0.0, decode_s: float = 0.0) -> None:
+    def answer(self, index: int, *texts: str, **times: float) -> None:
         hypotheses = tuple(
             Hypothesis(
                 token_ids=tuple(ord(character) + 100 for character in text),
@@ -59,7 +59,12 @@ class ManualDispatcher:
             for text in texts
         )
         self.futures[index].set_result(
-            JobResult(job_id=0, hypotheses=hypotheses, queue_s=0, encode_s=encode_s, decode_s=decode_s, num_steps=1)
+            JobResult(
+                job_id=0,
+                hypotheses=hypotheses,
+                **{"queue_s": 0.0, "encode_s": 0.0, "decode_s": 0.0, **times},
+                num_steps=1,
+            )
         )
 
 
@@ -199,6 +204,13 @@ class TestWholeCall:
             await setup.start("ab", "c")  # 3 + 2 tokens
         assert setup.dispatcher.jobs == []
 
+    async def test_characters_are_taken_from_the_permit_before_anything_is_tokenised(self, setup, monkeypatch):
+        monkeypatch.setattr(setup.translator, "_codec", None)
+        setup.admission.admit(1, now=0.0).take_characters(8 * 30)
+
+        with pytest.raises(Overloaded, match="^240 characters, 0 source tokens wait or run and the request has 3 characters"):
+            await setup.start("ab", "c")
+
     async def test_bad_and_blank_texts_take_no_tokens(self, setup):
         task = setup.start("ab", "x" * 21, "")
         await setup.submitted(1)
@@ -211,24 +223,13 @@ class TestTimings:
     async def test_phases_are_the_longest_of_the_texts(self, setup):
         task = setup.start("a", "b")
         await setup.submitted(2)
-        setup.dispatcher.answer(0, "x", encode_s=0.5, decode_s=7.0)
-        setup.dispatcher.answer(1, "y", encode_s=0.25, decode_s=9.0)
+        setup.dispatcher.answer(0, "x", queue_s=3.0, encode_s=0.5, decode_s=7.0)
+        setup.dispatcher.answer(1, "y", queue_s=2.0, encode_s=0.25, decode_s=9.0)
 
         _, timings = await task
 
-        assert (timings.encode_ms, timings.decode_ms) == (500.0, 9000.0)
-        assert timings.queue_ms == 0.0  # the engine claims more time than passed: never negative
+        assert (timings.queue_ms, timings.encode_ms, timings.decode_ms) == (3000.0, 500.0, 9000.0)
         assert timings.total_ms > timings.tokenize_ms > 0.0
-
-    async def test_time_before_the_engine_started_is_the_queue_s(self, setup):
-        task = setup.start("a")
-        await setup.submitted(1)
-        await asyncio.sleep(0.03)
-        setup.dispatcher.answer(0, "x", encode_s=0.005, decode_s=0.005)
-
-        _, timings = await task
-
-        assert 15.0 < timings.queue_ms < timings.total_ms
 
 
 class TestThreads:

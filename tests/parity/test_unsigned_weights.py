@@ -1,0 +1,80 @@
+"""A CPU without int8 dot products runs other kernels and gives the same translations."""
+
+import platform
+
+import onnx
+import onnxruntime as ort
+import pytest
+
+from model.bundle import Bundle
+from model.transformer import Transformer
+from service.engine import runner
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.runner import OnnxRunner, session_options
+from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
+from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+
+WITH_DOT_PRODUCTS, WITHOUT = frozenset({"avx2", "avx512_vnni"}), frozenset({"avx2"})
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return tiny_model(tiny_config(vocab_size=VOCABULARY))
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("int8",))
+
+
+def translate(bundle: Bundle, sources: list[list[int]]) -> list[object]:
+    engine = EngineLoop(OnnxRunner(bundle))
+    for number, source in enumerate(sources):
+        params = SearchParams(beam_size=4, max_target_tokens=20)
+        engine.submit(Job(id=number, source_ids=tuple(source), params=params))
+    found: dict[int, object] = {}
+    while not engine.is_idle:
+        for outcome in engine.step():
+            assert isinstance(outcome, JobResult), outcome
+            found[outcome.job_id] = outcome.hypotheses
+    return [found[number] for number in range(len(sources))]
+
+
+def test_both_kinds_of_cpu_get_the_same_translations_and_scores(monkeypatch, bundle, model):
+    sources = random_sentences(model.config, range(2, 12))
+
+    monkeypatch.setattr(runner, "cpu_flags", lambda: WITH_DOT_PRODUCTS)
+    with_dot_products = translate(bundle, sources)
+    monkeypatch.setattr(runner, "cpu_flags", lambda: WITHOUT)
+
+    assert translate(bundle, sources) == with_dot_products
+
+
+def test_every_session_is_made_for_the_cpu_it_runs_on(monkeypatch, bundle):
+    seen: list[frozenset[str]] = []
+
+    def options_for(num_threads: int, flags: frozenset[str]) -> object:
+        seen.append(flags)
+        return session_options(num_threads, flags)
+
+    monkeypatch.setattr(runner, "cpu_flags", lambda: WITHOUT)
+    monkeypatch.setattr(runner, "session_options", options_for)
+    OnnxRunner(bundle)
+
+    assert seen == [WITHOUT, WITHOUT]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 saturates")
+@pytest.mark.parametrize("graph", ["encoder", "decoder_step"])
+def test_no_product_keeps_signed_weights_where_they_may_saturate(bundle, graph, tmp_path):
+    options = session_options(1, WITHOUT)
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    path = bundle.path(getattr(bundle.variant(), graph))
+    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    optimized = onnx.load(tmp_path / "optimized.onnx", load_external_data=False).graph
+    types = {tensor.name: tensor.data_type for tensor in optimized.initializer}
+    products = [node for node in optimized.node if "MatMulInteger" in node.op_type]
+    assert products
+    assert {types[node.input[1]] for node in products} == {onnx.TensorProto.UINT8}
