@@ -208,7 +208,7 @@ class TestWholeCall:
         monkeypatch.setattr(setup.translator, "_codec", None)
         setup.admission.admit(1, now=0.0).take_characters(8 * 30)
 
-        with pytest.raises(Overloaded, match="^240 characters, 0 source tokens wait or run and the request has 3 characters"):
+        with pytest.raises(Overloaded, match="240 characters, 0 source tokens wait or run and the request has 3"):
             await setup.start("ab", "c")
 
     async def test_bad_and_blank_texts_take_no_tokens(self, setup):
