@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle
 from model.config import ModelConfig
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -75,11 +76,14 @@ def save_checkpoint(directory: Path, checkpoint: Checkpoint, trainer_state: dict
 
 
 def load_checkpoint(directory: Path) -> Checkpoint:
-    """Read a checkpoint directory.
+    """Read a checkpoint directory, or a bundle that kept its weights.
 
     Raises:
         FileNotFoundError: a part is missing; the message names it.
+        BundleError: it is a bundle that is damaged.
     """
+    if (directory / MANIFEST_NAME).is_file():
+        return _from_bundle(Bundle.load(directory))
     for name in (WEIGHTS, CONFIG, META, TOKENIZER):
         if not (directory / name).is_file():
             raise FileNotFoundError(f"{directory} is no checkpoint: {name} is missing")
@@ -88,6 +92,20 @@ def load_checkpoint(directory: Path) -> Checkpoint:
         meta=CheckpointMeta(**json.loads((directory / META).read_text())),
         weights=load_file(directory / WEIGHTS),
         tokenizer_path=directory / TOKENIZER,
+    )
+
+
+def _from_bundle(bundle: Bundle) -> Checkpoint:
+    manifest = bundle.manifest
+    if WEIGHTS_NAME not in manifest.files:
+        raise FileNotFoundError(f"{bundle.directory} was exported without {WEIGHTS_NAME}; give the checkpoint instead")
+    return Checkpoint(
+        config=manifest.config,
+        meta=CheckpointMeta(
+            name=manifest.name, source_language=manifest.source_language, target_language=manifest.target_language
+        ),
+        weights={name: tensor.float() for name, tensor in load_file(bundle.path(WEIGHTS_NAME)).items()},
+        tokenizer_path=bundle.tokenizer_path,
     )
 
 

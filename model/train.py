@@ -58,7 +58,26 @@ class Progressed:
 class Trainer:
     """One run: batches in, updated weights and checkpoints out."""
 
-    def __init__(self, recipe: Recipe, data: Path, run: Path, *, device: torch.device, precision: torch.dtype) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Path,
+        run: Path,
+        *,
+        device: torch.device,
+        precision: torch.dtype,
+        initial: Checkpoint | None = None,
+    ) -> None:
+        """Read the data and build the model.
+
+        Args:
+            initial: weights to start from instead of random ones, with the tokenizer they belong to.
+
+        Raises:
+            ValueError: `initial` has another shape than the recipe's model.
+        """
+        if initial is not None and initial.config != recipe.model:
+            raise ValueError(f"the initial weights are of {initial.config}, the recipe asks for {recipe.model}")
         self.recipe = recipe
         self.run = run
         self.device = device
@@ -66,6 +85,8 @@ class Trainer:
         self.console = Console(stderr=True)
         pairs = self._read_training_pairs(data)
         self.tokenizer_path = run / "shared.spm"
+        if initial is not None:
+            shutil.copyfile(initial.tokenizer_path, self.tokenizer_path)
         self.tokenizer = self._tokenizer(pairs)
         self.batches = EpochBatches(pairs, self.tokenizer, recipe.batches, recipe.augmentation, recipe.seed)
         self.dev_pairs = [
@@ -74,6 +95,8 @@ class Trainer:
             for pair in read_dev_set(data, name, recipe.languages)[: recipe.schedule.validation_sentences]
         ]
         self.model = Transformer(recipe.model, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
+        if initial is not None:
+            self.model.load_state_dict(initial.weights)
         self.optimizer = build_optimizer(self.model, recipe.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is torch.float16)
         self.progress = Progressed()
@@ -263,6 +286,10 @@ def main(
     data: Annotated[Path, typer.Option(help="Directory with train/NAME/NAME.LANG.gz and dev/NAME.LANG.gz.")],
     out: Annotated[Path, typer.Option(help="Run directory: checkpoints, tokenizer, curve.csv, curve.png.")],
     resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint in --out.")] = False,
+    init: Annotated[
+        Path | None,
+        typer.Option(help="Start from these weights and their tokenizer: a checkpoint, or a bundle that kept its own."),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16 (autocast; weights stay fp32).")] = "bf16",
     max_updates: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's; 2 is a smoke test.")] = None,
@@ -270,13 +297,17 @@ def main(
     """Train a translation model.
 
     Example: python -m model.train model/recipes/en-de.toml --data DATA --out runs/en-de --resume
+
+    From the included model: python -m model.train model/recipes/en-de.toml --data DATA --out runs/longer
+    --init model/pretrained/en-de
     """
     if precision not in _PRECISIONS:
         raise typer.BadParameter(f"precision is {precision!r}, accepted are {', '.join(_PRECISIONS)}")
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")
     try:
-        trainer = _prepare(load_recipe(recipe), data, out, max_updates, device, _PRECISIONS[precision])
+        initial = load_checkpoint(init) if init else None
+        trainer = _prepare(load_recipe(recipe), data, out, max_updates, device, _PRECISIONS[precision], initial)
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
     if resume:
@@ -285,14 +316,20 @@ def main(
 
 
 def _prepare(
-    recipe: Recipe, data: Path, out: Path, max_updates: int | None, device: str, precision: torch.dtype
+    recipe: Recipe,
+    data: Path,
+    out: Path,
+    max_updates: int | None,
+    device: str,
+    precision: torch.dtype,
+    initial: Checkpoint | None,
 ) -> Trainer:
     if max_updates is not None:
         recipe = replace(recipe, schedule=replace(recipe.schedule, max_updates=max_updates))
     out.mkdir(parents=True, exist_ok=True)
     (out / "recipe.json").write_text(json.dumps(recipe.to_dict(), indent=2) + "\n")
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    return Trainer(recipe, data, out, device=torch.device(chosen), precision=precision)
+    return Trainer(recipe, data, out, device=torch.device(chosen), precision=precision, initial=initial)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from typer.testing import CliRunner
 
 import model.evaluate
 import model.train
-from model.checkpoint import average_weights, load_checkpoint, save_checkpoint, step_directories
+from model.bundle import default_bundle_dir
+from model.checkpoint import Checkpoint, average_weights, load_checkpoint, save_checkpoint, step_directories
 from model.evaluate import mean_nll, translate_greedily
 from model.recipe import load_recipe
 from model.train import Trainer
@@ -62,9 +64,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def trainer(data: Path, run: Path, precision: torch.dtype = torch.float32) -> Trainer:
+def trainer(
+    data: Path, run: Path, precision: torch.dtype = torch.float32, initial: Checkpoint | None = None
+) -> Trainer:
     run.mkdir(parents=True, exist_ok=True)
-    return Trainer(load_recipe(data / "recipe.toml"), data, run, device=torch.device("cpu"), precision=precision)
+    return Trainer(
+        load_recipe(data / "recipe.toml"), data, run, device=torch.device("cpu"), precision=precision, initial=initial
+    )
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +200,28 @@ def test_command_names_what_is_missing(data, tmp_path):
 
     assert result.exit_code == 2
     assert "own.en.gz does not exist; expected DATA/train/NAME/NAME.LANG.gz" in " ".join(result.output.split())
+
+
+def test_a_run_can_start_from_given_weights_and_their_tokenizer(whole_run, data, tmp_path):
+    initial = load_checkpoint(whole_run / "average")
+
+    started = trainer(data, tmp_path / "run", initial=initial)
+
+    assert all(torch.equal(tensor, initial.weights[name]) for name, tensor in started.model.state_dict().items())
+    assert (tmp_path / "run" / "shared.spm").read_bytes() == initial.tokenizer_path.read_bytes()
+
+
+def test_weights_of_another_shape_are_refused(whole_run, data, tmp_path):
+    initial = load_checkpoint(whole_run / "average")
+    other = replace(initial, config=replace(initial.config, num_encoder_layers=2))
+
+    with pytest.raises(ValueError, match="the recipe asks for"):
+        trainer(data, tmp_path / "run", initial=other)
+
+
+def test_a_bundles_kept_weights_are_a_checkpoint():
+    embedded = load_checkpoint(default_bundle_dir())
+
+    assert embedded.meta.target_language == "de"
+    assert embedded.weights["embedding.weight"].dtype == torch.float32
+    assert translate_greedily(embedded.model(), ["How are you today?"], embedded.tokenizer())[0].startswith("Wie")
