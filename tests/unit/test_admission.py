@@ -233,6 +233,21 @@ class TestCharacters:
 
         assert admission.characters == 800
 
+    def test_one_character_held_is_enough_to_refuse_a_request_over_the_limit(self, admission):
+        admission.admit(1, now=0.0).take_characters(1)
+
+        with pytest.raises(Overloaded):
+            admission.admit(1, now=0.0).take_characters(800)
+
+    def test_characters_taken_twice_are_given_back_together(self, admission):
+        permit = admission.admit(1, now=0.0)
+        permit.take_characters(30)
+        permit.take_characters(12)
+
+        permit.release()
+
+        assert admission.characters == 0
+
     def test_one_character_too_many_is_refused_and_not_counted(self, admission):
         admission.admit(1, now=0.0).take_characters(600)
         permit = admission.admit(1, now=0.0)
