@@ -7,7 +7,7 @@ from torch import Tensor
 
 from model.config import PAD_ID
 
-CHUNK_ROWS = 256  # rows x 8,000 words in bf16 stay in the cache; one piece of 4,096 rows took 2.6 times as long
+CHUNK_ROWS = 256  # x 8,000 words: a few megabytes at a time instead of all logits (tests/bench/bench_training.py)
 
 
 class Loss(NamedTuple):

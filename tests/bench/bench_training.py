@@ -1,0 +1,81 @@
+"""Target tokens per second of training updates: seeded random batches of one length, the recipe's model and optimiser.
+
+    OMP_NUM_THREADS=2 python tests/bench/bench_training.py
+
+Synthetic: no data is read, every batch is full, nothing is validated or saved; a real run is slower.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from model.data import Example, collate
+from model.layers import Dropout
+from model.loss import label_smoothed_cross_entropy, projected_cross_entropy
+from model.optimizer import build_optimizer
+from model.recipe import load_recipe
+from model.transformer import Transformer
+
+RECIPE = Path(__file__).resolve().parents[2] / "model" / "recipes" / "en-de.toml"
+
+
+def main(
+    recipe: Annotated[Path, typer.Option()] = RECIPE,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of each sentence.")] = 24,
+    updates: Annotated[int, typer.Option(min=1, help="Timed, after two that are not.")] = 6,
+) -> None:
+    """Time updates with the loss in chunks, as training has it, and with all logits at once."""
+    loaded = load_recipe(recipe)
+    config, optimizer = loaded.model, loaded.optimizer
+    torch.manual_seed(1)
+    sides = torch.randint(4, config.vocab_size, (2, loaded.batches.max_tokens // length, length)).tolist()
+    batch = collate([Example(source, target) for source, target in zip(*sides, strict=True)])
+    num_tokens = batch.target_outputs.numel()
+    model = Transformer(config, optimizer.dropout).initialize(1).train()
+    adam = build_optimizer(model, optimizer)
+
+    def update(number: int, *, is_chunked: bool) -> float:
+        began = time.perf_counter()
+        Dropout.seed(1, number)
+        with torch.autocast("cpu", torch.bfloat16):
+            memory = model.encode(batch.source, batch.source_lengths)
+            states = model.decode(batch.target_inputs, memory, batch.source_lengths)
+        if is_chunked:
+            loss = projected_cross_entropy(states, model.embedding.weight, batch.target_outputs, 0.1)
+        else:
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = model.project(states)
+            loss = label_smoothed_cross_entropy(logits, batch.target_outputs, 0.1)
+        (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer.clip_norm)
+        adam.step()
+        adam.zero_grad()
+        return num_tokens / (time.perf_counter() - began)
+
+    speeds: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2 + updates):
+        for is_chunked, found in speeds.items():
+            speed = update(number, is_chunked=is_chunked)
+            if number >= 2:
+                found.append(speed)
+    chunked, whole = median(speeds[True]), median(speeds[False])
+    table = Table("loss", "target tokens/s", title=f"{loaded.name}, bf16, {torch.get_num_threads()} threads")
+    table.add_row("in chunks, as training has it", f"{chunked:,.0f}")
+    table.add_row("all logits at once", f"{whole:,.0f}")
+    Console().print(table)
+    row = {"bench": "training", "threads": torch.get_num_threads(), "chunked": round(chunked), "whole": round(whole)}
+    print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    typer.run(main)
