@@ -45,6 +45,12 @@ def main(
         typer.Option(help="Source sentences, one a line, plain or .gz; int8 needs them.", exists=True, dir_okay=False),
     ] = None,
     keep_weights: Annotated[bool, typer.Option(help="Keep all parameters, in half precision, to export from.")] = True,
+    shortlist: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of `python -m model.learn_shortlist`; default: the bundle's own.", exists=True, dir_okay=False
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the model; default: the checkpoint's.")] = None,
     version: Annotated[str | None, typer.Option(help="Version of the model; default: the checkpoint's.")] = None,
 ) -> None:
@@ -57,7 +63,9 @@ def main(
     try:
         source = _renamed(ExportSource.load(checkpoint), name, version)
         samples = _samples(calibration, Tokenizer.load(source.tokenizer_path), source.config)
-        options = ExportOptions(precisions=precisions, keep_weights=keep_weights)
+        options = ExportOptions(
+            precisions=precisions, keep_weights=keep_weights, shortlist=shortlist or source.shortlist_path
+        )
         _show(export_bundle(source, bundle, options, samples, _track))
     except (ValueError, OSError) as error:
         console.print(f"[red]error:[/red] {error}", highlight=False)

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
 
-OPSET = 18  # ScatterND with a reduction needs 16, LayerNormalization 17
+OPSET = 24  # TensorScatter
 CONTRIB_OPSET = 1
 CONTRIB_DOMAIN = "com.microsoft"
-IR_VERSION = 10
+IR_VERSION = 11
 INLINE_BYTES = 1_024  # smaller tensors (shapes, scales) stay inside the graph file
 ALIGNMENT = 4_096  # ONNX Runtime maps page-aligned tensors instead of copying them
 

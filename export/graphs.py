@@ -1,12 +1,14 @@
 """The two graphs of a bundle, drawn from a model's parameters: the encoder, and one step of the decoder.
 
 The encoder graph ends in the cross-attention keys and values, so they are computed once a sentence.  The step graph
-ends in log-softmax and top-k, so logits never leave it, and its self-attention cache is updated in place: every row has
-a length of its own, a new key goes to the column its row has reached, and no row pays for another's age.
+ends in log-softmax and top-k, so logits never leave it, and its self-attention cache is updated in place.
 
 Knows neither files nor precisions (`linear.py`).  Section numbers are those of Vaswani et al. 2017.
-Axes: B sentences, K hypotheses of a sentence, R = B * K rows, S source, T cache columns, D width, H heads, d = D / H,
-V vocabulary, E edits, C candidates, L decoder layers.
+Keys and values that are read again lie head by head: with the heads side by side, rows a power of two of bytes apart
+evict each other from the CPU's cache, and attention took twice as long.
+
+Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D width, H heads, d = D / H, V vocabulary,
+E edits, C candidates, L decoder layers.
 """
 
 from collections.abc import Callable
@@ -15,13 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from export.builder import CONTRIB_DOMAIN, GraphBuilder, WeightFile
+from export.builder import GraphBuilder, WeightFile
 from export.linear import Products
 from export.state import State, linear_weights, packed_weights, sinusoidal_positions
 from model.config import ModelConfig, NormPlacement
 
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 LAYER_NORM_EPSILON = 1e-5  # as in model/layers.py
+BLOCK_WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # tokens that are ranked by their maximum first
 
 Sublayer = Callable[[str], str]  # name of a value -> name of a value
 
@@ -84,9 +87,19 @@ class TransformerGraph:
         """Several linear layers with the same input as one product: [.., I] -> [.., sum of O]."""
         return self.products.linear(self.graph, states, packed_weights(self.state, name, parts))
 
-    def head_shape(self, rows: str, columns: str) -> list[str | int]:
-        """Shape of keys or values with the heads apart."""
-        return [rows, self.config.num_heads, columns, self.config.d_head]
+    def heads_apart(self, states: str, num_parts: int) -> str:
+        """Keys or values side by side to head by head: [B, Q, parts * D] -> [B, parts * H, Q, d]."""
+        shape = np.array([0, 0, num_parts * self.config.num_heads, self.config.d_head])
+        split = self.graph.node("Reshape", states, self.graph.constant(f"{num_parts}_parts_in_heads", shape))
+        return self.graph.node("Transpose", split, perm=[0, 2, 1, 3])
+
+    def head_shape(self, columns: str) -> list[str | int]:
+        """Shape of keys or values with the heads apart: [B, H, columns, d]."""
+        return ["B", self.config.num_heads, columns, self.config.d_head]
+
+    def packed_projections(self, name: str, states: str) -> str:
+        """Query, key and value of self-attention in one product: [B, Q, D] -> [B, Q, 3D]."""
+        return self.packed(f"{name}.query_key_value", states, [f"{name}.{part}" for part in ("query", "key", "value")])
 
 
 class EncoderGraph(TransformerGraph):
@@ -95,9 +108,8 @@ class EncoderGraph(TransformerGraph):
     def __init__(self, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:
         super().__init__("encoder", config, state, products, weights)
         self.source = self.graph.input("source_ids", INT64, ["B", "S"])
-        self.source_lengths = self.graph.input("source_lengths", INT32, ["B"])
-        self.num_columns = self.graph.node("Shape", self.source, start=1, end=2)  # [1]: S
-        self.attended = self.attended_columns()
+        lengths = self.graph.input("source_lengths", INT32, ["B"])
+        self.source_lengths = self.graph.node("Cast", lengths, to=INT64)
         states = self.embed(self.source, self.positions())
         for layer in range(config.num_encoder_layers):
             states = self.layer(f"encoder.layers.{layer}", states)
@@ -106,13 +118,8 @@ class EncoderGraph(TransformerGraph):
     def positions(self) -> str:
         """The table's first S rows: [S, D]."""
         begin = self.graph.constant("zero", np.array([0]))
-        return self.graph.node("Slice", self.position_table(), begin, self.num_columns, begin)
-
-    def attended_columns(self) -> list[str]:
-        """Each sentence's last column, int32 [B], and the number of columns, int32 [1], as attention wants them."""
-        one = self.graph.constant("one", np.array(1, np.int32))
-        last = self.graph.node("Sub", self.source_lengths, one)
-        return [last, self.graph.node("Cast", self.num_columns, to=INT32)]
+        num_columns = self.graph.node("Shape", self.source, start=1, end=2)  # [1]: S
+        return self.graph.node("Slice", self.position_table(), begin, num_columns, begin)
 
     def layer(self, name: str, states: str) -> str:
         """[B, S, D] -> [B, S, D]."""
@@ -121,15 +128,11 @@ class EncoderGraph(TransformerGraph):
         return self.residual(f"{feed_forward}_norm", states, lambda x: self.feed_forward(feed_forward, x))
 
     def self_attention(self, name: str, states: str) -> str:
-        """Section 3.2.2 over the first `source_lengths` columns: [B, S, D] -> [B, S, D].
-
-        Each sentence is attended over its own length, so padding costs nothing here and changes nothing.
-        """
-        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-        packed = self.packed(f"{name}.query_key_value", states, parts)  # [B, S, 3D]
-        inputs = [packed, "", "", "", "", *self.attended]
-        heads = self.config.num_heads
-        mixed = self.graph.contrib("GroupQueryAttention", *inputs, num_heads=heads, kv_num_heads=heads, causal=0)
+        """Section 3.2.2 over the first `source_lengths` columns, so that padding changes nothing: [B, S, D]."""
+        names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
+        parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
+        inputs, heads = [*parts, "", "", "", self.source_lengths], self.config.num_heads
+        mixed = self.graph.node("Attention", *inputs, q_num_heads=heads, kv_num_heads=heads)
         return self.linear(f"{name}.output", mixed)
 
     def cross_keys_and_values(self, memory: str) -> None:
@@ -138,12 +141,10 @@ class EncoderGraph(TransformerGraph):
         parts = [f"decoder.layers.{layer}.cross_attention.{part}" for layer in layers for part in ("key", "value")]
         names = [name for layer in layers for name in cross_names(layer)]
         packed = self.packed("decoder.cross_attention.key_value", memory, parts)  # [B, S, 2L * D]
-        heads_apart = np.array([0, 0, len(parts) * self.config.num_heads, self.config.d_head])
-        shape = self.graph.constant("heads_apart", heads_apart)
-        heads = self.graph.node("Transpose", self.graph.node("Reshape", packed, shape), perm=[0, 2, 1, 3])
-        self.graph.nodes("Split", heads, names=names, axis=1, num_outputs=len(names))  # each [B, H, S, d]
+        heads = self.heads_apart(packed, len(parts))  # [B, 2L * H, S, d]
+        self.graph.nodes("Split", heads, names=names, axis=1, num_outputs=len(names))
         for name in names:
-            self.graph.output(name, FLOAT, self.head_shape("B", "S"))
+            self.graph.output(name, FLOAT, self.head_shape("S"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,30 +152,37 @@ class StepInputs:
     """Names of what the layers of the step graph read beside their states and caches."""
 
     tokens: str  # int64 [B, K]: the last token of each hypothesis
-    past_lengths: str  # int32 [R]: tokens in the row's cache, and so the position of `tokens`
-    total_length: str  # int32 [1]: max(past_lengths) + 1
+    scores: str  # float32 [B, K, 1]: each hypothesis' sum of log-probabilities
+    past_lengths: str  # int64 [B, 1]: decoder steps before this one, and so the position of `tokens`
+    columns: str  # int64 [B]: the first of the K cache columns that this step writes
+    self_mask: str  # float32 [B, 1, K, T]: 0 where a hypothesis attends to a column, this step's included
     source_lengths: str  # int32 [B]
-    edit_indices: str  # int64 [E, 2]: (row, token)
-    edit_values: str  # float32 [E]: added to the logits
+    edit_places: str  # int64 [E]: (sentence * K + hypothesis) * V + token
+    edit_values: str  # float32 [E]: added to the logits there
     num_candidates: str  # int64 [1]: C
 
 
 class DecoderStepGraph(TransformerGraph):
-    """The next candidates of every hypothesis.
+    """The next candidates of every sentence.
+
+    The hypotheses of a sentence share one set of self-attention columns: each step adds K columns, one of each
+    hypothesis, and `self_mask` says which columns are a hypothesis' own past.  So a beam that changes its order
+    moves no keys, and what hypotheses have in common is read once.
 
     Inputs: those of `StepInputs`, then for each decoder layer i
-        cross_key_i, cross_value_i [B, H, S, d], shared by the hypotheses of a sentence, and
-        self_key_i, self_value_i [R, H, T, d] with T >= total_length.
+        cross_key_i, cross_value_i [B, H, S, d] and
+        self_key_i, self_value_i [B, H, T, d].
     Outputs: self_key_i_out, self_value_i_out, to be bound to the memory of the inputs;
-        candidate_log_probs float32 [B, K, C], best first, and candidate_tokens int64 [B, K, C].
+        candidate_scores float32 [B, C]: the best sums of a hypothesis' score and a token's log-probability, descending,
+        candidate_ids int64 [B, C]: hypothesis * V + token of each, and
+        check float32 [B]: NaN or plus infinity where the model produced either.
     """
 
     def __init__(self, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:
         super().__init__("decoder_step", config, state, products, weights)
         self.step = self.declare_inputs()
-        self.beam_shape = self.graph.node("Shape", self.step.tokens)  # B, K
-        self.states_shape = self.with_width(config.d_model)  # B, K, D
-        states = self.embed(self.step.tokens, self.positions())
+        positions = self.graph.node("Gather", self.position_table(), self.step.past_lengths)  # [B, 1, D]
+        states = self.embed(self.step.tokens, positions)
         for layer in range(config.num_decoder_layers):
             states = self.layer(layer, states)
         self.candidates(self.final_norm("decoder", states))
@@ -184,29 +192,21 @@ class DecoderStepGraph(TransformerGraph):
         declare = self.graph.input
         step = StepInputs(
             tokens=declare("tokens", INT64, ["B", "K"]),
-            past_lengths=declare("past_lengths", INT32, ["R"]),
-            total_length=declare("total_length", INT32, [1]),
+            scores=declare("scores", FLOAT, ["B", "K", 1]),
+            past_lengths=declare("past_lengths", INT64, ["B", 1]),
+            columns=declare("columns", INT64, ["B"]),
+            self_mask=declare("self_mask", FLOAT, ["B", 1, "K", "T"]),
             source_lengths=declare("source_lengths", INT32, ["B"]),
-            edit_indices=declare("edit_indices", INT64, ["E", 2]),
+            edit_places=declare("edit_places", INT64, ["E"]),
             edit_values=declare("edit_values", FLOAT, ["E"]),
             num_candidates=declare("num_candidates", INT64, [1]),
         )
         for layer in range(self.config.num_decoder_layers):
             for name in cross_names(layer):
-                declare(name, FLOAT, self.head_shape("B", "S"))
+                declare(name, FLOAT, self.head_shape("S"))
             for name in cache_names(layer):
-                declare(name, FLOAT, self.head_shape("R", "T"))
+                declare(name, FLOAT, self.head_shape("T"))
         return step
-
-    def with_width(self, width: int) -> str:
-        """The shape [B, K, width]."""
-        last = self.graph.constant(f"width_{width}", np.array([width]))
-        return self.graph.node("Concat", self.beam_shape, last, axis=0)
-
-    def positions(self) -> str:
-        """Each row's own position: [B, K, D]."""
-        positions = self.graph.node("Reshape", self.step.past_lengths, self.beam_shape)
-        return self.graph.node("Gather", self.position_table(), positions)
 
     def layer(self, layer: int, states: str) -> str:
         """[B, K, D] -> [B, K, D]."""
@@ -217,50 +217,123 @@ class DecoderStepGraph(TransformerGraph):
         return self.residual(f"{feed_forward}_norm", states, lambda x: self.feed_forward(feed_forward, x))
 
     def self_attention(self, name: str, layer: int, states: str) -> str:
-        """Masked self-attention: a row's new token over its own earlier ones, which are in its cache.
-
-        The operator's `seqlens_k` is each row's total length minus one: its past length, since a step adds one token.
-        """
-        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-        packed = self.packed(f"{name}.query_key_value", states, parts)  # [B, K, 3D]
-        one_step = self.graph.constant("one_step", np.array([-1, 1, 3 * self.config.d_model]))
-        rows = self.graph.node("Reshape", packed, one_step)  # [R, 1, 3D]
-        inputs = [rows, "", "", *cache_names(layer), self.step.past_lengths, self.step.total_length]
-        heads = {"num_heads": self.config.num_heads, "kv_num_heads": self.config.num_heads}
-        names = [f"{name}.mixed", *(f"{cache}_out" for cache in cache_names(layer))]
-        self.graph.nodes("GroupQueryAttention", *inputs, names=names, domain=CONTRIB_DOMAIN, **heads)
-        for cache in names[1:]:
-            self.graph.output(cache, FLOAT, self.head_shape("R", "T"))
-        return self.linear(f"{name}.output", self.graph.node("Reshape", names[0], self.states_shape))
+        """Masked self-attention: K new keys and values go into the cache, then each hypothesis attends to its own."""
+        widths = self.graph.constant("query_and_rest", np.array([1, 2]) * self.config.d_model)
+        names = [f"{name}.{part}.states" for part in ("query", "key_value", "key", "value")]
+        query, rest = self.graph.nodes("Split", self.packed_projections(name, states), widths, names=names[:2], axis=-1)
+        new = self.graph.nodes(
+            "Split", self.heads_apart(rest, 2), names=names[2:], axis=1, num_outputs=2
+        )  # [B, H, K, d]
+        caches = [f"{cache}_out" for cache in cache_names(layer)]
+        for cache, update, written in zip(cache_names(layer), new, caches, strict=True):
+            self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)
+            self.graph.output(written, FLOAT, self.head_shape("T"))
+        return self.attention(name, query, *caches, mask=self.step.self_mask)
 
     def cross_attention(self, name: str, layer: int, states: str) -> str:
         """Encoder-decoder attention: the K hypotheses of a sentence are the queries over its one set of keys."""
         query = self.linear(f"{name}.query", states)
-        inputs = [query, *cross_names(layer), "", self.step.source_lengths]
-        return self.linear(
-            f"{name}.output", self.graph.contrib("MultiHeadAttention", *inputs, num_heads=self.config.num_heads)
-        )
+        return self.attention(name, query, *cross_names(layer), lengths=self.step.source_lengths)
+
+    def attention(self, name: str, query: str, key: str, value: str, *, mask: str = "", lengths: str = "") -> str:
+        """Section 3.2.2 with its output projection: [B, K, D] over [B, H, T, d] -> [B, K, D].
+
+        Args:
+            mask: float32 [B, 1, K, T], added to the products of queries and keys.
+            lengths: int32 [B]; keys beyond do not count.
+        """
+        inputs = [query, key, value, "", lengths, mask]
+        mixed = self.graph.contrib("MultiHeadAttention", *inputs, num_heads=self.config.num_heads)
+        return self.linear(f"{name}.output", mixed)
 
     def candidates(self, states: str) -> None:
-        """Tied projection, edits, log-softmax, top-k: [B, K, D] -> the outputs, [B, K, C] each."""
-        logits = self.products.logits(self.graph, states, self.state["embedding.weight"])  # [B, K, V]
-        log_probs = self.graph.node("LogSoftmax", self.edit(logits), axis=-1)
-        names = ["candidate_log_probs", "candidate_tokens"]
-        self.graph.nodes("TopK", log_probs, self.step.num_candidates, names=names, axis=-1)
-        for name, dtype in zip(names, (FLOAT, INT64), strict=True):
-            self.graph.output(name, dtype, ["B", "K", "C"])
+        """Tied projection, edits, log-softmax and the best of each sentence: [B, K, D] -> the outputs."""
+        log_probs = self.graph.node("LogSoftmax", self.edit(self.logits(states)), axis=-1)
+        self.best(log_probs)
+
+    def logits(self, states: str) -> str:
+        """[B, K, D] -> [B, K, V]."""
+        return self.products.logits(self.graph, states, self.state["embedding.weight"])
+
+    def best(self, log_probs: str) -> None:
+        """The C best extensions of a sentence's K hypotheses, without sorting K * V of them.
+
+        Of blocks of W tokens only the maxima are ranked; the C best extensions lie in the C best blocks.
+        """
+        node, constant, width = self.graph.node, self.graph.constant, self.block_width()
+        in_blocks = node("Reshape", log_probs, constant("in_blocks", np.array([0, 0, -1, width])))
+        maxima = node("ReduceMax", in_blocks, constant("last_axis", np.array([-1])), keepdims=0)  # [B, K, V / W]
+        self.graph.nodes("ReduceSum", maxima, constant("but_first", np.array([1, 2])), names=["check"], keepdims=0)
+        column = constant("column", np.array([0, -1, 1]))
+        ranked = node("Reshape", node("Add", maxima, self.step.scores), column)  # [B, K * V / W, 1]
+        count = node("Min", self.step.num_candidates, node("Shape", ranked, start=1, end=2))
+        _, blocks = self.graph.nodes("TopK", ranked, count, names=["best_maxima", "best_blocks"], axis=1)  # [B, C, 1]
+        of_sentence = node("Reshape", log_probs, constant("blocks_of_sentence", np.array([0, -1, width])))
+        tokens = node("GatherND", of_sentence, blocks, batch_dims=1)  # [B, C, W]
+        parents = node("Div", blocks, self.num_blocks(maxima))
+        scores = node("GatherND", self.step.scores, parents, batch_dims=1)  # [B, C, 1]
+        sums = node("Reshape", node("Add", tokens, scores), column)
+        names = ["best_sums", "places"]
+        best, places = self.graph.nodes("TopK", sums, self.step.num_candidates, names=names, axis=1)  # [B, C, 1]
+        # The place of block i's token j is i * W + j, and its flat index among [K, V] is block * W + j.
+        tokens_each = constant("block_width", np.array(width))
+        rank = node("Div", places, tokens_each)
+        behind = node("Sub", node("GatherElements", blocks, rank, axis=1), rank)
+        ids = node("Add", node("Mul", behind, tokens_each), places)
+        flat = constant("flat", np.array([0, -1]))
+        for value, name, dtype in ((best, "candidate_scores", FLOAT), (ids, "candidate_ids", INT64)):
+            self.graph.output(node("Reshape", value, flat, name=name), dtype, ["B", "C"])
+        self.graph.output("check", FLOAT, ["B"])
 
     def edit(self, logits: str) -> str:
-        """Add `edit_values` at `edit_indices`: [B, K, V] -> [B, K, V], without a copy of all logits.
+        """Add `edit_values` at `edit_places`: [B, K, V] -> [B, K, V], without a copy of all logits.
 
         ScatterElements on one flat axis works in place, given that both shapes are known to be equal; ScatterND would
         take what 1.5 layers' norms take (0.25 ms at 112 rows of 8,000), edits or not.
         """
-        one_axis = self.graph.constant("one_axis", np.array([-1]))
-        pitch = self.graph.constant("logits_pitch", np.array([[self.config.vocab_size], [1]]))
-        column = self.graph.node("MatMul", self.step.edit_indices, pitch)  # [E, 2] -> [E, 1]: row * V + token
-        places, flat = (self.graph.node("Reshape", value, one_axis) for value in (column, logits))
-        edited = self.graph.node("ScatterElements", flat, places, self.step.edit_values, axis=0, reduction="add")
+        flat = self.graph.node("Reshape", logits, self.graph.constant("one_axis", np.array([-1])))
+        places = [self.step.edit_places, self.step.edit_values]
+        edited = self.graph.node("ScatterElements", flat, *places, axis=0, reduction="add")
         for name in (flat, edited):
-            self.graph.hint_shape(name, FLOAT, ["R * V"])
-        return self.graph.node("Reshape", edited, self.with_width(self.config.vocab_size))
+            self.graph.hint_shape(name, FLOAT, ["B * K * V"])
+        beams = self.graph.node("Shape", self.step.tokens)  # B, K
+        vocabulary = self.graph.constant("vocabulary", np.array([-1]))
+        return self.graph.node("Reshape", edited, self.graph.node("Concat", beams, vocabulary, axis=0))
+
+    def block_width(self) -> int:
+        """W, which divides the vocabulary."""
+        return max(width for width in BLOCK_WIDTHS if self.config.vocab_size % width == 0)
+
+    def num_blocks(self, maxima: str) -> str:
+        """Blocks of one hypothesis."""
+        return self.graph.constant("num_blocks", np.array(self.config.vocab_size // self.block_width()))
+
+
+class ShortlistStepGraph(DecoderStepGraph):
+    """The step with a part of the vocabulary: N columns, a multiple of 64, of which a sentence may use some.
+
+    Inputs beside those of `DecoderStepGraph`: the columns of the projection (`Products.chosen_logits`) and
+        vocabulary_mask float32 [B, 1, N], added to the logits.
+    Tokens are column numbers here, in `candidate_ids` and in `edit_places`, with N in place of V.
+    """
+
+    def logits(self, states: str) -> str:
+        """[B, K, D] -> [B, K, N]."""
+        mask = self.graph.input("vocabulary_mask", FLOAT, ["B", 1, "N"])
+        return self.graph.node("Add", self.products.chosen_logits(self.graph, states), mask)
+
+    def block_width(self) -> int:
+        """W."""
+        return max(BLOCK_WIDTHS)
+
+    def num_blocks(self, maxima: str) -> str:
+        """[1]: N / W."""
+        return self.graph.node("Shape", maxima, start=2, end=3)
+
+
+def projection_graph(state: State, products: Products, weights: WeightFile) -> GraphBuilder:
+    """No inputs -> the rows of the projection [V, D], from which columns for `ShortlistStepGraph` are taken."""
+    graph = GraphBuilder("projection", weights)
+    for name, value, dtype, shape in products.projection(graph, state["embedding.weight"]):
+        graph.output(graph.node("Identity", value, name=name), dtype, shape)
+    return graph

@@ -17,6 +17,8 @@ from export.state import LinearWeights
 
 EMBEDDING = "embedding"
 
+Output = tuple[str, str, int, list[int | str]]  # name, value, dtype, shape
+
 
 class Products(Protocol):
     """How a graph multiplies with weights."""
@@ -31,6 +33,14 @@ class Products(Protocol):
 
     def logits(self, graph: GraphBuilder, inputs: str, table: Array) -> str:
         """Inputs times table^T: [.., D] -> [.., V]."""
+        ...
+
+    def chosen_logits(self, graph: GraphBuilder, inputs: str) -> str:
+        """Inputs times columns of table^T that are inputs of the graph: [.., D] -> [.., N]."""
+        ...
+
+    def projection(self, graph: GraphBuilder, table: Array) -> list[Output]:
+        """What such columns are made from: `rows`, and their `scales` if they have some."""
         ...
 
 
@@ -58,6 +68,16 @@ class FloatProducts:
         self.inputs[EMBEDDING] = inputs
         transposed = graph.node("Transpose", graph.constant(f"{EMBEDDING}.weight", table), perm=[1, 0])
         return graph.node("MatMul", inputs, transposed)
+
+    def chosen_logits(self, graph: GraphBuilder, inputs: str) -> str:
+        """MatMul with the input `vocabulary_weights` float32 [D, N]."""
+        self.inputs[EMBEDDING] = inputs
+        return graph.node("MatMul", inputs, graph.input("vocabulary_weights", TensorProto.FLOAT, ["D", "N"]))
+
+    def projection(self, graph: GraphBuilder, table: Array) -> list[Output]:
+        """The embedding."""
+        value = graph.constant(f"{EMBEDDING}.weight", table)
+        return [("rows", value, TensorProto.FLOAT, list(table.shape))]
 
 
 @dataclass(frozen=True)
@@ -91,11 +111,32 @@ class Int8Products:
         transposed = graph.node("Transpose", integers, perm=[1, 0])
         return self._product(graph, inputs, EMBEDDING, transposed, quantized.scales, "")
 
+    def chosen_logits(self, graph: GraphBuilder, inputs: str) -> str:
+        """With the inputs `vocabulary_weights` int8 [D, N] and `vocabulary_scales` float32 [N]."""
+        matrix = graph.input("vocabulary_weights", TensorProto.INT8, ["D", "N"])
+        scales = graph.input("vocabulary_scales", TensorProto.FLOAT, ["N"])
+        return self._integer_product(graph, inputs, EMBEDDING, matrix, scales, "")
+
+    def projection(self, graph: GraphBuilder, table: Array) -> list[Output]:
+        """The embedding's integers and their scales."""
+        quantized = quantize_weight(table)
+        integers = graph.constant(f"{EMBEDDING}.int8", quantized.integers)
+        scales = graph.constant(f"{EMBEDDING}.scales", quantized.scales)
+        return [
+            ("rows", integers, TensorProto.INT8, list(table.shape)),
+            ("scales", scales, TensorProto.FLOAT, [len(table)]),
+        ]
+
     def _product(self, graph: GraphBuilder, inputs: str, name: str, matrix: str, scales: Array, bias: str) -> str:
         """Float inputs [.., I] times an int8 matrix [I, O]: [.., O], float again."""
+        weight_scales = graph.constant(f"{name}.scales", scales)
+        return self._integer_product(graph, inputs, name, matrix, weight_scales, bias)
+
+    def _integer_product(
+        self, graph: GraphBuilder, inputs: str, name: str, matrix: str, weight_scales: str, bias: str
+    ) -> str:
         activation = self.scales[name]
         scale = graph.constant(f"{name}.input_scale", np.float32(activation.scale))
         zero_point = graph.constant(f"{name}.input_zero_point", np.uint8(activation.zero_point))
         integers = graph.node("QuantizeLinear", inputs, scale, zero_point)
-        weight_scales = graph.constant(f"{name}.scales", scales)
         return graph.contrib("MatMulIntegerToFloat", integers, matrix, scale, weight_scales, zero_point, "", bias)

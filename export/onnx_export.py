@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from export.builder import OPSET, WeightFile, save_graphs
 from export.calibrate import COVERAGE, activation_scales, observe
-from export.graphs import DecoderStepGraph, EncoderGraph
+from export.graphs import DecoderStepGraph, EncoderGraph, ShortlistStepGraph, projection_graph
 from export.linear import FloatProducts, Int8Products, Products
 from export.runner import GraphRunner
 from export.source import ExportSource
@@ -31,9 +31,12 @@ from model.bundle import (
     write_bundle,
 )
 from model.config import ModelConfig
+from model.shortlist import SHORTLIST_NAME, Shortlist
 
 ENCODER_NAME = "encoder.onnx"
 DECODER_STEP_NAME = "decoder_step.onnx"
+SHORTLIST_STEP_NAME = "shortlist_step.onnx"
+PROJECTION_NAME = "projection.onnx"
 PRECISIONS = ("int8", "fp32")
 
 Sentences = Sequence[Sequence[int]]  # source ids, each ending with end-of-sentence
@@ -59,6 +62,7 @@ class ExportOptions:
 
     precisions: tuple[str, ...] = PRECISIONS
     keep_weights: bool = True
+    shortlist: Path | None = None  # of model/learn_shortlist.py
     coverage: float = COVERAGE
 
 
@@ -80,7 +84,7 @@ def export_bundle(
     """Write the bundle and return it.
 
     Raises:
-        ValueError: int8 was asked for without calibration sentences.
+        ValueError: int8 was asked for without calibration sentences, or the shortlist is none for this vocabulary.
         SourceError, ParityError, BundleError: see there.
     """
     if "int8" in options.precisions and not samples.calibration:
@@ -91,6 +95,8 @@ def export_bundle(
         shutil.copyfile(source.tokenizer_path, staging / TOKENIZER_NAME)
         if options.keep_weights:
             source.save_half(staging / WEIGHTS_NAME)
+        if options.shortlist:
+            Shortlist.load(options.shortlist, source.config.vocab_size).save(staging / SHORTLIST_NAME)
         variants = {
             precision: _export_variant(source, staging, precision, options, samples, track)
             for precision in options.precisions
@@ -98,25 +104,37 @@ def export_bundle(
         return write_bundle(staging, destination, _manifest(source, options, samples, variants))
 
 
-def write_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> GraphRunner:
-    """Write both graphs and their weights into a new directory, and open them."""
+def write_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> list[GraphRunner]:
+    """Write all graphs and their weights into a new directory, and open them: with all tokens, and with a shortlist."""
     directory.mkdir()
     weights = WeightFile()
     encoder = EncoderGraph(config, state, products, weights).graph
     decoder_step = DecoderStepGraph(config, state, products, weights).graph
-    save_graphs({ENCODER_NAME: encoder, DECODER_STEP_NAME: decoder_step}, directory)
-    return GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
+    shortlist_step = ShortlistStepGraph(config, state, products, weights).graph
+    projection = projection_graph(state, products, weights)
+    graphs = {ENCODER_NAME: encoder, DECODER_STEP_NAME: decoder_step}
+    save_graphs(graphs | {SHORTLIST_STEP_NAME: shortlist_step, PROJECTION_NAME: projection}, directory)
+    paths = (directory / name for name in (ENCODER_NAME, DECODER_STEP_NAME, SHORTLIST_STEP_NAME, PROJECTION_NAME))
+    encoder_path, step_path, shortlist_path, projection_path = paths
+    return [
+        GraphRunner(encoder_path, step_path, config),
+        GraphRunner(encoder_path, shortlist_path, config, projection_path),
+    ]
 
 
 def _export_variant(
     source: ExportSource, staging: Path, precision: str, options: ExportOptions, samples: Samples, track: Track
 ) -> Variant:
     products = _products(precision, source, options, samples, track)
-    runner = write_graphs(source.config, source.state, products, staging / precision)
-    parity = _verify(precision, source, runner, track(samples.verification, f"{precision}: verify"))
+    runners = write_graphs(source.config, source.state, products, staging / precision)
+    parity, _ = (
+        _verify(precision, source, runner, track(samples.verification, f"{precision}: verify")) for runner in runners
+    )
     return Variant(
         encoder=f"{precision}/{ENCODER_NAME}",
         decoder_step=f"{precision}/{DECODER_STEP_NAME}",
+        shortlist_step=f"{precision}/{SHORTLIST_STEP_NAME}",
+        projection=f"{precision}/{PROJECTION_NAME}",
         parity=parity.to_dict(),
     )
 
@@ -151,6 +169,7 @@ def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, va
         config=source.config,
         decoding=_decoding_defaults(source.config),
         variants=variants,
+        shortlist=SHORTLIST_NAME if options.shortlist else "",
         exported_with={**tools, **settings},
     )
 

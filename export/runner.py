@@ -10,8 +10,10 @@ import numpy as np
 import onnxruntime as ort
 
 from export.builder import Array
-from export.graphs import cache_names
+from export.graphs import BLOCK_WIDTHS, cache_names
 from model.config import BOS_ID, EOS_ID, ModelConfig
+
+MASKED = -1e9  # of a column that is not a hypothesis' own past, or no token
 
 Values = dict[str, Array]  # by name
 
@@ -21,6 +23,7 @@ def open_session(path: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors; caches that are copied, not written in place, are meant so here
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Unsigned weights: int8 products are then exact on every x86 CPU, where some saturate; slower, which is fine here.
     options.add_session_config_entry("session.x64quantprecision", "1")
@@ -30,10 +33,16 @@ def open_session(path: Path) -> ort.InferenceSession:
 class GraphRunner:
     """An encoder and a decoder step that belong together."""
 
-    def __init__(self, encoder: Path, decoder_step: Path, config: ModelConfig) -> None:
+    def __init__(self, encoder: Path, decoder_step: Path, config: ModelConfig, projection: Path | None = None) -> None:
+        """Open the graphs.
+
+        Args:
+            projection: where the step takes a part of the vocabulary, what that is taken from; it is given all of it.
+        """
         self._encoder = open_session(encoder)
         self._decoder_step = open_session(decoder_step)
         self._config = config
+        self._vocabulary = _whole_vocabulary(open_session(projection)) if projection else Values()
 
     def encode(self, source: Array, source_lengths: Array) -> Values:
         """All outputs of the encoder graph for source ids [B, S], padded on the right."""
@@ -48,21 +57,29 @@ class GraphRunner:
             num_candidates: C.
             memory: `source_lengths`, the encoder's outputs, and the caches of `empty_caches` or the step before.
         """
+        num_sentences = len(tokens)
+        num_columns = memory[cache_names(0)[0]].shape[2]
+        mask = np.where(np.arange(num_columns) <= past_length, 0.0, MASKED).astype(np.float32)
         feeds = {
             "tokens": tokens[:, None],
-            "past_lengths": np.full(len(tokens), past_length, np.int32),
-            "total_length": np.array([past_length + 1], np.int32),
-            "edit_indices": np.zeros((0, 2), np.int64),
+            "scores": np.zeros((num_sentences, 1, 1), np.float32),
+            "past_lengths": np.full((num_sentences, 1), past_length),
+            "columns": np.full(num_sentences, past_length),
+            "self_mask": np.tile(mask, (num_sentences, 1, 1, 1)),
+            "edit_places": np.zeros(0, np.int64),
             "edit_values": np.zeros(0, np.float32),
             "num_candidates": np.array([num_candidates]),
         }
+        if self._vocabulary:
+            mask = self._vocabulary["vocabulary_mask"]
+            feeds |= self._vocabulary | {"vocabulary_mask": np.tile(mask, (num_sentences, 1, 1))}
         names = {value.name for value in self._decoder_step.get_inputs()}
         given = {name: value for name, value in memory.items() if name in names}
         return _run(self._decoder_step, {**feeds, **given})
 
-    def empty_caches(self, num_rows: int, num_columns: int) -> Values:
-        """Self-attention caches with room for `num_columns` tokens a row."""
-        shape = (num_rows, self._config.num_heads, num_columns, self._config.d_head)
+    def empty_caches(self, num_sentences: int, num_columns: int) -> Values:
+        """Self-attention caches with room for `num_columns` tokens a sentence."""
+        shape = (num_sentences, self._config.num_heads, num_columns, self._config.d_head)
         layers = range(self._config.num_decoder_layers)
         return {name: np.zeros(shape, np.float32) for layer in layers for name in cache_names(layer)}
 
@@ -73,7 +90,7 @@ class GraphRunner:
         log_probs = np.empty((*targets.shape, self._config.vocab_size), np.float32)
         for position in range(targets.shape[1]):
             outputs = self.step(targets[:, position], position, self._config.vocab_size, memory)
-            order, values = outputs["candidate_tokens"][:, 0], outputs["candidate_log_probs"][:, 0]
+            order, values = outputs["candidate_ids"], outputs["candidate_scores"]  # K is 1: ids are tokens
             np.put_along_axis(log_probs[:, position], order, values, axis=1)
             memory |= next_caches(outputs)
         return log_probs
@@ -87,13 +104,24 @@ class GraphRunner:
         while token != EOS_ID and len(steps) < max_tokens:
             steps.append(self.step(np.array([token]), len(steps), 1, memory))
             memory |= next_caches(steps[-1])
-            token = int(steps[-1]["candidate_tokens"].item())
+            token = int(steps[-1]["candidate_ids"].item())
         return encoded, steps
 
 
 def next_caches(outputs: Values) -> Values:
     """A step's caches under the names that the next step reads."""
     return {name.removesuffix("_out"): value for name, value in outputs.items() if name.endswith("_out")}
+
+
+def _whole_vocabulary(projection: ort.InferenceSession) -> Values:
+    """The inputs of the shortlist step that allow every token; columns beyond fill the last block."""
+    outputs = _run(projection, {})
+    rows = outputs["rows"]
+    spare = -len(rows) % max(BLOCK_WIDTHS)
+    mask = np.array([0.0] * len(rows) + [MASKED] * spare, np.float32)
+    columns = {"vocabulary_weights": np.pad(rows.T, ((0, 0), (0, spare))), "vocabulary_mask": mask[None, None]}
+    scales = {"vocabulary_scales": np.pad(outputs["scales"], (0, spare))} if "scales" in outputs else {}
+    return columns | scales
 
 
 def _run(session: ort.InferenceSession, feeds: Values) -> Values:

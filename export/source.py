@@ -33,6 +33,7 @@ class ExportSource:
     version: str
     source_language: str
     target_language: str
+    shortlist_path: Path | None = None
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -59,6 +60,7 @@ class ExportSource:
             version=manifest.version,
             source_language=manifest.source_language,
             target_language=manifest.target_language,
+            shortlist_path=bundle.path(manifest.shortlist) if manifest.shortlist else None,
         )
 
     @classmethod

@@ -130,7 +130,7 @@ def _random_sample(random: np.random.Generator, config: ModelConfig, B: int, S: 
 
 def _translated_sample(runner: GraphRunner, sentence: list[int], max_tokens: int) -> Sample:
     _, steps = runner.greedy(sentence, max_tokens)
-    produced = [int(step["candidate_tokens"].item()) for step in steps]
+    produced = [int(step["candidate_ids"].item()) for step in steps]
     targets = np.array([[BOS_ID, *produced[:-1]]])  # what the decoder was given
     return Sample(np.array([sentence]), np.array([len(sentence)], np.int32), targets)
 

@@ -2,7 +2,9 @@
 
     manifest.json        what this file describes, with the SHA-256 of every other file
     shared.spm           the tokenizer
-    int8/, fp32/         graphs of one precision: encoder.onnx, decoder_step.onnx and the weights.data they share
+    int8/, fp32/         graphs of one precision: encoder.onnx, decoder_step.onnx and the weights.data they share;
+                         shortlist_step.onnx and projection.onnx for a step with a part of the vocabulary
+    shortlist.csr        optional: which part, by source token
     weights.safetensors  optional: all parameters in half precision, to export other precisions from
 
 A bundle is read as untrusted input: nothing outside the directory, no links, no pickles, nothing that differs from the
@@ -22,7 +24,8 @@ from typing import Any, Self
 
 from model.config import ModelConfig
 
-BUNDLE_FORMAT_VERSION = 1
+BUNDLE_FORMAT_VERSION = 2  # 2: hypotheses share their cache columns, and the step graph ranks a sentence's candidates
+READABLE_FORMAT_VERSIONS = (1, 2)  # of a manifest; graphs can be run in the newest format only
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "shared.spm"
 WEIGHTS_NAME = "weights.safetensors"
@@ -60,6 +63,8 @@ class Variant:
 
     encoder: str
     decoder_step: str
+    shortlist_step: str = ""  # the step with a part of the vocabulary, and
+    projection: str = ""  # what that part is taken from
     parity: dict[str, float] = field(default_factory=dict)
 
 
@@ -83,6 +88,7 @@ class Manifest:
     decoding: DecodingDefaults
     variants: dict[str, Variant]  # by precision
     tokenizer: str = TOKENIZER_NAME
+    shortlist: str = ""  # empty: the model has none
     exported_with: dict[str, str] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     format_version: int = BUNDLE_FORMAT_VERSION
@@ -139,13 +145,23 @@ class Bundle:
         """The graphs of a precision; without one, the best there is for a CPU.
 
         Raises:
-            BundleError: the bundle has no such variant.
+            BundleError: the bundle has no such variant, or its graphs are of an older format.
         """
+        self._require_current_graphs()
         available = self.manifest.variants
         if precision is not None and precision not in available:
             raise BundleError(f"{self.directory} has no {precision!r} graphs, only {sorted(available)}; export them")
         wanted = [precision] if precision is not None else [*PREFERRED_PRECISIONS, *available]
         return next(available[name] for name in wanted if name in available)
+
+    def _require_current_graphs(self) -> None:
+        found = self.manifest.format_version
+        if found != BUNDLE_FORMAT_VERSION:
+            how = "draws them again" if WEIGHTS_NAME in self.manifest.files else "of the checkpoint makes new ones"
+            raise BundleError(
+                f"{self.directory} has graphs of format_version {found}, this program runs {BUNDLE_FORMAT_VERSION}; "
+                f"`python -m export` {how}"
+            )
 
     def path(self, name: str) -> Path:
         """Where a file of the bundle lies."""
@@ -218,16 +234,18 @@ def _read_manifest(directory: Path) -> Manifest:
 
 
 def _require_format_version(path: Path, found: object) -> None:
-    if found != BUNDLE_FORMAT_VERSION:
+    if found not in READABLE_FORMAT_VERSIONS:
         raise BundleError(
-            f"{path} has format_version {found!r}, this program reads {BUNDLE_FORMAT_VERSION}; "
+            f"{path} has format_version {found!r}, this program reads {READABLE_FORMAT_VERSIONS}; "
             "export the model again with this version of Dragoman"
         )
 
 
 def _referenced_files(manifest: Manifest) -> list[str]:
-    graphs = [name for variant in manifest.variants.values() for name in (variant.encoder, variant.decoder_step)]
-    return [manifest.tokenizer, *graphs]
+    variants = manifest.variants.values()
+    graphs = [name for graph in variants for name in (graph.encoder, graph.decoder_step)]
+    optional = [name for graph in variants for name in (graph.shortlist_step, graph.projection)] + [manifest.shortlist]
+    return [manifest.tokenizer, *graphs, *filter(None, optional)]
 
 
 def _refuse_pickles(directory: Path) -> None:

@@ -31,18 +31,20 @@ class TranslateRequest(_message.Message):
     def __init__(self, texts: _Optional[_Iterable[str]] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., model: _Optional[str] = ..., options: _Optional[_Union[TranslateOptions, _Mapping]] = ...) -> None: ...
 
 class TranslateOptions(_message.Message):
-    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens")
+    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens", "use_shortlist")
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_FIELD_NUMBER: _ClassVar[int]
     MAX_TARGET_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    USE_SHORTLIST_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     num_hypotheses: int
     length_penalty: float
     patience: float
     max_target_tokens: int
-    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., patience: _Optional[float] = ..., max_target_tokens: _Optional[int] = ...) -> None: ...
+    use_shortlist: bool
+    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., patience: _Optional[float] = ..., max_target_tokens: _Optional[int] = ..., use_shortlist: _Optional[bool] = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("translations", "model", "model_version", "timings")
@@ -113,7 +115,7 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size")
+    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size", "has_shortlist")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +125,7 @@ class Model(_message.Message):
     DEFAULT_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
+    HAS_SHORTLIST_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     source_language: str
@@ -132,4 +135,5 @@ class Model(_message.Message):
     default_options: TranslateOptions
     max_source_tokens: int
     max_beam_size: int
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ...) -> None: ...
+    has_shortlist: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., has_shortlist: _Optional[bool] = ...) -> None: ...

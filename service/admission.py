@@ -73,7 +73,7 @@ class Admission:
         self.requests += 1
         return Permit(self)
 
-    def check_params(self, params: SearchParams, *, max_target_tokens: int) -> None:
+    def check_params(self, params: SearchParams, *, max_target_tokens: int, has_shortlist: bool = False) -> None:
         """Refuse search parameters outside their ranges.
 
         Raises:
@@ -85,6 +85,10 @@ class Admission:
         _check_range("length_penalty", params.length_penalty, 0.0, MAX_LENGTH_PENALTY)
         _check_range("patience", params.patience, MIN_PATIENCE, MAX_PATIENCE)
         _check_range("max_target_tokens", params.max_target_tokens, 1, max_target_tokens)
+        if params.use_shortlist and not has_shortlist:
+            raise InvalidInput(
+                "options.use_shortlist is true, and the model has no shortlist", field="options.use_shortlist"
+            )
 
     def leave(self, characters: int, tokens: int) -> None:
         """Count a request, its characters and its tokens out, for a permit."""

@@ -1,4 +1,4 @@
-"""The command line: `dragoman serve | translate | models | doctor | version`.
+"""The command line: `dragoman serve | translate | models | tune | doctor | version`.
 
 Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
 
@@ -78,7 +78,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="gRPC port, 0 for any.  [default: 50051]")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of the HTTP port.  [default: 127.0.0.1]")] = None,
     http_port: Annotated[int | None, typer.Option(help="/metrics /healthz /readyz.  [default: 8080]")] = None,
-    engines: Annotated[int | None, typer.Option(help="Engine processes.  [default: 1]")] = None,
+    engines: Annotated[int | None, typer.Option(help="Engine processes.  [default: allowed CPUs, 8 at most]")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per engine.  [default: allowed CPUs / engines]")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Live hypotheses per engine.")] = None,
     max_texts: Annotated[int | None, typer.Option(help="Texts per request.  [default: 256]")] = None,
@@ -163,6 +163,9 @@ def translate(
     length_penalty: Annotated[float | None, typer.Option(help="0 prefers short translations.")] = None,
     patience: Annotated[float | None, typer.Option(help="More than 1 searches longer.")] = None,
     max_target_tokens: Annotated[int | None, typer.Option(help="Longest translation in tokens.")] = None,
+    shortlist: Annotated[
+        bool | None, typer.Option("--shortlist", help="Only target tokens that the model's shortlist names: faster.")
+    ] = None,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deadline of a call.  [default: 60]")] = None,
     wait: Wait = _READY_WITHIN_S,
     batch_size: Annotated[
@@ -197,6 +200,7 @@ def translate(
                 length_penalty=length_penalty,
                 patience=patience,
                 max_target_tokens=max_target_tokens,
+                use_shortlist=shortlist,
             ),
             timeout_s=timeout,
             wait_s=wait,
@@ -220,6 +224,50 @@ def models(
         typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
     else:
         _print_models(infos)
+
+
+@app.command(
+    epilog=_examples(
+        "dragoman tune",
+        "dragoman tune --bundle ./my-model --texts sentences.en --seconds 180",
+        "dragoman tune --prefer latency --output laptop.toml --force",
+        "dragoman serve --config dragoman.toml",
+    )
+)
+def tune(
+    bundle: BundleDir = None,
+    precision: Precision = None,
+    texts: Annotated[Path | None, typer.Option(metavar="FILE", help="Sentences to measure with, one a line.")] = None,
+    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", min=1, help="The model's if not given.")] = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Longest time it may take.")] = 60.0,
+    prefer: Annotated[str, typer.Option(metavar="WHAT", help="balance, latency or throughput.")] = "balance",
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE")] = Path("dragoman.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
+    progress: Annotated[bool | None, typer.Option(help="Progress bar.  [default: on a terminal]")] = None,
+) -> None:
+    """Measure how many engines, threads and rows suit this machine, and write a configuration for `dragoman serve`.
+
+    Takes the CPUs it may use for itself while it runs; other work beside it disturbs the figures.
+
+    balance: the highest throughput of the settings that answer a single sentence at most 1.5 x later than the best.
+    """
+    with _reported():
+        from service.config import load_config
+        from service.tune_command import TuneCommand, run
+
+        flags = {"engine.bundle": _bundle_dir(bundle), "engine.precision": precision}
+        run(
+            TuneCommand(
+                config=load_config(None, flags),
+                texts=texts,
+                beam_size=beam_size,
+                seconds=seconds,
+                prefer=prefer,
+                output=output,
+                is_forced=force,
+                shows_progress=progress,
+            )
+        )
 
 
 @app.command(epilog=_examples("dragoman doctor", "dragoman doctor --bundle ./my-model --port 50052 --json"))

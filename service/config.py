@@ -69,7 +69,8 @@ class EngineConfig:
 
     bundle: Path = field(default_factory=default_bundle_dir)
     precision: Literal["int8", "fp32"] | None = None  # None: the best the bundle has
-    num_engines: Annotated[int, Ge(1), Le(64)] = 1  # engine processes
+    # Engine processes; None: one for each allowed CPU up to 8, or what `threads` leaves room for.
+    num_engines: Annotated[int, Ge(1), Le(64)] | None = None
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
     max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default

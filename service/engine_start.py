@@ -17,6 +17,9 @@ from service.metrics import Metrics
 from service.threads import available_threads
 
 
+_MOST_ENGINES = 8  # by default: each has a copy of the model
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
     """Engines on their way, and what they are to serve."""
@@ -53,15 +56,21 @@ def engine_spec(config: EngineConfig) -> EngineSpec:
     return EngineSpec(
         bundle_dir=config.bundle,
         precision=config.precision,
-        num_threads=config.threads or max(1, available_threads() // config.num_engines),
+        num_threads=config.threads or max(1, available_threads() // num_engines(config)),
         scheduler=SchedulerConfig(**budgets),
         **_given(runner_factory=config.runner_factory),
     )
 
 
+def num_engines(config: EngineConfig) -> int:
+    """How many engine processes there are: engines of one thread do more together than one of many threads."""
+    fitting = available_threads() // (config.threads or 1)
+    return config.num_engines or min(_MOST_ENGINES, max(1, fitting))
+
+
 def dispatch_config(config: ServerConfig) -> DispatchConfig:
     """How the dispatcher keeps the engines."""
-    return DispatchConfig(num_engines=config.engine.num_engines, start_timeout_s=config.lifecycle.start_timeout_s)
+    return DispatchConfig(num_engines=num_engines(config.engine), start_timeout_s=config.lifecycle.start_timeout_s)
 
 
 def _given(**settings: Any) -> dict[str, Any]:

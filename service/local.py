@@ -120,7 +120,9 @@ class LocalTranslator:
             InvalidInput: an option is out of range.
         """
         params = search_params(self.info, options or TranslateOptions())
-        self._admission.check_params(params, max_target_tokens=self._max_target_tokens)
+        self._admission.check_params(
+            params, max_target_tokens=self._max_target_tokens, has_shortlist=self.info.has_shortlist
+        )
         return self._run(_Progress(enumerate(texts)), params)
 
     def _run(self, progress: _Progress, params: SearchParams) -> Iterator[Translation]:

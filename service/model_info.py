@@ -38,9 +38,11 @@ def describe(bundle: Bundle, precision: str | None = None) -> ModelInfo:
             length_penalty=decoding.length_penalty,
             patience=decoding.patience,
             max_target_tokens=decoding.max_target_tokens,
+            use_shortlist=False,
         ),
         max_source_tokens=decoding.max_source_tokens,
         max_beam_size=LimitsConfig().max_beam_size,
+        has_shortlist=bool(manifest.shortlist),
     )
 
 

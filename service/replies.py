@@ -115,6 +115,7 @@ def to_models(response: pb.ListModelsResponse) -> list[ModelInfo]:
             default_options=to_options(model.default_options),
             max_source_tokens=model.max_source_tokens,
             max_beam_size=model.max_beam_size,
+            has_shortlist=model.has_shortlist,
         )
         for model in response.models
     ]

@@ -45,7 +45,9 @@ class TranslationServicer:
             model = self._find(request)
             call.model = model.info.name
             params = search_params(model.info, to_options(request.options))
-            self._admission.check_params(params, max_target_tokens=model.max_target_tokens)
+            self._admission.check_params(
+                params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
+            )
             translations, timings = await model.translator.translate(
                 request.texts, params, permit=permit, deadline=call.deadline
             )
@@ -105,6 +107,7 @@ def to_model(info: ModelInfo) -> pb.Model:
         ),
         max_source_tokens=info.max_source_tokens,
         max_beam_size=info.max_beam_size,
+        has_shortlist=info.has_shortlist,
     )
 
 

@@ -19,6 +19,7 @@ class TranslateOptions:
     length_penalty: float | None = None
     patience: float | None = None
     max_target_tokens: int | None = None
+    use_shortlist: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +87,4 @@ class ModelInfo:
     default_options: TranslateOptions
     max_source_tokens: int
     max_beam_size: int
+    has_shortlist: bool = False

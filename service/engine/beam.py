@@ -1,15 +1,20 @@
 """Beam search over the live sentences' hypotheses, vectorised over sentences of one beam size.
 
 Pure NumPy; knows neither the model nor the batch it runs in.  Tokens are those of CTranslate2's search: hypotheses are
-ranked by their float32 sum of log-probabilities; each step looks at 2K candidates, of which an end-of-sentence among
-the first K finishes a hypothesis and the others refill the beam.  Length normalisation, sum / length ** penalty, is
-applied when a hypothesis finishes and never steers the search.
+ranked by their float32 sum of log-probabilities; each step looks at the 2K best extensions of a sentence, of which an
+end-of-sentence among the first K finishes a hypothesis and the others refill the beam.  Length normalisation,
+sum / length ** penalty, is applied when a hypothesis finishes and never steers the search.
+
+What was chosen is written down once and never moved: a hypothesis is a walk back along the parents.
 
 Axes: B sentences, K beam, C = 2K candidates, T decoder inputs (beginning-of-sentence included).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +28,7 @@ Booleans = npt.NDArray[np.bool_]
 
 _INITIAL_SENTENCES = 8
 _INITIAL_COLUMNS = 64
-_BEAM_STRIDE = 1 << 32  # larger than any token id, so that beam * stride + token orders as a flat [K * V] index does
+_NEVER = 1 << 62
 
 
 def num_candidates(beam_size: int) -> int:
@@ -33,42 +38,38 @@ def num_candidates(beam_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The best next tokens of every live hypothesis."""
+    """The best extensions of every live sentence, best first."""
 
-    log_probs: Floats  # [B, K, C] of the token alone, descending
-    tokens: Ints  # [B, K, C]
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """The best extensions of every sentence, best first."""
-
-    scores: Floats  # [B, C] sum of log-probabilities, this token included
+    scores: Floats  # [B, C]: `BeamSearch.scores` of the parent plus the token's log-probability, descending
     tokens: Ints  # [B, C]
-    parents: Ints  # [B, C] hypothesis that is extended, 0 <= parent < K
-
-
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """Rows that continue another row's hypothesis, and the columns in which the two differ.
-
-    Row = sentence * K + hypothesis.  All fields are [N]; columns run from `starts` up to, not including, `stops`.
-    Sources are meant as they were before any move.
-    """
-
-    rows: Ints
-    sources: Ints
-    starts: Ints
-    stops: Ints
+    parents: Ints  # [B, C]: the hypothesis that is extended, 0 <= parent < K
+    check: Floats  # [B]: NaN or plus infinity where the model produced either
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one step did.  Finished and non-finite sentences do not move and are to be removed before the next step."""
+    """What one step did.  Finished and non-finite sentences are to be removed before the next step."""
 
-    moves: Moves
-    finished: Ints  # sentences whose stop rule holds
-    non_finite: Ints  # sentences whose candidates held NaN or infinity
+    parents: Ints  # [B, K]: which hypothesis each place of the beam goes on with
+    finished: Sequence[int] = ()  # sentences whose stop rule holds
+    non_finite: Sequence[int] = ()  # sentences for which the model produced NaN or infinity
+
+
+class _Ranked(NamedTuple):
+    """A sentence's candidates, best first."""
+
+    scores: list[float]
+    tokens: list[int]
+    parents: list[int]
+
+
+class _Ending(NamedTuple):
+    """A finished hypothesis: its last token, and where the walk back begins."""
+
+    score: float  # normalised
+    length: int  # tokens, the last included
+    parent: int
+    token: int
 
 
 @dataclass(slots=True)
@@ -76,7 +77,14 @@ class _Sentence:
     """What is kept per sentence beside the arrays."""
 
     params: SearchParams
-    hypotheses: list[Hypothesis] = field(default_factory=list)
+    num_wanted: int
+    needs_top: bool  # only stop after a hypothesis that ranked first ended
+    top_ended: bool = False
+    endings: list[_Ending] = field(default_factory=list)
+
+    @property
+    def has_enough(self) -> bool:
+        return len(self.endings) >= self.num_wanted and (self.top_ended or not self.needs_top)
 
 
 class BeamSearch:
@@ -85,40 +93,47 @@ class BeamSearch:
     def __init__(self, beam_size: int) -> None:
         self.beam_size = beam_size
         self._sentences: list[_Sentence] = []
-        self._scores = np.zeros((_INITIAL_SENTENCES, beam_size), np.float32)  # sums; -inf for a hypothesis not yet born
-        # [B, K, T]; column 0 holds beginning-of-sentence, whoever has the place.
-        self._inputs = np.full((_INITIAL_SENTENCES, beam_size, _INITIAL_COLUMNS), BOS_ID, np.int64)
-        self._num_steps = np.zeros(_INITIAL_SENTENCES, np.int64)  # the newest input stands in this column of _inputs
+        places = (_INITIAL_SENTENCES, beam_size)
+        self._scores = np.zeros(places, np.float32)  # sums; -inf for a hypothesis not yet born
+        self._newest = np.zeros(places, np.int64)  # the newest token of each hypothesis
+        history = (_INITIAL_SENTENCES, _INITIAL_COLUMNS, beam_size)
+        self._tokens = np.zeros(history, np.int64)  # [B, T, K]: decoder inputs as they were chosen
+        self._parents = np.zeros(history, np.int64)  # [B, T, K]: whose place in the column before each one extends
+        self._num_steps = np.zeros(_INITIAL_SENTENCES, np.int64)  # the newest tokens stand in this column
         self._max_steps = np.zeros(_INITIAL_SENTENCES, np.int64)
-        self._num_finished = np.zeros(_INITIAL_SENTENCES, np.int64)
-        self._num_wanted = np.zeros(_INITIAL_SENTENCES, np.int64)
-        self._needs_top = np.zeros(_INITIAL_SENTENCES, np.bool_)  # only stop after a hypothesis that ranked first ended
-        self._top_finished = np.zeros(_INITIAL_SENTENCES, np.bool_)
+        self._steps_left = _NEVER  # no sentence reaches its last step earlier; saves looking
 
     @property
     def num_sentences(self) -> int:
         """B."""
         return len(self._sentences)
 
+    @property
     def tokens(self) -> Ints:
         """[B, K]: the next decoder input of every hypothesis."""
-        sentences = np.arange(self.num_sentences)
-        return self._inputs[sentences, :, self._num_steps[: self.num_sentences]]
+        return self._newest[: self.num_sentences]
+
+    @property
+    def scores(self) -> Floats:
+        """[B, K]: what is added to a token's log-probability to rank it among a sentence's extensions.
+
+        Nothing in greedy search: adding a sum to all could only make neighbours equal.
+        """
+        scores = self._scores[: self.num_sentences]
+        return scores if self.beam_size > 1 else np.zeros_like(scores)
 
     def add(self, params: SearchParams) -> int:
         """Start a sentence and say its number."""
         index = self.num_sentences
         self._reserve(index + 1, params.max_target_tokens + 1)
-        self._sentences.append(_Sentence(params))
+        self._sentences.append(_Sentence(params, num_wanted(params), stops_at_top(params)))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         self._scores[index] = -np.inf
         self._scores[index, 0] = 0.0
+        self._newest[index] = BOS_ID
         self._num_steps[index] = 0
         self._max_steps[index] = params.max_target_tokens
-        self._num_finished[index] = 0
-        self._num_wanted[index] = num_wanted(params)
-        self._needs_top[index] = stops_at_top(params)
-        self._top_finished[index] = False
+        self._steps_left = min(self._steps_left, params.max_target_tokens)
         return index
 
     def remove(self, index: int) -> None:
@@ -132,8 +147,12 @@ class BeamSearch:
     def hypotheses(self, index: int) -> tuple[Hypothesis, ...]:
         """A sentence's finished hypotheses, best first, as many as were asked for at most."""
         sentence = self._sentences[index]
-        best_first = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)
-        return tuple(best_first[: sentence.params.num_hypotheses])
+        best_first = sorted(sentence.endings, key=lambda ending: -ending.score)
+        return tuple(self._build(index, ending) for ending in best_first[: sentence.params.num_hypotheses])
+
+    def num_steps(self, index: int) -> int:
+        """Decoder steps behind a sentence."""
+        return int(self._num_steps[index])
 
     def advance(self, candidates: Candidates) -> Progress:
         """Extend every sentence's hypotheses by one token.
@@ -141,101 +160,103 @@ class BeamSearch:
         Args:
             candidates: of the hypotheses whose last tokens `tokens` gives.
         """
-        live = slice(self.num_sentences)
-        non_finite = find_non_finite(candidates.log_probs)
-        ranked = rank(self._scores[live], candidates)
-        is_last_step = self._num_steps[live] + 1 == self._max_steps[live]
-        ends = find_ends(ranked, is_last_step) & ~non_finite[:, None]
-        if ends.any():
-            self._finish(ranked, ends)
-        is_finished = (is_last_step | self._has_enough()) & ~non_finite
-        moves = self._extend(ranked, choose_survivors(ranked.tokens, ends), ~(is_finished | non_finite))
-        return Progress(moves, is_finished.nonzero()[0], non_finite.nonzero()[0])
+        live, beam = slice(self.num_sentences), slice(self.beam_size)
+        num_steps = self._num_steps[live]
+        num_steps += 1
+        self._steps_left -= 1
+        sums = candidates.scores if self.beam_size > 1 else self._scores[live] + candidates.scores
+        scores, tokens, parents = sums[:, beam], candidates.tokens[:, beam], candidates.parents[:, beam]
+        ends = tokens == EOS_ID
+        if not (self._steps_left <= 0 or np.count_nonzero(ends) or has_non_finite(candidates)):  # as in most steps
+            self._extend(scores, tokens, parents)
+            return Progress(parents)
+        scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
+        non_finite = find_non_finite(candidates)
+        is_last_step = num_steps == self._max_steps[live]
+        self._steps_left = int((self._max_steps[live] - num_steps).min(initial=_NEVER))
+        finished = []
+        for index in ((ends.any(axis=1) | is_last_step) & ~non_finite).nonzero()[0].tolist():
+            ranked = _Ranked(
+                sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
+            )
+            survivors = self._finish(index, ranked, is_last_step=bool(is_last_step[index]))
+            if self._sentences[index].has_enough or is_last_step[index]:
+                finished.append(index)
+            else:
+                scores[index], tokens[index], parents[index] = (
+                    ranks[survivors] for ranks in (sums[index], candidates.tokens[index], candidates.parents[index])
+                )
+        self._extend(scores, tokens, parents)
+        return Progress(parents, finished, non_finite.nonzero()[0].tolist())
 
-    def _finish(self, ranked: Ranked, ends: Booleans) -> None:
-        """Record the hypotheses that ended."""
-        for sentence, rank_in_beam in zip(*np.nonzero(ends), strict=True):
-            self._sentences[sentence].hypotheses.append(self._build(ranked, sentence, rank_in_beam))
-        self._num_finished[: self.num_sentences] += ends.sum(axis=1)
-        self._top_finished[: self.num_sentences] |= ends[:, 0]
+    def _finish(self, index: int, ranked: "_Ranked", *, is_last_step: bool) -> list[int]:
+        """Record the hypotheses of a sentence that end in this step.
 
-    def _build(self, ranked: Ranked, sentence: int, rank_in_beam: int) -> Hypothesis:
-        length = int(self._num_steps[sentence]) + 1
-        token = int(ranked.tokens[sentence, rank_in_beam])
-        inputs = self._inputs[sentence, ranked.parents[sentence, rank_in_beam], :length].tolist()
-        produced = tuple(inputs[1:])
-        is_ended = token == EOS_ID
+        Returns:
+            The rank of the candidate that each place of the beam goes on with: where one ended, the best behind the
+            first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
+        """
+        record, length = self._sentences[index], int(self._num_steps[index])
+        substitutes = (rank for rank in range(self.beam_size, len(ranked.tokens)) if ranked.tokens[rank] != EOS_ID)
+        survivors = list(range(self.beam_size))
+        for place, token in enumerate(ranked.tokens[: self.beam_size]):
+            if token != EOS_ID and not is_last_step:
+                continue
+            score = normalize(ranked.scores[place], length, record.params)
+            record.endings.append(_Ending(score, length, ranked.parents[place], token))
+            record.top_ended |= place == 0
+            survivors[place] = next(substitutes, place)
+        return survivors
+
+    def _extend(self, scores: Floats, tokens: Ints, parents: Ints) -> None:
+        """Put the survivors into the beam."""
+        live, places = slice(self.num_sentences), (np.arange(self.num_sentences), self._num_steps[: self.num_sentences])
+        self._scores[live] = scores
+        self._newest[live] = tokens
+        self._tokens[places] = tokens
+        self._parents[places] = parents
+
+    def _build(self, index: int, ending: _Ending) -> Hypothesis:
+        """Walk back from the end."""
+        past = slice(ending.length)
+        tokens, parents = self._tokens[index, past].tolist(), self._parents[index, past].tolist()
+        is_ended, place = ending.token == EOS_ID, ending.parent
+        backwards = [] if is_ended else [ending.token]
+        for column in range(ending.length - 1, 0, -1):
+            backwards.append(tokens[column][place])
+            place = parents[column][place]
         return Hypothesis(
-            token_ids=produced if is_ended else (*produced, token),
-            score=normalize(ranked.scores[sentence, rank_in_beam], length, self._sentences[sentence].params),
+            token_ids=tuple(reversed(backwards)),
+            score=ending.score,
             finish_reason=FinishReason.END_OF_SENTENCE if is_ended else FinishReason.LENGTH,
         )
-
-    def _has_enough(self) -> Booleans:
-        live = slice(self.num_sentences)
-        has_count: Booleans = self._num_finished[live] >= self._num_wanted[live]
-        has_top: Booleans = self._top_finished[live] | ~self._needs_top[live]
-        return has_count & has_top
-
-    def _extend(self, ranked: Ranked, survivors: Ints, continues: Booleans) -> Moves:
-        """Put the survivors into the beam.
-
-        Args:
-            survivors: [B, K] ranks.
-            continues: [B] sentences with a next step.
-        """
-        live, sentences = slice(self.num_sentences), np.arange(self.num_sentences)
-        chosen = sentences[:, None], survivors
-        moves = self._move_inputs(ranked.parents[chosen], continues)
-        self._num_steps[live] += 1
-        self._scores[live] = ranked.scores[chosen]
-        self._inputs[sentences, :, self._num_steps[live]] = ranked.tokens[chosen]
-        return moves
-
-    def _move_inputs(self, parents: Ints, continues: Booleans) -> Moves:
-        """Give every row of a continuing sentence its parent's inputs, and say which rows that changed."""
-        changed = (parents != np.arange(self.beam_size)) & continues[:, None]
-        sentences, beams = np.nonzero(changed)
-        source_beams = parents[sentences, beams]
-        stops = self._num_steps[sentences] + 1
-        width = int(stops.max(initial=1))
-        wanted = self._inputs[sentences, source_beams, :width]  # [N, T], a copy
-        differs = wanted != self._inputs[sentences, beams, :width]
-        self._inputs[sentences, beams, :width] = wanted
-        first = np.where(differs.any(axis=1), differs.argmax(axis=1), width)
-        offsets = sentences * self.beam_size
-        return Moves(offsets + beams, offsets + source_beams, np.minimum(first, stops), stops)
 
     def _arrays(self) -> list[npt.NDArray[np.generic]]:
         """The per-sentence state, sentence first."""
         return [
             self._scores,
-            self._inputs,
+            self._newest,
+            self._tokens,
+            self._parents,
             self._num_steps,
             self._max_steps,
-            self._num_finished,
-            self._num_wanted,
-            self._needs_top,
-            self._top_finished,
         ]
 
     def _reserve(self, num_sentences: int, num_columns: int) -> None:
         """Make room; doubles, so that the copies cost little per sentence."""
-        capacity, _, columns = self._inputs.shape
+        capacity, columns, _ = self._tokens.shape
         if num_sentences > capacity:
             (
                 self._scores,
-                self._inputs,
+                self._newest,
+                self._tokens,
+                self._parents,
                 self._num_steps,
                 self._max_steps,
-                self._num_finished,
-                self._num_wanted,
-                self._needs_top,
-                self._top_finished,
             ) = (np.concatenate([array, array]) for array in self._arrays())
         if num_columns > columns:
-            wider = max(num_columns, 2 * columns)
-            self._inputs = np.pad(self._inputs, ((0, 0), (0, 0), (0, wider - columns)))
+            added = ((0, 0), (0, max(num_columns, 2 * columns) - columns), (0, 0))
+            self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
 
 
 def num_wanted(params: SearchParams) -> int:
@@ -257,64 +278,27 @@ def stops_at_top(params: SearchParams) -> bool:
     return params.length_penalty == 0 and params.beam_size > 1
 
 
-def find_non_finite(log_probs: Floats) -> Booleans:
-    """[B]: sentences with a candidate that is NaN or +inf, or a hypothesis without any that is possible.
+def has_non_finite(candidates: Candidates) -> bool:
+    """Whether `find_non_finite` finds any."""
+    is_number = np.maximum.reduce(candidates.check) < np.inf  # false of NaN, which a maximum keeps
+    return not (is_number and np.minimum.reduce(candidates.scores[:, 0]) > -np.inf)
+
+
+def find_non_finite(candidates: Candidates) -> Booleans:
+    """[B]: sentences for which the model produced NaN or +inf, or nothing that is possible.
 
     Minus infinity behind the first place is no fault: it is how a token is forbidden.
     """
-    if np.isfinite(log_probs).all():
-        return np.zeros(len(log_probs), np.bool_)
-    not_a_score = ~(log_probs < np.inf)  # [B, K, C]
-    is_impossible = np.isneginf(log_probs[:, :, 0])  # [B, K]
-    return np.asarray(not_a_score.any(axis=(1, 2)) | is_impossible.any(axis=1))
+    is_number: Booleans = candidates.check < np.inf
+    is_possible: Booleans = candidates.scores[:, 0] > -np.inf  # also false of NaN
+    return ~(is_number & is_possible)
 
 
-def rank(scores: Floats, candidates: Candidates) -> Ranked:
-    """The 2K best extensions of each sentence, by sum in float32; of equals the lower flat index [K * V] is first.
-
-    Args:
-        scores: [B, K] sums so far.
-    """
-    num_sentences, beam_size, width = candidates.tokens.shape
-    with np.errstate(invalid="ignore"):  # -inf + inf, in a sentence that is failed anyway
-        sums = scores[:, :, None] + candidates.log_probs  # [B, K, C]
-    if beam_size == 1:  # greedy search: already in order, and adding the sum must not merge neighbours
-        return Ranked(sums[:, 0], candidates.tokens[:, 0], np.zeros((num_sentences, width), np.int64))
-    sums = sums.reshape(num_sentences, -1)  # [B, K * C]
-    tokens = candidates.tokens.reshape(num_sentences, -1)
-    parents = np.repeat(np.arange(beam_size), width)  # K = 2, C = 4: [0 0 0 0 1 1 1 1]
-    order = np.lexsort((parents * _BEAM_STRIDE + tokens, -sums))[:, : num_candidates(beam_size)]
-    sentences = np.arange(num_sentences)[:, None]
-    return Ranked(sums[sentences, order], tokens[sentences, order], parents[order])
-
-
-def find_ends(ranked: Ranked, is_last_step: Booleans) -> Booleans:
-    """[B, K]: which of the first K extensions finish: end-of-sentence, and all of them at the last step."""
-    beam_size = ranked.tokens.shape[1] // 2
-    is_end_of_sentence: Booleans = ranked.tokens[:, :beam_size] == EOS_ID
-    return is_end_of_sentence | is_last_step[:, None]
-
-
-def choose_survivors(tokens: Ints, ends: Booleans) -> Ints:
-    """[B, K]: the rank that each place of the beam goes on with.
-
-    A place whose extension ended takes the best extension behind the first K that is not an end-of-sentence and not
-    taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
-
-    Args:
-        tokens: [B, 2K], best first.
-        ends: [B, K].
-    """
-    num_sentences, beam_size = ends.shape
-    places = np.arange(beam_size)
-    if not ends.any():
-        return np.broadcast_to(places, ends.shape)
-    # Ranks K .. 2K - 1 with the end-of-sentences moved behind: the substitutes in their order.
-    substitutes = np.argsort(tokens[:, beam_size:] == EOS_ID, axis=1, kind="stable") + beam_size
-    nth_end = np.maximum(ends.cumsum(axis=1) - 1, 0)
-    return np.where(ends, substitutes[np.arange(num_sentences)[:, None], nth_end], places)
-
-
-def normalize(score: np.float32, length: int, params: SearchParams) -> float:
+def normalize(score: float, length: int, params: SearchParams) -> float:
     """The sum / length ** length_penalty in float32; `length` counts the end-of-sentence."""
-    return float(score / np.float32(length) ** np.float32(params.length_penalty))
+    return float(np.float32(score) / _length_factor(length, params.length_penalty))
+
+
+@lru_cache(maxsize=4_096)
+def _length_factor(length: int, length_penalty: float) -> np.float32:
+    return np.float32(length) ** np.float32(length_penalty)

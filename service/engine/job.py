@@ -32,6 +32,7 @@ class SearchParams:
     length_penalty: float = 1.0
     patience: float = 1.0
     max_target_tokens: int = 256  # decoder steps: end-of-sentence included
+    use_shortlist: bool = False  # where the model has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,9 @@ class JobResult:
 
     job_id: int
     hypotheses: tuple[Hypothesis, ...]
-    queue_s: float  # from Job.submitted_at until its encoder run began
+    queue_s: float  # from Job.submitted_at until it got its rows, less encode_s
     encode_s: float  # the encoder run it shared with its batch
-    decode_s: float  # from the end of that run until its last step
+    decode_s: float  # from its first rows until its last step
     num_steps: int
 
 

@@ -1,30 +1,33 @@
 """Attention keys and values of the live sentences, in buffers that the decoder graph reads and writes in place.
 
-A slot holds one sentence; slots are numbered 0 .. num_sentences - 1 without holes, as in `BeamSearch`.  Self-attention
-has K rows per slot, cross-attention one row that the K hypotheses share.  Every row starts at column 0, padding is on
-the right and finite.  Knows layouts, not what is computed.
+A slot holds one sentence; slots are numbered 0 .. num_sentences - 1 without holes, as in `BeamSearch`.  The hypotheses
+of a sentence share its columns: a step adds one for each, and a mask says which of them are a hypothesis' own past.  A
+beam that changes its order so moves a few rows of the mask and no keys.  Columns that no hypothesis attends to any more
+are squeezed out now and then, at moments that depend on the sentence alone: where its columns lie decides the order
+of sums, and so the last bits of a result that must not depend on the batch.
 
-Axes: L layers, H heads, N rows in use, C columns of the buffer.
+Knows layouts, not what is computed.
+Axes: L layers, H heads, N slots, K hypotheses of a sentence, C columns of a buffer.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.beam import Moves
-
 Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
 
-SELF_COLUMNS = 64  # columns at first; doubled when a hypothesis gets longer
-# Columns come in multiples of this: at beam 1 an odd number changes the order of a sum in ONNX Runtime's attention, and
-# with it the last bits of a result that must not depend on the batch.
+# Columns come in multiples of these: a ragged end would change the order of a sum in ONNX Runtime's attention.
+SELF_COLUMNS = 16
 CROSS_COLUMNS = 8
-_INITIAL_ROWS = 32
-# Never given back: as many as the engine's warm-up touches, 33 MB of keys and values with the default model.
-_KEPT_ROWS = 128
+MASKED = np.float32(-1e9)  # added to the product of a query and a key that do not belong together
+_STEPS_BETWEEN_SQUEEZES = 4
+_SMALLEST_SLACK = 16  # columns that are free after a squeeze, at least
+_KEPT_SLOTS = 32  # room there is from the first moment on and never given back,
+_KEPT_COLUMNS = 64  # with so many columns each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,11 @@ class CacheShape:
     num_heads: int
     d_head: int
 
+    @property
+    def column_size(self) -> int:
+        """Floats of one column of one array."""
+        return self.num_heads * self.d_head
+
 
 class Encoded(NamedTuple):
     """What the encoder makes of some sentences, padded to the longest."""
@@ -43,121 +51,165 @@ class Encoded(NamedTuple):
     lengths: npt.NDArray[np.int32]  # [B]
 
 
-class RowBuffers:
-    """2 L arrays [N, H, C, d_head] with room for more rows; key and value of layer 0, of layer 1, ..."""
+class SlotBuffers:
+    """2 L arrays [N, H, C, d_head], one slot behind the other, whose C can be changed for little.
+
+    Each lies at the beginning of a larger piece of one memory, so that neither more slots nor other columns need a new
+    one as long as they fit.
+    """
 
     def __init__(self, shape: CacheShape, num_columns: int) -> None:
+        self.num_columns = num_columns  # C
+        self.generation = 0  # changes whenever the memory does
         self._shape = shape
-        self._buffers = self._allocate(_INITIAL_ROWS, num_columns)
-        self.generation = 0  # changes whenever memory or layout does
+        self._kept = _KEPT_SLOTS * _KEPT_COLUMNS * shape.column_size
+        self._memory = self._allocate(self._kept)  # [2 L, floats of an array]
+        self._slots = self._lay_out()  # [2 L, N, H, C, d_head], as many as fit
 
-    @property
-    def num_columns(self) -> int:
-        """C."""
-        return int(self._buffers[0].shape[2])
-
-    def views(self, num_rows: int) -> list[Floats]:
-        """The first rows of every array, contiguous."""
-        return [buffer[:num_rows] for buffer in self._buffers]
-
-    def reserve(self, num_rows: int) -> None:
-        """Make room for so many rows; doubles."""
-        capacity = self._buffers[0].shape[0]
-        if num_rows > capacity:
-            self._lay_out(max(num_rows, 2 * capacity), self.num_columns)
+    def views(self, num_slots: int) -> list[Floats]:
+        """The first slots of every array, contiguous."""
+        return list(self._slots[:, :num_slots])
 
     @property
     def has_grown(self) -> bool:
-        """Whether there are more rows than are kept in any case."""
-        return len(self._buffers[0]) > _KEPT_ROWS
+        """Whether there is more memory than at first."""
+        return bool(self._memory.shape[1] > self._kept)
 
-    def trim(self, num_rows: int) -> None:
-        """Give rows back when less than a quarter is in use; doubles what is."""
-        if self.has_grown and 4 * num_rows < len(self._buffers[0]):
-            self._lay_out(max(_KEPT_ROWS, 2 * num_rows), self.num_columns)
+    def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
+        """Make room for so many slots of so many columns; give memory back of which less than an eighth is in use.
 
-    def set_columns(self, num_columns: int) -> None:
-        """Change C; columns that are cut off are lost, new ones are zero."""
-        if num_columns != self.num_columns:
-            self._lay_out(self._buffers[0].shape[0], num_columns)
-
-    def move(self, source: slice, target: slice, num_columns: int) -> None:
-        """Copy the first columns of rows over those of others."""
-        for buffer in self._buffers:
-            buffer[target, :, :num_columns] = buffer[source, :, :num_columns]
-
-    def clear(self, rows: slice) -> None:
-        """Make rows zero."""
-        for buffer in self._buffers:
-            buffer[rows] = 0.0
-
-    def copy_columns(self, moves: Moves) -> None:
-        """Copy the columns in which rows differ from their sources, all at once."""
-        if not moves.rows.size:
+        Args:
+            num_used: slots whose content is kept; columns that are cut off are lost, new ones hold any finite value.
+        """
+        wanted, size = num_slots * num_columns * self._shape.column_size, self._memory.shape[1]
+        has_room = wanted <= size and not (self.has_grown and 8 * wanted < size)
+        if has_room and num_columns == self.num_columns:
             return
-        counts = moves.stops - moves.starts
-        # starts [3 5], counts [2 1] -> columns [3 4 5]
-        columns = np.arange(counts.sum()) + np.repeat(moves.starts - counts.cumsum() + counts, counts)
-        targets = self._chunks(np.repeat(moves.rows, counts), columns)
-        sources = self._chunks(np.repeat(moves.sources, counts), columns)
-        for buffer in self._buffers:
-            chunks = buffer.reshape(-1, self._shape.d_head)  # [N * H * C, d_head], a view
-            chunks[targets] = chunks.take(sources, axis=0)
+        kept = min(num_columns, self.num_columns)
+        old = self._slots[:, :num_used, :, :kept]
+        if has_room:
+            old = old.copy()
+        else:
+            self._memory = self._allocate(max(self._kept, 2 * wanted))
+            self.generation += 1
+        self.num_columns = num_columns
+        self._slots = self._lay_out()
+        self._slots[:, :num_used, :, :kept] = old
 
-    def _chunks(self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Numbers of the d_head-wide pieces at these places, for every head."""
-        heads = np.arange(self._shape.num_heads)
-        numbers: npt.NDArray[np.int64] = (rows[:, None] * len(heads) + heads) * self.num_columns + columns[:, None]
-        return numbers.ravel()
+    def move(self, source: int, target: int, num_columns: int) -> None:
+        """Copy the first columns of a slot over those of another."""
+        self._slots[:, target, :, :num_columns] = self._slots[:, source, :, :num_columns]
 
-    def _lay_out(self, num_rows: int, num_columns: int) -> None:
-        old = self._buffers
-        rows, columns = min(num_rows, old[0].shape[0]), min(num_columns, self.num_columns)
-        self._buffers = self._allocate(num_rows, num_columns)
-        for buffer, previous in zip(self._buffers, old, strict=True):
-            buffer[:rows, :, :columns] = previous[:rows, :, :columns]
-        self.generation += 1
+    def clear(self, slot: int) -> None:
+        """Make a slot zero."""
+        self._slots[:, slot] = 0.0
 
-    def _allocate(self, num_rows: int, num_columns: int) -> list[Floats]:
-        shape = (num_rows, self._shape.num_heads, num_columns, self._shape.d_head)
+    def keep_columns(self, slot: int, columns: Ints) -> None:
+        """Move these columns of a slot, which ascend, to its front."""
+        begin = int(np.count_nonzero(columns == np.arange(columns.size)))  # those before are where they belong
+        columns_of_slot = self._slots[:, slot]  # [2 L, H, C, d_head]
+        columns_of_slot[:, :, begin : columns.size] = columns_of_slot.take(columns[begin:], axis=2)
+
+    def _lay_out(self) -> Floats:
+        heads, width, size = self._shape.num_heads, self._shape.d_head, self._memory.shape[1]
+        num_slots = size // (self.num_columns * self._shape.column_size)
+        laid_out = self._memory[:, : num_slots * self.num_columns * self._shape.column_size].view()
+        laid_out.shape = (len(self._memory), num_slots, heads, self.num_columns, width)  # raises rather than copy
+        return laid_out
+
+    def _allocate(self, size: int) -> Floats:
         # np.full touches every page now; pages first touched inside a step make it several times slower.
-        return [np.full(shape, 0.0, np.float32) for _ in range(2 * self._shape.num_layers)]
+        return np.full((2 * self._shape.num_layers, size), 0.0, np.float32)
+
+
+class MaskBuffer:
+    """Which columns each hypothesis attends to: float32 [N * K, C], 0 or `MASKED`, laid out as `SlotBuffers` are."""
+
+    def __init__(self, beam_size: int, num_columns: int) -> None:
+        self.num_columns = num_columns  # C
+        self.generation = 0  # changes whenever the memory does
+        self._beam_size = beam_size
+        self._memory = np.full(_KEPT_SLOTS * beam_size * _KEPT_COLUMNS, MASKED)
+
+    def rows(self, num_slots: int) -> Floats:
+        """[N * K, C] of the first slots."""
+        num_rows = num_slots * self._beam_size
+        return self._memory[: num_rows * self.num_columns].reshape(num_rows, self.num_columns)
+
+    def of_slot(self, slot: int) -> Floats:
+        """[K, C]."""
+        return self.rows(slot + 1)[slot * self._beam_size :]
+
+    def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
+        """As `SlotBuffers.resize`; new columns are masked."""
+        wanted = num_slots * self._beam_size * num_columns
+        if wanted <= self._memory.size and num_columns == self.num_columns:
+            return
+        old = self.rows(num_used).copy()
+        if wanted > self._memory.size:
+            self._memory = np.full(2 * wanted, MASKED)
+            self.generation += 1
+        kept, self.num_columns = min(num_columns, self.num_columns), num_columns
+        rows = self.rows(num_used)
+        rows[:, :kept] = old[:, :kept]
+        rows[:, kept:] = MASKED
 
 
 class KeyValueCache:
-    """The caches of all live sentences of one beam size."""
+    """The caches of live sentences that decode together: one beam size, sources of similar length."""
 
     def __init__(self, shape: CacheShape, beam_size: int) -> None:
         self.beam_size = beam_size
-        self._self = RowBuffers(shape, SELF_COLUMNS)
-        self._cross = RowBuffers(shape, CROSS_COLUMNS)
-        self._lengths = np.zeros(_INITIAL_ROWS, np.int32)
-        self._source_lengths = np.zeros(_INITIAL_ROWS, np.int32)
         self.num_sentences = 0
+        self._slack = _round_up(max(_SMALLEST_SLACK, _STEPS_BETWEEN_SQUEEZES * beam_size), SELF_COLUMNS)
+        self._self = SlotBuffers(shape, self._slack)
+        self._cross = SlotBuffers(shape, CROSS_COLUMNS)
+        self._mask = MaskBuffer(beam_size, self._slack)
+        self._columns = np.zeros(_KEPT_SLOTS, np.int64)
+        self._limits = np.zeros(_KEPT_SLOTS, np.int64)  # a sentence with so many columns is squeezed
+        self._past_lengths = np.zeros((_KEPT_SLOTS, 1), np.int64)
+        self._source_lengths = np.zeros(_KEPT_SLOTS, np.int32)
+        self._columns_left = 0  # no sentence reaches its limit before so many more are written; saves looking
+        self._slots = 0  # counts how often the four above were replaced
+
+    @property
+    def memory(self) -> tuple[int, ...]:
+        """Changes whenever one of the arrays below gets another address."""
+        return self._self.generation, self._cross.generation, self._mask.generation, self._slots
 
     @property
     def layout(self) -> tuple[int, int, int]:
-        """Changes whenever an array below has another address or shape."""
-        return self.num_sentences, self._self.generation, self._cross.generation
+        """B, C of self-attention and of cross-attention: with the same memory, the same arrays."""
+        return self.num_sentences, self._self.num_columns, self._cross.num_columns
 
     @property
-    def lengths(self) -> npt.NDArray[np.int32]:
-        """[B]: columns filled in each sentence's self-attention rows."""
-        return self._lengths[: self.num_sentences]
+    def past_lengths(self) -> Ints:
+        """[B, 1]: decoder steps behind each sentence."""
+        return self._past_lengths[: self.num_sentences]
 
     @property
     def source_lengths(self) -> npt.NDArray[np.int32]:
-        """[B]: columns filled in each sentence's cross-attention row."""
+        """[B]: columns filled in each sentence's cross-attention slot."""
         return self._source_lengths[: self.num_sentences]
+
+    @property
+    def columns(self) -> Ints:
+        """[B]: columns filled in each sentence's self-attention slot; the next step writes the K behind them."""
+        return self._columns[: self.num_sentences]
+
+    @property
+    def mask(self) -> Floats:
+        """[B, 1, K, C]: 0 where a hypothesis attends to a column, `MASKED` elsewhere."""
+        return self._mask.rows(self.num_sentences).reshape(self.num_sentences, 1, self.beam_size, -1)
 
     @property
     def has_grown(self) -> bool:
         """Whether an empty cache of this size is worth replacing by a new one."""
-        return self._self.num_columns > SELF_COLUMNS or self._self.has_grown or self._cross.has_grown
+        return self._self.has_grown or self._cross.has_grown
 
     def self_arrays(self) -> list[Floats]:
-        """2 L arrays [B * K, H, T, d_head]."""
-        return self._self.views(self.num_sentences * self.beam_size)
+        """2 L arrays [B, H, C, d_head]."""
+        return self._self.views(self.num_sentences)
 
     def cross_arrays(self) -> list[Floats]:
         """2 L arrays [B, H, S, d_head]."""
@@ -167,73 +219,102 @@ class KeyValueCache:
         """Give some of the encoder's sentences the next slots, in this order."""
         first, last = self.num_sentences, self.num_sentences + len(indices)
         self._reserve(last)
-        self._lengths[first:last] = 0
-        self._source_lengths[first:last] = encoded.lengths[list(indices)]
+        new = slice(first, last)
+        self._columns[new] = 0
+        self._limits[new] = self._slack
+        self._columns_left = min(self._columns_left, self._slack)
+        self._past_lengths[new] = 0
+        self._source_lengths[new] = lengths = encoded.lengths[list(indices)]
         self.num_sentences = last
-        self._fit_cross_columns()
-        self._cross.clear(slice(first, last))  # what a former sentence left there might not be finite
-        width = min(self._cross.num_columns, encoded.arrays[0].shape[2])
-        for target, source in zip(self._cross.views(last), encoded.arrays, strict=True):
-            target[first:last, :, :width] = source[list(indices), :, :width]
+        self._fit(num_used=first)
+        self.mask[new] = MASKED
+        width = int(lengths.max())
+        for target, source in zip(self.cross_arrays(), encoded.arrays, strict=True):
+            target[new, :, :width] = source[list(indices), :, :width]
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Free a slot; the last sentence moves into the hole.
 
         Args:
-            is_finite: False when the sentence may have left NaN in its rows.
+            is_finite: False when the sentence may have left NaN in its slot: what no mask lets through must be finite.
         """
         if not is_finite:
-            self._self.clear(self._rows(index))
-            self._cross.clear(slice(index, index + 1))
+            self._self.clear(index)
+            self._cross.clear(index)
         last = self.num_sentences - 1
         if index != last:
-            self._move(last, index)
+            self._self.move(last, index, int(self._columns[last]))
+            self._cross.move(last, index, int(self._source_lengths[last]))
+            self._mask.of_slot(index)[: self.beam_size] = self._mask.of_slot(last)
+            for array in self._arrays():
+                array[index] = array[last]
         self.num_sentences = last
-        self._fit_cross_columns()
-        if self.num_sentences:
-            self._give_back()
 
-    def make_room(self) -> None:
-        """See to it that one more column can be written to every row."""
-        needed = int(self.lengths.max(initial=0)) + 1
-        if needed > self._self.num_columns:
-            self._self.set_columns(max(needed, 2 * self._self.num_columns))
+    def prepare(self) -> None:
+        """See to it that the next step can write K columns, and let each hypothesis attend to its own of them."""
+        self._columns_left -= self.beam_size
+        if self._columns_left < 0:
+            self._make_room()
+        rows = self._mask.rows(self.num_sentences)  # [B * K, C]
+        hypothesis = np.arange(len(rows))
+        rows[hypothesis, np.repeat(self.columns, self.beam_size) + hypothesis % self.beam_size] = 0.0
 
-    def extend(self) -> None:
-        """Count the column that a decoder step has written to every row."""
-        self.lengths[:] += 1
+    def advance(self, parents: Ints) -> None:
+        """Count the columns that a decoder step has written, and give every hypothesis its parent's past.
 
-    def reorder(self, moves: Moves) -> None:
-        """Give rows the columns of other rows."""
-        self._self.copy_columns(moves)
+        Args:
+            parents: [B, K].
+        """
+        self.columns[:] += self.beam_size
+        self.past_lengths[:] += 1
+        if self.beam_size > 1:
+            rows = self._mask.rows(self.num_sentences)  # [B * K, C]
+            first = np.arange(0, len(rows), self.beam_size)
+            rows[:] = rows.take((first[:, None] + parents).ravel(), axis=0)
 
-    def _move(self, source: int, target: int) -> None:
-        self._self.move(self._rows(source), self._rows(target), int(self._lengths[source]))
-        self._cross.move(slice(source, source + 1), slice(target, target + 1), int(self._source_lengths[source]))
-        self._lengths[target] = self._lengths[source]
-        self._source_lengths[target] = self._source_lengths[source]
-
-    def _rows(self, index: int) -> slice:
-        return slice(index * self.beam_size, (index + 1) * self.beam_size)
+    def _arrays(self) -> list[npt.NDArray[np.generic]]:
+        """What is kept per slot beside the buffers."""
+        return [self._columns, self._limits, self._past_lengths, self._source_lengths]
 
     def _reserve(self, num_sentences: int) -> None:
-        self._self.reserve(num_sentences * self.beam_size)
-        self._cross.reserve(num_sentences)
-        if num_sentences > self._lengths.size:
-            self._lengths = np.resize(self._lengths, 2 * num_sentences)
-            self._source_lengths = np.resize(self._source_lengths, 2 * num_sentences)
+        if num_sentences > self._columns.size:
+            num_slots = max(num_sentences, 2 * self._columns.size)
+            self._columns, self._limits, self._past_lengths, self._source_lengths = (
+                np.resize(array, (num_slots, *array.shape[1:])) for array in self._arrays()
+            )
+            self._slots += 1
 
-    def _give_back(self) -> None:
-        """Shrink to twice what is in use once that is less than a quarter, to lay out seldom."""
-        self._self.trim(self.num_sentences * self.beam_size)
-        self._cross.trim(self.num_sentences)
-        longest = int(self.lengths.max())
-        if 4 * longest < self._self.num_columns:
-            self._self.set_columns(-(-max(1, 2 * longest) // SELF_COLUMNS) * SELF_COLUMNS)
+    def _make_room(self) -> None:
+        """Squeeze the sentences that have reached their limit."""
+        full = (self.columns + self.beam_size > self._limits[: self.num_sentences]).nonzero()[0].tolist()
+        for index in full:
+            self._squeeze(index)
+        if full:
+            self._fit(num_used=self.num_sentences)
+        self._columns_left = int((self._limits[: self.num_sentences] - self.columns).min()) - self.beam_size
 
-    def _fit_cross_columns(self) -> None:
-        """As wide as the longest live source needs; narrower again only when it halves, to lay out seldom."""
-        longest = int(self.source_lengths.max(initial=1))
-        needed = -(-longest // CROSS_COLUMNS) * CROSS_COLUMNS
-        if needed > self._cross.num_columns or 2 * needed <= self._cross.num_columns:
-            self._cross.set_columns(needed)
+    def _squeeze(self, index: int) -> None:
+        """Close the gaps that columns without a hypothesis leave; the others keep their order."""
+        mask = self._mask.of_slot(index)  # [K, C], a view
+        used = (mask.max(axis=0) == 0.0).nonzero()[0]
+        self._self.keep_columns(index, used)
+        mask[:, : used.size] = mask[:, used]
+        mask[:, used.size :] = MASKED
+        self._columns[index] = used.size
+        self._limits[index] = _round_up(used.size + self._slack, SELF_COLUMNS)
+
+    def _fit(self, num_used: int) -> None:
+        """As wide as the widest live sentence needs; narrower only to spare half, so that it is seldom."""
+        live = slice(self.num_sentences)
+        own = _fitting(self._self.num_columns, int(self._limits[live].max()))
+        cross = _fitting(self._cross.num_columns, _round_up(int(self._source_lengths[live].max()), CROSS_COLUMNS))
+        for buffers, num_columns in ((self._self, own), (self._mask, own), (self._cross, cross)):
+            buffers.resize(num_used, self.num_sentences, num_columns)
+
+
+def _fitting(num_columns: int, needed: int) -> int:
+    return needed if needed > num_columns or 2 * needed <= num_columns else num_columns
+
+
+def _round_up(number: Any, multiple: int) -> Any:
+    return -(-number // multiple) * multiple

@@ -1,11 +1,12 @@
 """The engine: jobs in, outcomes out, one decoder step at a time.
 
-Each step is schedule -> encode what starts -> decode one token -> collect what ended.  Sentences of one beam size
-decode together.  Single-threaded; knows neither processes nor texts.
+Each step is schedule -> encode what starts -> decode one token -> collect what ended.  Sentences of one beam size and
+similar source length decode together: each run of the graph is as wide as its longest sentence, and a long one must
+not slow short ones.  Single-threaded; knows neither processes nor texts.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,9 +15,22 @@ from service.engine.beam import BeamSearch, Candidates
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.kv_cache import Encoded, KeyValueCache
 from service.engine.runner import Runner
-from service.engine.scheduler import Drop, Scheduler, SchedulerConfig
+from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
+from service.engine.vocabulary import LiveVocabulary
 
-_MAX_IDLE_GROUPS = 2  # beam sizes whose empty caches are kept for the next sentence
+_MAX_IDLE_GROUPS = 2  # whose empty caches are kept for the next sentence
+_ENCODER_TOKENS = 192  # of one run, padding included; more gain nothing, and the batch waits for the run
+
+GroupKey = tuple[int, int, bool]  # beam size, width of the source, whether it keeps to its shortlist
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    """A job's share in a run of the encoder."""
+
+    encoded: Encoded
+    index: int
+    encode_s: float
 
 
 @dataclass(slots=True)
@@ -27,15 +41,15 @@ class _Live:
     queue_s: float
     encode_s: float
     decode_started_at: float
-    num_steps: int = 0
 
 
 @dataclass(slots=True)
 class _Group:
-    """The live sentences of one beam size; entry i of all three is the same sentence."""
+    """The live sentences that decode together; entry i of all four is the same sentence."""
 
     search: BeamSearch
     cache: KeyValueCache
+    vocabulary: LiveVocabulary | None = None  # all tokens
     sentences: list[_Live] = field(default_factory=list)
 
     @property
@@ -49,6 +63,8 @@ class _Group:
         """Free a sentence's rows; the last sentence moves into the hole."""
         self.search.remove(index)
         self.cache.remove(index, is_finite=is_finite)
+        if self.vocabulary is not None:
+            self.vocabulary.remove(index)
         live, self.sentences[index] = self.sentences[index], self.sentences[-1]
         self.sentences.pop()
         return live
@@ -80,8 +96,9 @@ class EngineLoop:
         self._runner = runner
         self._scheduler = Scheduler(config or SchedulerConfig())
         self._clock = clock
-        self._groups: dict[int, _Group] = {}  # by beam size, least recently used first
+        self._groups: dict[GroupKey, _Group] = {}  # least recently used first
         self._arrived_at: dict[int, float] = {}
+        self._encoded: dict[int, _Encoding | Exception] = {}  # of jobs that have no rows yet
         self._tally = _Tally()
 
     @property
@@ -103,7 +120,7 @@ class EngineLoop:
         began = self._clock()
         plan = self._scheduler.schedule(began)
         outcomes: list[Outcome] = [self._drop(drop) for drop in plan.drops]
-        outcomes += self._start(plan.starts)
+        outcomes += self._start(plan) if plan.starts else ()
         for group in list(self._groups.values()):
             if group.sentences:
                 outcomes += self._decode(group)
@@ -134,72 +151,92 @@ class EngineLoop:
     def _drop(self, drop: Drop) -> JobFailure:
         job = drop.job
         del self._arrived_at[job.id]
+        self._encoded.pop(job.id, None)
         if drop.was_running:
-            group = self._groups[job.params.beam_size]
-            live = group.remove(group.index(job.id))
-            self._tally.wasted_steps += live.num_steps
+            group = self._groups[group_key(job)]
+            index = group.index(job.id)
+            self._tally.wasted_steps += group.search.num_steps(index)
+            group.remove(index)
         reason = "was cancelled" if drop.kind is FailureKind.CANCELLED else "passed its deadline"
         return JobFailure(job_id=job.id, kind=drop.kind, message=f"the sentence {reason}")
 
-    def _start(self, jobs: tuple[Job, ...]) -> Iterable[Outcome]:
-        """Encode jobs and give them rows; those that cannot be encoded fail."""
-        if not jobs:
-            return ()
+    def _start(self, plan: Plan) -> Iterable[Outcome]:
+        """Give jobs rows, encoded in company of those that come next; those that cannot be encoded fail."""
+        if any(job.id not in self._encoded for job in plan.starts):
+            missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
+            for jobs in encoder_batches(missing):
+                self._encode(jobs)
+        outcomes: list[Outcome] = []
+        together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
+        for job in plan.starts:
+            encoding = self._encoded.pop(job.id)
+            if isinstance(encoding, Exception):
+                outcomes.append(self._fail_encoding(job, encoding))
+            else:
+                together.setdefault((group_key(job), id(encoding.encoded)), []).append((job, encoding))
+        for (key, _), started in together.items():
+            self._admit(self._group(key), started)
+        return outcomes
+
+    def _encode(self, jobs: Sequence[Job]) -> None:
+        """Keep what the encoder makes of these jobs, or its error; a job that is the cause of one has it alone."""
         began = self._clock()
         try:
             encoded = self._runner.encode([job.source_ids for job in jobs])
         except Exception as error:  # noqa: BLE001 - whatever the runtime raises, only its sentence may fail
-            return self._start_one_by_one(jobs, error)
+            if len(jobs) == 1:
+                self._encoded[jobs[0].id] = error
+            else:
+                for job in jobs:
+                    self._encode([job])
+            return
         encode_s = self._clock() - began
         self._count_encoded(encoded, encode_s)
-        self._admit(jobs, encoded, began, encode_s)
-        return ()
+        for index, job in enumerate(jobs):
+            self._encoded[job.id] = _Encoding(encoded, index, encode_s)
 
-    def _start_one_by_one(self, jobs: tuple[Job, ...], error: Exception) -> Iterable[Outcome]:
-        """Find the job that cannot be encoded."""
-        if len(jobs) > 1:
-            return [outcome for job in jobs for outcome in self._start((job,))]
-        (job,) = jobs
+    def _fail_encoding(self, job: Job, error: Exception) -> JobFailure:
         self._end(job.id)
         message = f"the encoder failed: {type(error).__name__}"
-        return [JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message)]
+        return JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message)
 
-    def _admit(self, jobs: tuple[Job, ...], encoded: Encoded, began: float, encode_s: float) -> None:
-        """Put encoded jobs into the group of their beam size."""
-        for beam_size in sorted({job.params.beam_size for job in jobs}):
-            group = self._group(beam_size)
-            indices = [index for index, job in enumerate(jobs) if job.params.beam_size == beam_size]
-            group.cache.append(encoded, indices)
-            for index in indices:
-                job = jobs[index]
-                group.search.add(job.params)
-                queue_s = began - self._arrived_at[job.id]
-                group.sentences.append(_Live(job, queue_s, encode_s, began + encode_s))
+    def _admit(self, group: _Group, started: Sequence[tuple[Job, _Encoding]]) -> None:
+        """Give rows to jobs that one run of the encoder has encoded."""
+        group.cache.append(started[0][1].encoded, [encoding.index for _, encoding in started])
+        if group.vocabulary is not None:
+            group.vocabulary.append([job.source_ids for job, _ in started])
+        now = self._clock()
+        for job, encoding in started:
+            group.search.add(job.params)
+            queue_s = now - self._arrived_at[job.id] - encoding.encode_s
+            group.sentences.append(_Live(job, queue_s, encoding.encode_s, now))
 
-    def _group(self, beam_size: int) -> _Group:
-        """The group of a beam size, now the most recently used; the caches of long unused ones are given up."""
-        group = self._groups.pop(beam_size, None)
+    def _group(self, key: GroupKey) -> _Group:
+        """The group of this key, now the most recently used; the caches of long unused ones are given up."""
+        group = self._groups.pop(key, None)
         if group is None:
-            group = _Group(BeamSearch(beam_size), KeyValueCache(self._runner.cache_shape, beam_size))
-        self._groups[beam_size] = group
-        idle = [size for size, other in self._groups.items() if not other.sentences and size != beam_size]
-        for size in idle[:-_MAX_IDLE_GROUPS]:
-            del self._groups[size]
+            beam_size, _, use_shortlist = key
+            vocabulary = self._runner.live_vocabulary() if use_shortlist else None
+            group = _Group(BeamSearch(beam_size), KeyValueCache(self._runner.cache_shape, beam_size), vocabulary)
+        self._groups[key] = group
+        idle = [other for other, members in self._groups.items() if not members.sentences and other != key]
+        for other in idle[:-_MAX_IDLE_GROUPS]:
+            del self._groups[other]
         return group
 
     def _drop_grown_groups(self) -> None:
         """Give memory back that only a former load needed; the runner's bindings to it go with the cache."""
-        for beam_size, group in list(self._groups.items()):
+        for key, group in list(self._groups.items()):
             if not group.sentences and group.cache.has_grown:
-                del self._groups[beam_size]
+                del self._groups[key]
 
     def _decode(self, group: _Group) -> list[Outcome]:
         """One token for every hypothesis of a group."""
         began = self._clock()
-        group.cache.make_room()
-        tokens = group.search.tokens()
+        search, cache = group.search, group.cache
+        cache.prepare()
         prepared = self._clock()
-        candidates = self._runner.decode_step(tokens, group.cache)
+        candidates = self._runner.decode_step(search.tokens, search.scores, cache, group.vocabulary)
         decode_s = self._clock() - prepared
         self._count_step(group, decode_s)
         outcomes = self._advance(group, candidates)
@@ -208,18 +245,19 @@ class EngineLoop:
 
     def _advance(self, group: _Group, candidates: Candidates) -> list[Outcome]:
         """Choose the tokens and bring the caches after them; the sentences that end by that."""
-        group.cache.extend()
         progress = group.search.advance(candidates)
-        group.cache.reorder(progress.moves)
+        group.cache.advance(progress.parents)
+        if not (progress.finished or progress.non_finite):
+            return []
         # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
-        finished, non_finite = set(progress.finished.tolist()), set(progress.non_finite.tolist())
+        finished, non_finite = set(progress.finished), set(progress.non_finite)
         return [
             self._succeed(group, index) if index in finished else self._fail_non_finite(group, index)
             for index in sorted(finished | non_finite, reverse=True)
         ]
 
     def _succeed(self, group: _Group, index: int) -> JobResult:
-        hypotheses = group.search.hypotheses(index)
+        hypotheses, num_steps = group.search.hypotheses(index), group.search.num_steps(index)
         live = group.remove(index)
         self._end(live.job.id)
         return JobResult(
@@ -228,7 +266,7 @@ class EngineLoop:
             queue_s=live.queue_s,
             encode_s=live.encode_s,
             decode_s=self._clock() - live.decode_started_at,
-            num_steps=live.num_steps,
+            num_steps=num_steps,
         )
 
     def _fail_non_finite(self, group: _Group, index: int) -> JobFailure:
@@ -243,8 +281,6 @@ class EngineLoop:
         del self._arrived_at[job_id]
 
     def _count_step(self, group: _Group, decode_s: float) -> None:
-        for live in group.sentences:
-            live.num_steps += 1
         self._tally.steps += 1
         self._tally.step_rows.append(group.num_rows)
         self._tally.step_decode_s.append(decode_s)
@@ -254,3 +290,20 @@ class EngineLoop:
         self._tally.encoded_sentences += len(encoded.lengths)
         self._tally.source_tokens += int(np.sum(encoded.lengths))
         self._tally.padded_source_tokens += len(encoded.lengths) * encoded.arrays[0].shape[2]
+
+
+def group_key(job: Job) -> GroupKey:
+    """Which sentences a job decodes with."""
+    return job.params.beam_size, source_width(len(job.source_ids)), job.params.use_shortlist
+
+
+def encoder_batches(jobs: Sequence[Job]) -> Iterable[Sequence[Job]]:
+    """Jobs in runs of the encoder: of similar length, and few enough tokens to stay in the CPU's cache."""
+    batch: list[Job] = []
+    for job in sorted(jobs, key=lambda job: len(job.source_ids)):
+        if batch and (len(batch) + 1) * len(job.source_ids) > _ENCODER_TOKENS:
+            yield batch
+            batch = []
+        batch.append(job)
+    if batch:
+        yield batch

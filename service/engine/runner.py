@@ -4,6 +4,7 @@ Decides nothing: what runs, for whom and what follows from it is the loop's, the
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -12,17 +13,24 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle import Bundle, BundleError
+from model.bundle import Bundle, BundleError, Variant
 from model.config import PAD_ID
+from model.shortlist import Shortlist
 from service.engine.beam import Candidates, num_candidates
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
 from service.engine.spec import EngineSpec
+from service.engine.vocabulary import LiveVocabulary, Projection
 
 # ONNX Runtime itself applies it to every x86 CPU, also to those that multiply exactly without it.
 EXACT_INT8 = "session.x64quantprecision"
+_MAX_BINDINGS = 512  # of one cache; 40 kB each
+# Joins a sum with the normalisation behind it: on a CPU five times as slow as the two apart (0.76 ms against 0.15).
+_SLOW_FUSION = "SkipLayerNormFusion"
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
 
 
 class Runner(Protocol):
@@ -33,19 +41,27 @@ class Runner(Protocol):
         """What the caches must look like."""
         ...
 
+    def live_vocabulary(self) -> LiveVocabulary | None:
+        """For a group of sentences that keep to their shortlists; None where the model has no shortlist."""
+        ...
+
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         """Cross-attention keys and values of some sentences, each source ending with end-of-sentence."""
         ...
 
-    def decode_step(self, tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> Candidates:
-        """Write one column to every row of the cache and say what may come next.
+    def decode_step(
+        self, tokens: Ints, scores: Floats, cache: KeyValueCache, vocabulary: LiveVocabulary | None = None
+    ) -> Candidates:
+        """Write a column for every hypothesis to the cache and say how each sentence may go on.
 
         Args:
             tokens: [B, K], the newest token of every hypothesis.
-            cache: with room for the column; its lengths do not count it yet.
+            scores: [B, K], what is added to the log-probabilities of its next tokens.
+            cache: prepared for the step.
+            vocabulary: of the same sentences; None for all tokens.
 
         Returns:
-            The 2K best next tokens of each hypothesis; valid until the next call.
+            The 2K best extensions of each sentence; valid until the next call.
         """
         ...
 
@@ -66,8 +82,15 @@ class OnnxRunner:
         )
         self._encoder = open_session(bundle.path(variant.encoder), num_threads)
         self._decoder = open_session(bundle.path(variant.decoder_step), num_threads)
+        self._shortlist = load_shortlist(bundle, variant, num_threads)
+        self._vocab_size = config.vocab_size
         self._cross_names = layer_names("cross", config.num_decoder_layers)
-        self._bindings: WeakKeyDictionary[KeyValueCache, _Binding] = WeakKeyDictionary()
+        self._bindings: WeakKeyDictionary[KeyValueCache, _Bindings] = WeakKeyDictionary()
+
+    def live_vocabulary(self) -> LiveVocabulary | None:
+        """See `Runner.live_vocabulary`."""
+        shortlist = self._shortlist
+        return None if shortlist is None else LiveVocabulary(shortlist.lists, shortlist.projection)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         """See `Runner.encode`."""
@@ -75,30 +98,88 @@ class OnnxRunner:
         arrays = self._encoder.run(self._cross_names, {"source_ids": source_ids, "source_lengths": lengths})
         return Encoded(arrays, lengths)
 
-    def decode_step(self, tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> Candidates:
+    def decode_step(
+        self, tokens: Ints, scores: Floats, cache: KeyValueCache, vocabulary: LiveVocabulary | None = None
+    ) -> Candidates:
         """See `Runner.decode_step`."""
-        binding = self._bindings.get(cache)
-        if binding is None or binding.layout != cache.layout:
-            binding = self._bindings[cache] = _Binding(self._decoder, cache)
-        binding.fill(tokens, cache)
-        self._decoder.run_with_iobinding(binding.io)
-        return binding.candidates
+        decoder = self._decoder if vocabulary is None or self._shortlist is None else self._shortlist.decoder
+        binding = self._binding(decoder, cache, vocabulary)
+        binding.tokens[:] = tokens
+        binding.scores[:, :, 0] = scores
+        decoder.run_with_iobinding(binding.io)
+        parents, found = np.divmod(binding.ids, self._vocab_size if vocabulary is None else vocabulary.tokens.size)
+        tokens = found if vocabulary is None else vocabulary.tokens.take(found)
+        return Candidates(binding.best, tokens, parents, binding.check)
+
+    def _binding(
+        self, decoder: ort.InferenceSession, cache: KeyValueCache, vocabulary: LiveVocabulary | None
+    ) -> "_Binding":
+        """The one for the arrays as they lie now, from the step before if they have not moved."""
+        memory = (*cache.memory, 0 if vocabulary is None else vocabulary.generation)
+        bindings = self._bindings.get(cache)
+        if bindings is None or bindings.memory != memory or len(bindings.by_layout) > _MAX_BINDINGS:
+            bindings = self._bindings[cache] = _Bindings(memory)
+        binding = bindings.by_layout.get(cache.layout)
+        if binding is None:
+            binding = bindings.by_layout[cache.layout] = _Binding(decoder, cache, vocabulary)
+        return binding
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortlist:
+    """What a step with a part of the vocabulary needs."""
+
+    lists: Shortlist
+    projection: Projection
+    decoder: ort.InferenceSession
+
+
+def load_shortlist(bundle: Bundle, variant: Variant, num_threads: int) -> _Shortlist | None:
+    """The bundle's shortlist with its graph, or None where it has none or this CPU would compute it wrongly.
+
+    Raises:
+        BundleError: it cannot be used.
+    """
+    # Columns are inputs of the graph, and only constants are made unsigned for CPUs that need it.
+    is_exact = multiplies_int8_exactly(cpu_flags())
+    if not (bundle.manifest.shortlist and variant.shortlist_step and variant.projection and is_exact):
+        return None
+    try:
+        lists = Shortlist.load(bundle.path(bundle.manifest.shortlist), bundle.manifest.config.vocab_size)
+    except ValueError as error:
+        raise BundleError(f"{error}; export the model again") from error
+    source = open_session(bundle.path(variant.projection), 1)
+    outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
+    decoder = open_session(bundle.path(variant.shortlist_step), num_threads)
+    return _Shortlist(lists, Projection(outputs["rows"], outputs.get("scales")), decoder)
+
+
+class _Bindings:
+    """Those of one cache, by layout: as long as it keeps its memory, the same layout means the same arrays."""
+
+    def __init__(self, memory: tuple[int, ...]) -> None:
+        self.memory = memory
+        self.by_layout: dict[tuple[int, int, int], _Binding] = {}
 
 
 class _Binding:
-    """The memory that the decoder graph reads and writes for one cache, for as long as the cache keeps its layout."""
+    """The memory that the decoder graph reads and writes for the first sentences of one cache.
 
-    def __init__(self, decoder: ort.InferenceSession, cache: KeyValueCache) -> None:
+    Nearly all of it is the cache's own, so that a step copies nothing but tokens and scores.
+    """
+
+    def __init__(self, decoder: ort.InferenceSession, cache: KeyValueCache, vocabulary: LiveVocabulary | None) -> None:
         sentences, beam_size = cache.num_sentences, cache.beam_size
-        rows, width = sentences * beam_size, num_candidates(beam_size)
-        self.layout = cache.layout
+        width = num_candidates(beam_size)
         self.io = decoder.io_binding()
         self._keep: list[npt.NDArray[Any]] = []  # ONNX Runtime holds addresses, not references
-        self._tokens = self._input("tokens", np.zeros((sentences, beam_size), np.int64))
-        self._past_lengths = self._input("past_lengths", np.zeros(rows, np.int32))
-        self._total_length = self._input("total_length", np.zeros(1, np.int32))
-        self._source_lengths = self._input("source_lengths", np.zeros(sentences, np.int32))
-        self._input("edit_indices", np.zeros((0, 2), np.int64))
+        self.tokens = self._input("tokens", np.zeros((sentences, beam_size), np.int64))
+        self.scores = self._input("scores", np.zeros((sentences, beam_size, 1), np.float32))
+        self._input("past_lengths", cache.past_lengths)
+        self._input("columns", cache.columns)
+        self._input("self_mask", cache.mask)
+        self._input("source_lengths", cache.source_lengths)
+        self._input("edit_places", np.zeros(0, np.int64))
         self._input("edit_values", np.zeros(0, np.float32))
         self._input("num_candidates", np.array([width], np.int64))
         cross = cache.cross_arrays()
@@ -107,19 +188,15 @@ class _Binding:
         own = cache.self_arrays()
         for name, array in zip(layer_names("self", len(own) // 2), own, strict=True):
             self._input(name, array)
-            self._output(f"{name}_out", array)  # in place: the graph writes one column a row
-        shape = (sentences, beam_size, width)
-        self.candidates = Candidates(
-            log_probs=self._output("candidate_log_probs", np.zeros(shape, np.float32)),
-            tokens=self._output("candidate_tokens", np.zeros(shape, np.int64)),
-        )
-
-    def fill(self, tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> None:
-        """Write this step's small inputs where the graph reads them."""
-        self._tokens[:] = tokens
-        self._source_lengths[:] = cache.source_lengths
-        self._past_lengths.reshape(tokens.shape)[:] = cache.lengths[:, None]
-        self._total_length[0] = cache.lengths.max() + 1
+            self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
+        if vocabulary is not None:
+            self._input("vocabulary_weights", vocabulary.weights)
+            if vocabulary.has_scales:
+                self._input("vocabulary_scales", vocabulary.scales)
+            self._input("vocabulary_mask", vocabulary.mask)
+        self.best = self._output("candidate_scores", np.zeros((sentences, width), np.float32))
+        self.ids = self._output("candidate_ids", np.zeros((sentences, width), np.int64))
+        self.check = self._output("check", np.zeros(sentences, np.float32))
 
     def _input(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
@@ -152,7 +229,9 @@ def open_session(graph: Path, num_threads: int) -> ort.InferenceSession:
     """
     options = session_options(num_threads, cpu_flags())
     try:
-        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(
+            graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=[_SLOW_FUSION]
+        )
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
         raise BundleError(f"{graph} cannot be loaded by ONNX Runtime {ort.__version__}: {error}") from error
 
@@ -163,8 +242,9 @@ def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptio
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors; everything else comes as an exception
-    # Between two steps this process works in Python: threads that spin meanwhile take the cores from it.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # A second thread that sleeps between operators of 20 us comes too late: up to 16 sentences, a step took 1.1 to 1.3
+    # times as long as with one thread, and 0.6 to 0.8 times with threads that spin and so leave no core to others.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if num_threads > 1 else "0")
     if not multiplies_int8_exactly(flags):  # unsigned weights then, whose kernels are slower and exact
         options.add_session_config_entry(EXACT_INT8, "1")
     return options
@@ -186,7 +266,7 @@ def layer_names(kind: str, num_layers: int) -> list[str]:
     return [f"{kind}_{part}_{layer}" for layer in range(num_layers) for part in ("key", "value")]
 
 
-def pad(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def pad(sources: Sequence[Sequence[int]]) -> tuple[Ints, npt.NDArray[np.int32]]:
     """Source ids [B, S], padded on the right to the longest, and lengths [B]."""
     lengths = np.array([len(source) for source in sources], np.int32)
     source_ids = np.full((len(sources), lengths.max()), PAD_ID, np.int64)

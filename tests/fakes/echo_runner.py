@@ -12,6 +12,7 @@ the environment, which engine processes inherit:
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from model.config import EOS_ID
 from service.engine.beam import Candidates, num_candidates
 from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
 from service.engine.spec import EngineSpec
+from service.engine.vocabulary import LiveVocabulary
+from tests.fakes.extensions import best_extensions
 
 FACTORY = f"{__name__}:create"
 
@@ -43,6 +46,9 @@ class EchoRunner:
         self._step_s = step_s
         self._nan_length = nan_length
 
+    def live_vocabulary(self) -> None:
+        """There is no shortlist."""
+
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         """The ids themselves as cross-attention keys and values."""
         lengths = np.array([len(ids) for ids in sources], np.int32)
@@ -51,19 +57,26 @@ class EchoRunner:
             memory[row, 0, : len(ids), 0] = ids
         return Encoded([memory, memory], lengths)
 
-    def decode_step(self, tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> Candidates:
+    def decode_step(
+        self,
+        tokens: npt.NDArray[np.int64],
+        scores: npt.NDArray[np.float32],
+        cache: KeyValueCache,
+        vocabulary: LiveVocabulary | None = None,
+    ) -> Candidates:
         """The source's token at each sentence's position first, then other ones."""
+        assert vocabulary is None
         time.sleep(self._step_s)
         num_sentences, beam = tokens.shape
-        columns = num_candidates(beam)
-        log_probs = np.full((num_sentences, beam, columns), WORSE, np.float32)
-        candidates = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + columns), (num_sentences, beam, 1))
+        choices = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + num_candidates(beam)), (num_sentences, 1))
+        choices[:, 0] = self._echoed(cache)
+        log_probs = np.full((num_sentences, beam, num_candidates(beam)), WORSE, np.float32)
         log_probs[:, :, 0] = BEST
-        candidates[:, :, 0] = self._echoed(cache)[:, None]
         log_probs[cache.source_lengths == self._nan_length] = np.nan
-        return Candidates(log_probs, candidates)
+        best = best_extensions(log_probs, scores)
+        return replace(best, tokens=np.take_along_axis(choices, best.tokens, axis=1))
 
     def _echoed(self, cache: KeyValueCache) -> npt.NDArray[np.int64]:
         memory = cache.cross_arrays()[0][:, 0, :, 0]  # [B, S]
-        positions = np.minimum(cache.lengths, cache.source_lengths - 1)
+        positions = np.minimum(cache.past_lengths[:, 0], cache.source_lengths - 1)
         return memory[np.arange(len(memory)), positions].astype(np.int64)

@@ -1,6 +1,6 @@
 """A model that is a script: next tokens follow from the source and the prefix, which it keeps in the given caches.
 
-So a cache that is reordered, moved or bound wrongly changes the answer, as it would with a real model.
+So a cache that is masked, squeezed, moved or bound wrongly changes the answer, as it would with a real model.
 """
 
 import os
@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from model.config import EOS_ID
 from service.engine.beam import Candidates
 from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
 from service.engine.spec import EngineSpec
+from service.engine.vocabulary import LiveVocabulary
+from tests.fakes.extensions import best_extensions
 
 VOCABULARY = 40
 SLOW_TOKEN = 30  # a source that starts with it takes SLOW_STEP_S per step
@@ -44,6 +47,9 @@ class FakeRunner:
         self.encoded: list[tuple[int, ...]] = []
         self.step_rows: list[int] = []
 
+    def live_vocabulary(self) -> None:
+        """There is no shortlist."""
+
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if any(source[0] == POISON_TOKEN for source in sources):
             raise RuntimeError("poison")
@@ -54,21 +60,44 @@ class FakeRunner:
             row[0, : len(source), 0] = source
         return Encoded([ids, -ids], lengths)
 
-    def decode_step(self, tokens: np.ndarray, cache: KeyValueCache) -> Candidates:
-        keys = cache.self_arrays()[0]
-        rows = [self._row(cache, keys, tokens, row) for row in range(tokens.size)]
-        self.step_rows.append(len(rows))
-        log_probs = np.stack(rows).reshape(*tokens.shape, VOCABULARY)
-        order = np.argsort(-log_probs, axis=-1, kind="stable")[:, :, : 2 * cache.beam_size]
-        return Candidates(np.take_along_axis(log_probs, order, axis=-1), order)
+    def decode_step(
+        self,
+        tokens: npt.NDArray[np.int64],
+        scores: npt.NDArray[np.float32],
+        cache: KeyValueCache,
+        vocabulary: LiveVocabulary | None = None,
+    ) -> Candidates:
+        assert vocabulary is None
+        write_tokens(tokens, cache)
+        log_probs = [
+            [self.script(source_of(cache, sentence), prefix_of(cache, sentence, k)) for k in range(cache.beam_size)]
+            for sentence in range(cache.num_sentences)
+        ]
+        self.step_rows.append(tokens.size)
+        return best_extensions(np.array(log_probs, np.float32), scores)
 
-    def _row(self, cache: KeyValueCache, keys: np.ndarray, tokens: np.ndarray, row: int) -> np.ndarray:
-        sentence = row // cache.beam_size
-        length = cache.lengths[sentence]
-        keys[row, 0, length, 0] = tokens.ravel()[row]
-        source = cache.cross_arrays()[0][sentence, 0, : cache.source_lengths[sentence], 0]
-        prefix = keys[row, 0, : length + 1, 0]
-        return self.script(tuple(source.astype(int).tolist()), tuple(prefix.astype(int).tolist()))
+
+def write_tokens(tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> None:
+    """One column for each hypothesis, as the step graph does."""
+    (num_sentences, beam_size), (keys, *_) = tokens.shape, cache.self_arrays()
+    assert num_sentences == cache.num_sentences == len(keys)
+    for sentence, first in enumerate(cache.columns.tolist()):
+        assert first + beam_size <= keys.shape[2], "the cache was not prepared"
+        keys[sentence, 0, first : first + beam_size, 0] = tokens[sentence]
+
+
+def source_of(cache: KeyValueCache, sentence: int) -> tuple[int, ...]:
+    """The ids that `encode` was given."""
+    ids = cache.cross_arrays()[0][sentence, 0, : cache.source_lengths[sentence], 0]
+    return tuple(ids.astype(int).tolist())
+
+
+def prefix_of(cache: KeyValueCache, sentence: int, hypothesis: int) -> tuple[int, ...]:
+    """The tokens that a hypothesis attends to, in the order of their columns."""
+    is_own = cache.mask[sentence, 0, hypothesis] == 0.0
+    prefix = cache.self_arrays()[0][sentence, 0, is_own, 0]
+    assert len(prefix) == cache.past_lengths[sentence, 0] + 1
+    return tuple(prefix.astype(int).tolist())
 
 
 def misbehaving_script(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:

@@ -81,6 +81,7 @@ def environment(bundle: Path, **variables: str) -> dict[str, str]:
     settings = {
         "PYTHONPATH": str(ROOT),
         "DRAGOMAN_ENGINE__BUNDLE": str(bundle),
+        "DRAGOMAN_ENGINE__NUM_ENGINES": "1",
         "DRAGOMAN_ENGINE__RUNNER_FACTORY": echo_runner.FACTORY,
         "DRAGOMAN_LISTEN__GRPC_PORT": "0",
         "DRAGOMAN_LISTEN__HTTP_PORT": "0",

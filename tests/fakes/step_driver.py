@@ -1,8 +1,10 @@
-"""Runs a decoder-step graph as the engine does: caches bound in place, each row at its own length.
+"""Runs a decoder-step graph as the engine does: caches bound in place, the hypotheses of a sentence in one cache.
 
-Axes: B sentences, K hypotheses of a sentence, R = B * K rows, T cache columns.
+Keeps to the plain way otherwise: each step takes the next K columns, and nothing is ever squeezed out.
+Axes: B sentences, K hypotheses of a sentence, T cache columns, V vocabulary, C candidates.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,49 +12,81 @@ import onnxruntime as ort
 
 from export.builder import Array
 from export.graphs import cache_names
-from export.runner import Values, open_session
+from export.runner import MASKED, Values, open_session
 from model.config import ModelConfig
 
-OUTPUTS = ["candidate_log_probs", "candidate_tokens"]
+OUTPUTS = ["candidate_scores", "candidate_ids", "check"]
+Edit = tuple[int, int, int]  # sentence, hypothesis, token
 
 
 class StepDriver:
-    """One batch of hypotheses and its caches."""
+    """One batch of sentences and their caches."""
 
     def __init__(
         self, decoder_step: Path, config: ModelConfig, num_sentences: int, beam: int, num_columns: int
     ) -> None:
         self._session = open_session(decoder_step)
-        self._config = config
-        self.lengths = np.zeros(num_sentences * beam, np.int32)  # past length of each row
-        self._beam_shape = (num_sentences, beam)
-        shape = (num_sentences * beam, config.num_heads, num_columns, config.d_head)
+        self._vocab_size = config.vocab_size
+        self.past_lengths = np.zeros((num_sentences, 1), np.int64)
+        self.columns = np.zeros(num_sentences, np.int64)  # filled, of each sentence
+        self.mask = np.full((num_sentences, 1, beam, num_columns), MASKED, np.float32)
+        shape = (num_sentences, config.num_heads, num_columns, config.d_head)
         names = [name for layer in range(config.num_decoder_layers) for name in cache_names(layer)]
-        self.caches = {
-            name: np.full(shape, np.nan, np.float32) for name in names
-        }  # what is not written must not matter
+        self.caches = {name: np.full(shape, 1e3, np.float32) for name in names}  # what is masked must not matter
 
     def step(
-        self, tokens: Array, memory: Values, *, candidates: int, edits: dict[tuple[int, int], float] | None = None
+        self,
+        tokens: Array,
+        memory: Values,
+        *,
+        scores: Array | None = None,
+        candidates: int | None = None,
+        edits: Mapping[Edit, float] | None = None,
     ) -> Values:
-        """One token for every row, [R]; `memory` holds the cross keys and values, and `source_lengths`."""
-        edits = edits or {}
+        """One token for every hypothesis.
+
+        Args:
+            tokens: [B, K].
+            memory: the cross keys and values, and `source_lengths`.
+            scores: [B, K]; zeros if not given.
+            candidates: C; all K * V of a sentence if not given.
+            edits: what is added to logits.
+
+        Returns:
+            Those of `OUTPUTS`.
+        """
+        (num_sentences, beam), given = tokens.shape, dict(edits or {})
+        own = self.columns[:, None] + np.arange(beam)  # [B, K]
+        np.put_along_axis(self.mask, own[:, None, :, None], 0.0, axis=3)
+        places = [(sentence * beam + hypothesis) * self._vocab_size + token for sentence, hypothesis, token in given]
         binding = self._session.io_binding()
         feeds = {
-            "tokens": tokens.reshape(self._beam_shape),
-            "past_lengths": self.lengths,
-            "total_length": np.array([self.lengths.max() + 1], np.int32),
-            "edit_indices": np.array(list(edits), np.int64).reshape(-1, 2),
-            "edit_values": np.array(list(edits.values()), np.float32),
-            "num_candidates": np.array([candidates]),
+            "tokens": tokens,
+            "scores": np.zeros((num_sentences, beam, 1), np.float32) if scores is None else scores[:, :, None],
+            "past_lengths": self.past_lengths,
+            "columns": self.columns,
+            "self_mask": self.mask,
+            "edit_places": np.array(places, np.int64),
+            "edit_values": np.array(list(given.values()), np.float32),
+            "num_candidates": np.array([candidates or beam * self._vocab_size]),
             **memory,
         }
         for name, value in feeds.items():
             binding.bind_cpu_input(name, np.ascontiguousarray(value))
         self._bind_in_place(binding)
         self._session.run_with_iobinding(binding)
-        self.lengths = self.lengths + 1
-        return dict(zip(OUTPUTS, binding.copy_outputs_to_cpu()[-2:], strict=True))
+        self.past_lengths = self.past_lengths + 1
+        self.columns = self.columns + beam
+        return dict(zip(OUTPUTS, binding.copy_outputs_to_cpu()[-len(OUTPUTS) :], strict=True))
+
+    def reorder(self, parents: Array) -> None:
+        """Give every hypothesis the past of its parent, [B, K]."""
+        self.mask = np.take_along_axis(self.mask, parents[:, None, :, None], axis=2)
+
+    def restart(self, sentence: int) -> None:
+        """Another sentence takes this one's place."""
+        self.past_lengths[sentence] = self.columns[sentence] = 0
+        self.mask[sentence] = MASKED
 
     def _bind_in_place(self, binding: ort.IOBinding) -> None:
         for name, cache in self.caches.items():
@@ -63,8 +97,8 @@ class StepDriver:
             binding.bind_output(name)
 
 
-def full_log_probs(outputs: Values) -> Array:
-    """[B, K, V] in the order of the vocabulary, from candidates that are the whole of it."""
-    log_probs = np.empty_like(outputs["candidate_log_probs"])
-    np.put_along_axis(log_probs, outputs["candidate_tokens"], outputs["candidate_log_probs"], axis=-1)
-    return log_probs
+def full_log_probs(outputs: Values, beam: int) -> Array:
+    """[B, K, V] in the order of the vocabulary, from candidates that are all of it, with scores of zero."""
+    log_probs = np.empty_like(outputs["candidate_scores"])
+    np.put_along_axis(log_probs, outputs["candidate_ids"], outputs["candidate_scores"], axis=-1)
+    return log_probs.reshape(len(log_probs), beam, -1)

@@ -71,11 +71,13 @@ class TinyGraphs:
         return self.model.config
 
 
-def tiny_graphs(directory: Path, precision: str, placement: NormPlacement = NormPlacement.PRE) -> TinyGraphs:
+def tiny_graphs(
+    directory: Path, precision: str, placement: NormPlacement = NormPlacement.PRE, *, vocab_size: int = 60
+) -> TinyGraphs:
     """Write and open the graphs of a random model."""
-    model = tiny_model(tiny_config(placement))
+    model = tiny_model(tiny_config(placement, vocab_size=vocab_size))
     state = state_of(model)
-    runner = write_graphs(model.config, state, _products(precision, model.config, state), directory / precision)
+    runner, _ = write_graphs(model.config, state, _products(precision, model.config, state), directory / precision)
     return TinyGraphs(model, directory / precision, runner)
 
 

@@ -1,6 +1,7 @@
 """Our weights as a CTranslate2 model, through its public specification API: the neighbour that tests compare with.
 
 Not a test.  Weights stay float32; the position table is given explicitly, since CTranslate2's own has another order.
+A model may have more tokens than its tokenizer has pieces: the benchmarks' larger model does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,14 @@ from model.config import BOS_ID, EOS_ID, UNK_ID, ModelConfig, NormPlacement
 State = Mapping[str, NDArray[np.float32]]
 
 
-def write_ctranslate2_model(config: ModelConfig, state: State, tokenizer: Path, directory: Path) -> Path:
+def write_ctranslate2_model(
+    config: ModelConfig,
+    state: State,
+    tokenizer: Path,
+    directory: Path,
+    *,
+    positions: NDArray[np.float32] | None = None,
+) -> Path:
     """Write a model that `ctranslate2.Translator(str(directory))` loads, and return the directory.
 
     Args:
@@ -27,18 +35,23 @@ def write_ctranslate2_model(config: ModelConfig, state: State, tokenizer: Path, 
         state: its parameters, named as in `model/transformer.py`.
         tokenizer: the shared SentencePiece model; its pieces become both vocabularies.
         directory: is created; must not exist.
+        positions: the position table [P, D], where it is not the usual one.
     """
+    if positions is None:
+        positions = sinusoidal_positions(config.max_positions, config.d_model)
     spec = transformer_spec.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.norm_placement is NormPlacement.PRE,
     )
-    _set_stack(spec.encoder, config, state, "encoder")
-    _set_stack(spec.decoder, config, state, "decoder")
+    for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        stack.scale_embeddings = True
+        stack.position_encodings.encodings = positions
+        _set_stack(stack, config, state, name)
     spec.encoder.embeddings[0].weight = state["embedding.weight"]
     spec.decoder.embeddings.weight = state["embedding.weight"]
     spec.decoder.projection.weight = state["embedding.weight"]
-    _set_vocabulary(spec, pieces(tokenizer))
+    _set_vocabulary(spec, token_names(tokenizer, config.vocab_size))
     directory.mkdir(parents=True)
     spec.validate()
     spec.optimize()
@@ -79,6 +92,12 @@ def pieces(tokenizer: Path) -> list[str]:
     return [processor.id_to_piece(token) for token in range(processor.get_piece_size())]
 
 
+def token_names(tokenizer: Path, vocab_size: int) -> list[str]:
+    """The pieces by id, and names for the tokens that the tokenizer does not know."""
+    names = pieces(tokenizer)
+    return [*names, *(f"<added-{token}>" for token in range(len(names), vocab_size))]
+
+
 def _set_vocabulary(spec: Any, names: list[str]) -> None:
     spec.register_source_vocabulary(names)
     spec.register_target_vocabulary(names)
@@ -89,9 +108,7 @@ def _set_vocabulary(spec: Any, names: list[str]) -> None:
 
 
 def _set_stack(spec: Any, config: ModelConfig, state: State, name: str) -> None:
-    """An encoder or a decoder: positions, layers, and with pre-norm the last norm."""
-    spec.scale_embeddings = True
-    spec.position_encodings.encodings = sinusoidal_positions(config.max_positions, config.d_model)
+    """The layers of an encoder or a decoder, and with pre-norm the last norm."""
     for number, layer in enumerate(spec.layer):
         prefix = f"{name}.layers.{number}"
         _set_self_attention(layer.self_attention, state, f"{prefix}.self_attention")

@@ -1,6 +1,6 @@
 """The engine on ONNX Runtime against the slow search on PyTorch, and against itself in other company."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from model.bundle import Bundle, BundleError, DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.kv_cache import Encoded
 from service.engine.loop import EngineLoop
 from service.engine.runner import OnnxRunner, create_runner, open_session
 from service.engine.scheduler import SchedulerConfig
@@ -82,6 +83,22 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size, pa
         )
 
 
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_engine_gives_the_reference_search_s_best_without_length_normalisation(model, bundle, beam_size):
+    sources = random_sentences(model.config, [3, 9, 5, 14, 2, 21])
+    params = SearchParams(beam_size=beam_size, length_penalty=0.0, max_target_tokens=12)
+    jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sources)]
+
+    outcomes = run(EngineLoop(OnnxRunner(bundle, precision="fp32")), jobs)
+
+    config = BeamConfig(beam_size=beam_size, length_penalty=0.0, max_target_tokens=12)
+    for number, source in enumerate(sources):
+        result, reference = outcomes[number], beam_search(model, source, config)[0]
+        assert isinstance(result, JobResult)
+        assert list(result.hypotheses[0].token_ids) == reference.tokens
+        assert result.hypotheses[0].score == pytest.approx(reference.score, abs=12 * SCORE_TOLERANCE)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("seed", range(3))
 def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle, precision, seed):
@@ -123,13 +140,51 @@ def test_cancelled_neighbour_leaves_the_others_bit_for_bit_as_they_were(model, b
     assert any(isinstance(outcome, JobFailure) for outcome in outcomes.values())
 
 
+class FaultyRunner(OnnxRunner):
+    """The encoder produces NaN or infinity for sentences that begin with one token."""
+
+    FAULTY_TOKEN = 7
+
+    def __init__(self, bundle: Bundle, bad: float) -> None:
+        super().__init__(bundle, precision="fp32")
+        self._bad = bad
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        encoded = super().encode(sources)
+        for index, source in enumerate(sources):
+            if source[0] == self.FAULTY_TOKEN:
+                for array in encoded.arrays:
+                    array[index] = self._bad
+        return encoded
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_sentence_with_nan_or_infinity_fails_alone_and_leaves_the_others_bit_for_bit_as_they_were(model, bundle, bad):
+    """Also those that get its slot, whose masked columns must not hold what it left."""
+    sound = [job for job in random_jobs(model, 60, seed=7) if job.source_ids[0] != FaultyRunner.FAULTY_TOKEN]
+    jobs = [
+        replace(job, source_ids=(FaultyRunner.FAULTY_TOKEN, *job.source_ids[1:])) if job.id % 5 == 0 else job
+        for job in sound
+    ]
+    undisturbed = run(EngineLoop(OnnxRunner(bundle, precision="fp32")), sound)
+
+    outcomes = run(EngineLoop(FaultyRunner(bundle, bad), SchedulerConfig(max_rows=40)), jobs)
+
+    for job in jobs:
+        outcome = outcomes[job.id]
+        if job.id % 5 == 0:
+            assert isinstance(outcome, JobFailure)
+            assert outcome.kind is FailureKind.NON_FINITE
+        else:
+            assert hypotheses(outcome) == hypotheses(undisturbed[job.id])
+
+
 def test_place_freed_and_taken_in_the_same_step_is_read_with_the_new_source_length(model, bundle):
     """The batch keeps its size then, so that nothing else tells the runner that its inputs have changed."""
     short, long, other = random_sentences(model.config, [3, 30, 12])
-    params = {"beam_size": 2}
-    first = Job(id=0, source_ids=tuple(long), params=SearchParams(**params, max_target_tokens=2))
-    stays = Job(id=1, source_ids=tuple(other), params=SearchParams(**params, max_target_tokens=20))
-    takes = Job(id=2, source_ids=tuple(short), params=SearchParams(**params, max_target_tokens=20))
+    first = Job(id=0, source_ids=tuple(long), params=SearchParams(beam_size=2, max_target_tokens=2))
+    stays = Job(id=1, source_ids=tuple(other), params=SearchParams(beam_size=2, max_target_tokens=20))
+    takes = Job(id=2, source_ids=tuple(short), params=SearchParams(beam_size=2, max_target_tokens=20))
     runner = OnnxRunner(bundle, precision="fp32")
 
     outcomes = run(EngineLoop(runner, SchedulerConfig(max_rows=4)), [first, stays, takes])

@@ -20,7 +20,7 @@ def test_greedy_search_gives_the_same_tokens_and_scores(
 ) -> None:
     model = tiny_model(tiny_config(placement, vocab_size=120), seed=2)
     state, sources = state_of(model), random_sentences(model.config, lengths=(2, 3, 6, 11, 20))
-    runner = write_graphs(model.config, state, FloatProducts(), tmp_path / "fp32")
+    runner, _ = write_graphs(model.config, state, FloatProducts(), tmp_path / "fp32")
     theirs = translate_with_ctranslate2(
         write_ctranslate2_model(model.config, state, tiny_tokenizer_path, tmp_path / "ctranslate2"),
         tiny_tokenizer_path,
@@ -32,6 +32,6 @@ def test_greedy_search_gives_the_same_tokens_and_scores(
 
     for source, [(tokens, score)] in zip(sources, theirs, strict=True):
         _, steps = runner.greedy(source, MAX_TOKENS)
-        ours = [int(step["candidate_tokens"].item()) for step in steps]
+        ours = [int(step["candidate_ids"].item()) for step in steps]
         assert [token for token in ours if token != EOS_ID] == tokens
-        assert sum(step["candidate_log_probs"].item() for step in steps) == pytest.approx(score, abs=SCORE_TOLERANCE)
+        assert sum(step["candidate_scores"].item() for step in steps) == pytest.approx(score, abs=SCORE_TOLERANCE)

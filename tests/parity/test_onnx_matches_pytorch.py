@@ -38,7 +38,7 @@ def greedy_reference(model: Transformer, sentence: list[int], max_tokens: int) -
 
 
 def greedy_graphs(runner: GraphRunner, sentence: list[int], max_tokens: int) -> list[int]:
-    return [int(step["candidate_tokens"].item()) for step in runner.greedy(sentence, max_tokens)[1]]
+    return [int(step["candidate_ids"].item()) for step in runner.greedy(sentence, max_tokens)[1]]
 
 
 @pytest.mark.parametrize("placement", list(NormPlacement))
@@ -66,12 +66,13 @@ def test_fp32_graphs_choose_the_model_s_words(tmp_path: Path, placement: NormPla
 
 def test_the_trained_model_s_fp32_graphs_choose_its_words(tmp_path: Path) -> None:
     source = ExportSource.load(default_bundle_dir())
-    runner = write_graphs(source.config, source.state, FloatProducts(), tmp_path / "fp32")
+    runner, shortlist_runner = write_graphs(source.config, source.state, FloatProducts(), tmp_path / "fp32")
     model, tokenizer = reference_model(source.config, source.state), Tokenizer.load(source.tokenizer_path)
 
     for text in SENTENCES:
         found = greedy_graphs(runner, tokenizer.encode(text), 60)
         assert found == greedy_reference(model, tokenizer.encode(text), 60), text
+        assert found == greedy_graphs(shortlist_runner, tokenizer.encode(text), 60), text
         assert found[-1] == EOS_ID, f"no end: {tokenizer.decode(found)}"
 
 

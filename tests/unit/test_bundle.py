@@ -9,6 +9,7 @@ import pytest
 from model.bundle import (
     BUNDLE_FORMAT_VERSION,
     MANIFEST_NAME,
+    WEIGHTS_NAME,
     Bundle,
     BundleError,
     DecodingDefaults,
@@ -149,12 +150,48 @@ def test_a_graph_without_a_checksum_is_refused(directory: Path) -> None:
         Bundle.load(directory)
 
 
-@pytest.mark.parametrize("version", [0, BUNDLE_FORMAT_VERSION + 1, "1", None])
-def test_another_format_version_is_refused(directory: Path, version: object) -> None:
+@pytest.mark.parametrize("version", [0, BUNDLE_FORMAT_VERSION + 1, str(BUNDLE_FORMAT_VERSION), None])
+def test_an_unknown_format_version_is_refused(directory: Path, version: object) -> None:
     edit_manifest(directory, format_version=version)
 
-    with pytest.raises(BundleError, match=f"format_version {version!r}, this program reads {BUNDLE_FORMAT_VERSION}"):
+    with pytest.raises(
+        BundleError, match=rf"format_version {version!r}, this program reads \(1, 2\); export the model"
+    ):
         Bundle.load(directory)
+
+
+def test_a_bundle_is_written_in_the_newest_format(directory: Path) -> None:
+    assert json.loads((directory / MANIFEST_NAME).read_text())["format_version"] == BUNDLE_FORMAT_VERSION == 2
+
+
+@pytest.mark.parametrize(
+    ("keeps_weights", "fix"),
+    [(True, "`python -m export` draws them again"), (False, "`python -m export` of the checkpoint makes new ones")],
+)
+def test_a_bundle_of_an_older_format_can_be_read_but_its_graphs_cannot_be_run(
+    tmp_path: Path, *, keeps_weights: bool, fix: str
+) -> None:
+    files = {**FILES, WEIGHTS_NAME: b"all parameters"} if keeps_weights else FILES
+    directory = write(tmp_path / "bundle", files=files).directory
+    edit_manifest(directory, format_version=1)
+
+    bundle = Bundle.load(directory)
+
+    assert bundle.manifest.name == "tiny"
+    assert bundle.tokenizer_path.read_bytes() == b"pieces"
+    for precision in (None, "int8", "fp16"):
+        with pytest.raises(BundleError, match=f"graphs of format_version 1, this program runs 2; {fix}"):
+            bundle.variant(precision)
+
+
+def test_a_bundle_of_an_older_format_is_replaced_and_its_model_card_kept(directory: Path) -> None:
+    (directory / "MODEL_CARD.md").write_text("what it can do")
+    edit_manifest(directory, format_version=1)
+
+    write(directory)
+
+    assert Bundle.load(directory).variant("fp32").encoder == "fp32/encoder.onnx"
+    assert (directory / "MODEL_CARD.md").read_text() == "what it can do"
 
 
 @pytest.mark.parametrize("name", ["../outside", "int8/../../outside", "/etc/hostname", "..\\outside", "C:/x", ""])

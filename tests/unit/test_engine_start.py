@@ -8,8 +8,7 @@ from service.assembly import grpc_options
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.engine_start import dispatch_config, engine_spec
-from service.threads import available_threads
+from service.engine_start import dispatch_config, engine_spec, num_engines
 
 BUNDLE = Path("/models/en-de")
 
@@ -18,10 +17,10 @@ def spec(**settings) -> EngineSpec:
     return engine_spec(EngineConfig(bundle=BUNDLE, **settings))
 
 
-def test_settings_that_are_not_given_take_the_engine_s_defaults():
-    defaults = EngineSpec(bundle_dir=BUNDLE, num_threads=available_threads())
+def test_settings_that_are_not_given_take_the_engine_s_defaults(monkeypatch):
+    monkeypatch.setattr("service.engine_start.available_threads", lambda: 4)
 
-    assert spec() == defaults
+    assert spec() == EngineSpec(bundle_dir=BUNDLE, num_threads=1)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +45,17 @@ def test_engines_share_the_cpus_that_are_allowed(monkeypatch, cpus, num_engines,
     monkeypatch.setattr("service.engine_start.available_threads", lambda: cpus)
 
     assert spec(num_engines=num_engines).num_threads == threads
+
+
+@pytest.mark.parametrize(
+    ("cpus", "settings", "expected"),
+    [(1, {}, (1, 1)), (4, {}, (4, 1)), (64, {}, (8, 8)), (4, {"threads": 2}, (2, 2)), (2, {"threads": 4}, (1, 4))],
+)
+def test_every_allowed_cpu_has_work_by_default(monkeypatch, cpus, settings, expected):
+    monkeypatch.setattr("service.engine_start.available_threads", lambda: cpus)
+    config = EngineConfig(**settings)
+
+    assert (num_engines(config), engine_spec(config).num_threads) == expected
 
 
 def test_number_of_engines_and_their_time_to_start_reach_the_dispatcher():

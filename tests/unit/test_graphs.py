@@ -1,6 +1,6 @@
-"""The graphs compute what the model computes, and a row's numbers depend on that row alone.
+"""The graphs compute what the model computes, and a sentence's numbers depend on that sentence alone.
 
-Axes: B sentences, K hypotheses of a sentence, R = B * K rows, S source, T target or cache columns.
+Axes: B sentences, K hypotheses of a sentence, S source, T target or cache columns, V vocabulary, C candidates.
 """
 
 from collections.abc import Sequence
@@ -12,23 +12,26 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from export.builder import Array
 from export.graphs import cross_names
 from export.onnx_export import DECODER_STEP_NAME, ENCODER_NAME
 from export.runner import Values
 from model.config import BOS_ID, NormPlacement
-from tests.fakes.step_driver import StepDriver, full_log_probs
+from tests.fakes.step_driver import Edit, StepDriver, full_log_probs
 from tests.fakes.tiny_model import TinyGraphs, padded, random_sentences, tiny_graphs
 
 FP32_TOLERANCE = 2e-5  # log-probabilities; the same sums in another order (measured: 2e-6)
 SOURCE_COLUMNS = 8  # the step graph's cross-attention columns come in multiples of this
+CACHE_COLUMNS = 16  # and its self-attention columns of this
 PRECISIONS = ("fp32", "int8")
 
 
 @cache
-def graphs_of(precision: str, placement: NormPlacement = NormPlacement.PRE) -> TinyGraphs:
-    return tiny_graphs(Path(mkdtemp(prefix="dragoman-test-")), precision, placement)
+def graphs_of(precision: str, placement: NormPlacement = NormPlacement.PRE, vocab_size: int = 60) -> TinyGraphs:
+    return tiny_graphs(Path(mkdtemp(prefix="dragoman-test-")), precision, placement, vocab_size=vocab_size)
 
 
 def memory_of(graphs: TinyGraphs, sentences: Sequence[Sequence[int]], num_columns: int | None = None) -> Values:
@@ -40,76 +43,95 @@ def memory_of(graphs: TinyGraphs, sentences: Sequence[Sequence[int]], num_column
     return {"source_lengths": lengths, **{name: np.pad(value, widths) for name, value in encoded.items()}}
 
 
-def part_of(memory: Values, sentence: int) -> Values:
-    return {name: value[sentence : sentence + 1] for name, value in memory.items()}
-
-
-def driver(graphs: TinyGraphs, num_sentences: int, beam: int, num_columns: int = 16) -> StepDriver:
+def driver(graphs: TinyGraphs, num_sentences: int, beam: int, num_columns: int = 48) -> StepDriver:
     return StepDriver(graphs.directory / DECODER_STEP_NAME, graphs.config, num_sentences, beam, num_columns)
 
 
-def random_targets(graphs: TinyGraphs, num_rows: int, num_steps: int, seed: int = 1) -> Array:
-    targets = np.random.default_rng(seed).integers(4, graphs.config.vocab_size, (num_rows, num_steps))
-    targets[:, 0] = BOS_ID
+def random_targets(graphs: TinyGraphs, num_sentences: int, beam: int, num_steps: int, seed: int = 1) -> Array:
+    """[T, B, K]."""
+    shape = (num_steps, num_sentences, beam)
+    targets = np.random.default_rng(seed).integers(4, graphs.config.vocab_size, shape)
+    targets[0] = BOS_ID
     return targets
 
 
-def reference_log_probs(graphs: TinyGraphs, sentence: Sequence[int], targets: Array) -> Array:
+def reference_log_probs(graphs: TinyGraphs, sentence: Sequence[int], target: Array) -> Array:
     """The PyTorch model without any cache: [T, V] for one sentence and one target."""
     source, lengths = padded([sentence])
     with torch.inference_mode():
-        logits = graphs.model(torch.from_numpy(source), torch.from_numpy(lengths), torch.from_numpy(targets[None]))
+        logits = graphs.model(torch.from_numpy(source), torch.from_numpy(lengths), torch.from_numpy(target[None]))
         log_probs: Array = logits[0].log_softmax(-1).numpy()
     return log_probs
 
 
-def run_steps(driver: StepDriver, targets: Array, memory: Values, candidates: int) -> list[Values]:
-    return [driver.step(targets[:, step], memory, candidates=candidates) for step in range(targets.shape[1])]
+def run_steps(driver: StepDriver, targets: Array, memory: Values, candidates: int | None = None) -> list[Values]:
+    """Every hypothesis goes on with itself."""
+    return [driver.step(tokens, memory, candidates=candidates) for tokens in targets]
 
 
 @pytest.mark.parametrize("placement", list(NormPlacement))
 def test_cached_steps_equal_the_model_without_a_cache(placement: NormPlacement) -> None:
     graphs = graphs_of("fp32", placement)
     sentences, beam = random_sentences(graphs.config, lengths=(7, 3, 5)), 2
-    targets = random_targets(graphs, len(sentences) * beam, num_steps=9)
-    steps = run_steps(driver(graphs, 3, beam), targets, memory_of(graphs, sentences), graphs.config.vocab_size)
+    targets = random_targets(graphs, len(sentences), beam, num_steps=9)
+    steps = run_steps(driver(graphs, 3, beam), targets, memory_of(graphs, sentences))
 
-    for row, target in enumerate(targets):
-        expected = reference_log_probs(graphs, sentences[row // beam], target)
-        found = np.stack([full_log_probs(step)[row // beam, row % beam] for step in steps])
-        np.testing.assert_allclose(found, expected, atol=FP32_TOLERANCE, rtol=0)
+    found = np.stack([full_log_probs(step, beam) for step in steps])  # [T, B, K, V]
+    for number, sentence in enumerate(sentences):
+        for hypothesis in range(beam):
+            expected = reference_log_probs(graphs, sentence, targets[:, number, hypothesis])
+            np.testing.assert_allclose(found[:, number, hypothesis], expected, atol=FP32_TOLERANCE, rtol=0)
 
 
-def test_rows_of_different_lengths_share_a_step() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_reordered_hypotheses_attend_to_their_own_past_in_the_cache_they_share(seed: int) -> None:
+    graphs, beam, rng = graphs_of("fp32"), 3, np.random.default_rng(seed)
+    sentences = random_sentences(graphs.config, lengths=(7, 4))
+    memory, targets = memory_of(graphs, sentences), random_targets(graphs, 2, beam, num_steps=8, seed=seed)
+    batch, prefixes = driver(graphs, 2, beam), np.zeros((2, beam, 0), np.int64)
+    for tokens in targets:
+        prefixes = np.concatenate([prefixes, tokens[:, :, None]], axis=2)
+        found = full_log_probs(batch.step(tokens, memory), beam)
+        for number, sentence in enumerate(sentences):
+            expected = [reference_log_probs(graphs, sentence, prefix)[-1] for prefix in prefixes[number]]
+            np.testing.assert_allclose(found[number], expected, atol=FP32_TOLERANCE, rtol=0)
+        parents = rng.integers(0, beam, (2, beam))
+        batch.reorder(parents)
+        prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
+
+
+def test_sentences_of_different_ages_share_a_step() -> None:
     """The first sentence is five tokens ahead when the second one joins."""
     graphs = graphs_of("fp32")
     sentences = random_sentences(graphs.config, lengths=(6, 4))
-    memory, targets = memory_of(graphs, sentences), random_targets(graphs, 2, num_steps=9)
+    memory, targets = memory_of(graphs, sentences), random_targets(graphs, 2, 1, num_steps=9)
     batch, ahead = driver(graphs, 2, beam=1), 5
     for step in range(ahead):
-        batch.step(np.array([targets[0, step], BOS_ID]), memory, candidates=2)
-        batch.lengths[1] = 0  # the second row starts over: it has not joined yet
-    for step in range(targets.shape[1] - ahead):
-        tokens = np.array([targets[0, ahead + step], targets[1, step]])
-        found = full_log_probs(batch.step(tokens, memory, candidates=graphs.config.vocab_size))
+        batch.step(np.array([targets[step, 0], [BOS_ID]]), memory)
+        batch.restart(1)  # it has not joined yet
+    for step in range(len(targets) - ahead):
+        tokens = np.array([targets[ahead + step, 0], targets[step, 1]])
+        found = full_log_probs(batch.step(tokens, memory), beam=1)
 
-        older = reference_log_probs(graphs, sentences[0], targets[0, : ahead + step + 1])[-1]
-        younger = reference_log_probs(graphs, sentences[1], targets[1, : step + 1])[-1]
+        older = reference_log_probs(graphs, sentences[0], targets[: ahead + step + 1, 0, 0])[-1]
+        younger = reference_log_probs(graphs, sentences[1], targets[: step + 1, 1, 0])[-1]
         np.testing.assert_allclose(found[:, 0], [older, younger], atol=FP32_TOLERANCE, rtol=0)
 
 
-def test_a_step_writes_one_column_of_each_row_and_leaves_the_rest() -> None:
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_step_writes_one_column_of_each_hypothesis_and_leaves_the_rest(beam: int) -> None:
     graphs = graphs_of("fp32")
-    batch = driver(graphs, 2, beam=1)
-    batch.lengths = np.array([3, 0], np.int32)
-    for cache_ in batch.caches.values():
-        cache_[:] = np.random.default_rng(0).standard_normal(cache_.shape)
-    before = {name: cache_.copy() for name, cache_ in batch.caches.items()}
-    batch.step(np.array([5, BOS_ID]), memory_of(graphs, random_sentences(graphs.config, lengths=(4, 4))), candidates=2)
+    batch = driver(graphs, 2, beam)
+    batch.columns = np.array([7, 0])
+    for cached in batch.caches.values():
+        cached[:] = np.random.default_rng(0).standard_normal(cached.shape)
+    before = {name: cached.copy() for name, cached in batch.caches.items()}
+    tokens = random_targets(graphs, 2, beam, num_steps=2)[1]
+    batch.step(tokens, memory_of(graphs, random_sentences(graphs.config, lengths=(4, 4))))
 
-    for name, cache_ in batch.caches.items():
-        changed = (cache_ != before[name]).any(axis=(1, 3))  # [R, T]
-        assert np.argwhere(changed).tolist() == [[0, 3], [1, 0]]
+    for name, cached in batch.caches.items():
+        changed = (cached != before[name]).any(axis=(1, 3))  # [B, T]
+        assert np.argwhere(changed).tolist() == [[0, 7 + k] for k in range(beam)] + [[1, k] for k in range(beam)]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -117,16 +139,15 @@ def test_a_step_writes_one_column_of_each_row_and_leaves_the_rest() -> None:
 def test_a_sentence_alone_equals_the_sentence_in_a_batch_bit_for_bit(precision: str, beam: int) -> None:
     graphs = graphs_of(precision)
     sentences = random_sentences(graphs.config, lengths=(5, 12, 1, 19, 8))
-    memory, targets = memory_of(graphs, sentences), random_targets(graphs, len(sentences) * beam, num_steps=6)
-    together = run_steps(driver(graphs, len(sentences), beam), targets, memory, 2 * beam)
+    memory, targets = memory_of(graphs, sentences), random_targets(graphs, len(sentences), beam, num_steps=6)
+    together = run_steps(driver(graphs, len(sentences), beam, 6 * CACHE_COLUMNS), targets, memory, 2 * beam)
 
     for number, sentence in enumerate(sentences):
-        rows = slice(number * beam, (number + 1) * beam)
+        own = slice(number, number + 1)
         own_memory = memory_of(graphs, [sentence])  # encoded alone, and with fewer columns
-        alone = run_steps(driver(graphs, 1, beam, num_columns=7), targets[rows], own_memory, 2 * beam)
-        for ours, theirs in zip(alone, together, strict=True):
-            for name, value in ours.items():
-                np.testing.assert_array_equal(value[0], theirs[name][number], err_msg=f"sentence {number}, {name}")
+        fewest = -(-6 * beam // CACHE_COLUMNS) * CACHE_COLUMNS
+        alone = run_steps(driver(graphs, 1, beam, fewest), targets[:, own], own_memory, 2 * beam)
+        assert_same_bits(alone, [{name: value[own] for name, value in step.items()} for step in together])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -146,7 +167,7 @@ def test_encoder_padding_changes_no_bit(precision: str, length: int) -> None:
 @pytest.mark.parametrize("beam", [1, 4])
 def test_cross_attention_columns_beyond_the_source_change_no_bit(precision: str, beam: int) -> None:
     graphs = graphs_of(precision)
-    sentences, targets = random_sentences(graphs.config, lengths=(5,)), random_targets(graphs, beam, num_steps=3)
+    sentences, targets = random_sentences(graphs.config, lengths=(5,)), random_targets(graphs, 1, beam, num_steps=3)
     narrow = run_steps(driver(graphs, 1, beam), targets, memory_of(graphs, sentences, 8), 2 * beam)
 
     for columns in (16, 40, 128):
@@ -154,63 +175,177 @@ def test_cross_attention_columns_beyond_the_source_change_no_bit(precision: str,
         for name in cross_names(0) + cross_names(1):
             memory[name][:, :, 5:] = 1e3  # what stands there is masked, whatever it is
         wide = run_steps(driver(graphs, 1, beam), targets, memory, 2 * beam)
-        for ours, theirs in zip(narrow, wide, strict=True):
-            np.testing.assert_array_equal(ours["candidate_log_probs"], theirs["candidate_log_probs"])
-            np.testing.assert_array_equal(ours["candidate_tokens"], theirs["candidate_tokens"])
+        assert_same_bits(narrow, wide)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_candidates_are_the_best_of_the_whole_vocabulary(precision: str) -> None:
+@pytest.mark.parametrize("beam", [1, 4, 5])
+def test_cache_columns_that_no_hypothesis_attends_to_change_no_bit(precision: str, beam: int) -> None:
     graphs = graphs_of(precision)
+    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(5,)))
+    targets = random_targets(graphs, 1, beam, num_steps=3)
+    narrow = run_steps(driver(graphs, 1, beam, CACHE_COLUMNS), targets, memory, 2 * beam)
+
+    for columns in (2 * CACHE_COLUMNS, 3 * CACHE_COLUMNS, 20 * CACHE_COLUMNS):
+        batch = driver(graphs, 1, beam, columns)
+        for number, cached in enumerate(batch.caches.values()):
+            cached[:] = np.random.default_rng(number).standard_normal(cached.shape) * 100
+        assert_same_bits(narrow, run_steps(batch, targets, memory, 2 * beam))
+
+
+def assert_same_bits(ours: Sequence[Values], theirs: Sequence[Values]) -> None:
+    """Of `check`, only whether it is a number matters."""
+    for one, other in zip(ours, theirs, strict=True):
+        for name in ("candidate_scores", "candidate_ids"):
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+        np.testing.assert_array_equal(one["check"] < np.inf, other["check"] < np.inf)
+
+
+# Ranking in two stages: blocks by their maxima, then what is in the best of them.
+
+
+@pytest.mark.parametrize("vocab_size", [60, 61, 64, 128, 192], ids=lambda size: f"V={size}")  # blocks of 4, 1, 64
+@pytest.mark.parametrize("beam", [1, 3, 8])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_candidates_are_those_that_sorting_all_extensions_finds(vocab_size: int, beam: int, seed: int) -> None:
+    """Also where the best lie together in one block, all with one hypothesis, and with hypotheses not yet born."""
+    graphs, rng = graphs_of("fp32", vocab_size=vocab_size), np.random.default_rng(seed)
     memory, tokens = (
         memory_of(graphs, random_sentences(graphs.config, lengths=(6, 3))),
-        random_targets(graphs, 6, 1)[:, 0],
+        random_targets(graphs, 2, beam, 1),
     )
-    everything = full_log_probs(driver(graphs, 2, beam=3).step(tokens, memory, candidates=graphs.config.vocab_size))
-    best = driver(graphs, 2, beam=3).step(tokens, memory, candidates=6)
+    scores = rng.normal(scale=rng.choice([0.01, 1.0, 30.0]), size=(2, beam)).astype(np.float32)
+    scores[1, 1:] = -np.inf
+    first = int(rng.integers(vocab_size))
+    edits: dict[Edit, float] = {
+        (sentence, int(rng.integers(beam)), token): float(rng.normal(3.0, 3.0))
+        for sentence in range(2)
+        for token in range(first, min(first + 2 * beam, vocab_size))
+    }
+    everything = full_log_probs(driver(graphs, 2, beam).step(tokens[0], memory, edits=edits), beam)
+    extensions = (everything + scores[:, :, None]).reshape(2, -1)  # [B, K * V]
+    for count in (1, 2 * beam):
+        best = driver(graphs, 2, beam).step(tokens[0], memory, scores=scores, candidates=count, edits=edits)
+        for sums, found, ids in zip(extensions, best["candidate_scores"], best["candidate_ids"], strict=True):
+            np.testing.assert_array_equal(found, -np.sort(-sums)[:count])
+            np.testing.assert_array_equal(sums[ids], found)
+            assert len(set(ids.tolist())) == count
 
-    np.testing.assert_array_equal(best["candidate_log_probs"], -np.sort(-everything, axis=-1)[..., :6])
-    np.testing.assert_array_equal(
-        np.take_along_axis(everything, best["candidate_tokens"], axis=-1), best["candidate_log_probs"]
-    )
+
+@pytest.mark.parametrize("vocab_size", [61, 64])
+def test_equal_extensions_are_told_apart_and_none_is_given_twice(vocab_size: int) -> None:
+    """Hypotheses with the same past have the same log-probabilities."""
+    graphs, beam = graphs_of("fp32", vocab_size=vocab_size), 4
+    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(6,)))
+    tokens = np.full((1, beam), BOS_ID)
+    everything = full_log_probs(driver(graphs, 1, beam).step(tokens, memory), beam)
+    best = driver(graphs, 1, beam).step(tokens, memory, candidates=2 * beam)
+
+    (ids,), (sums,) = best["candidate_ids"], best["candidate_scores"]
+    np.testing.assert_array_equal(sums, -np.sort(-everything.ravel())[: 2 * beam])
+    np.testing.assert_array_equal(everything.ravel()[ids], sums)
+    assert len(set(ids.tolist())) == 2 * beam
+    assert sorted((ids // vocab_size).tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_log_probabilities_of_all_tokens_sum_to_one(precision: str) -> None:
+    graphs = graphs_of(precision)
+    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(6, 3)))
+    everything = full_log_probs(driver(graphs, 2, 3).step(random_targets(graphs, 2, 3, 1)[0], memory), 3)
+
     np.testing.assert_allclose(np.exp(everything).sum(-1), 1.0, rtol=1e-5)
+
+
+# What is no number.
+
+
+@pytest.mark.parametrize("vocab_size", [60, 61, 64])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("token", [0, 7, 59])
+@pytest.mark.parametrize("is_born", [True, False])
+def test_nan_or_infinity_in_one_hypothesis_shows_in_the_check_of_its_sentence_alone(
+    vocab_size: int, bad: float, token: int, *, is_born: bool
+) -> None:
+    graphs, beam = graphs_of("fp32", vocab_size=vocab_size), 3
+    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(6, 3, 4)))
+    tokens = random_targets(graphs, 3, beam, 1)[0]
+    scores = np.zeros((3, beam), np.float32)
+    scores[1, 2] = 0.0 if is_born else -np.inf
+    plain = driver(graphs, 3, beam).step(tokens, memory, scores=scores, candidates=6)
+    faulty = driver(graphs, 3, beam).step(tokens, memory, scores=scores, candidates=6, edits={(1, 2, token): bad})
+
+    assert (plain["check"] < 0).all()
+    assert (faulty["check"] < np.inf).tolist() == [True, False, True]
+    for name in plain:
+        np.testing.assert_array_equal(faulty[name][[0, 2]], plain[name][[0, 2]])
+    assert set(faulty["candidate_ids"].ravel().tolist()) <= set(range(beam * vocab_size))
+
+
+@pytest.mark.parametrize("where", ["cross_key_0", "cross_value_1"])
+def test_nan_in_the_memory_of_one_sentence_shows_in_its_check_alone(where: str) -> None:
+    graphs, beam = graphs_of("fp32"), 2
+    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(6, 3, 4)))
+    memory[where] = memory[where].copy()
+    memory[where][1, 0, 0] = np.nan
+    found = driver(graphs, 3, beam).step(random_targets(graphs, 3, beam, 1)[0], memory, candidates=4)
+
+    assert (found["check"] < np.inf).tolist() == [True, False, True]
+
+
+def test_forbidden_tokens_are_no_fault() -> None:
+    graphs = graphs_of("fp32", vocab_size=64)
+    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(6,)))
+    edits = {(0, 0, token): -np.inf for token in range(64) if token not in (5, 9, 11)}
+    found = driver(graphs, 1, 1).step(np.array([[BOS_ID]]), memory, candidates=2, edits=edits)
+
+    assert (found["check"] < np.inf).all()
+    assert set(found["candidate_ids"][0].tolist()) <= {5, 9, 11}
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_edits_are_added_to_the_logits_before_the_softmax(precision: str) -> None:
     graphs = graphs_of(precision)
-    memory, tokens = memory_of(graphs, random_sentences(graphs.config, lengths=(6,))), np.array([BOS_ID, BOS_ID])
-    edits = {(0, 7): -np.inf, (1, 9): 2.5, (1, 11): -1.0}
+    memory, tokens = memory_of(graphs, random_sentences(graphs.config, lengths=(6, 3))), np.full((2, 2), BOS_ID)
+    edits = {(0, 0, 7): -np.inf, (0, 1, 9): 2.5, (0, 1, 11): -1.0, (1, 1, 4): 5.0}
     plain, edited = (
-        full_log_probs(
-            driver(graphs, 1, beam=2).step(tokens, memory, candidates=graphs.config.vocab_size, edits=given)
-        )[0]
-        for given in ({}, edits)
+        full_log_probs(driver(graphs, 2, beam=2).step(tokens, memory, edits=given), beam=2) for given in ({}, edits)
     )
-    for (row, token), value in edits.items():
-        plain[row, token] += value
+    for place, value in edits.items():
+        plain[place] += value
     expected = torch.from_numpy(plain).log_softmax(-1).numpy()
 
     np.testing.assert_allclose(edited, expected, atol=1e-5)
-    assert edited[0, 7] == -np.inf
+    assert edited[0, 0, 7] == -np.inf
 
 
 def test_int8_is_near_fp32() -> None:
     fp32, int8 = graphs_of("fp32"), graphs_of("int8")
     sentences = random_sentences(fp32.config, lengths=(9,), seed=5)
-    targets = random_targets(fp32, 1, num_steps=8)
+    targets = random_targets(fp32, 1, 1, num_steps=8)
     found, expected = (
         np.stack(
-            [
-                full_log_probs(step)
-                for step in run_steps(driver(graphs, 1, 1), targets, memory_of(graphs, sentences), 60)
-            ]
+            [full_log_probs(step, 1) for step in run_steps(driver(graphs, 1, 1), targets, memory_of(graphs, sentences))]
         )
         for graphs in (int8, fp32)
     )
 
     assert np.abs(found - expected).mean() < 0.1  # measured 0.02; a wrong scale gives more than 1
     assert not np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("vocab_size", [60, 61, 64])
+def test_all_log_probabilities_of_a_forced_target_are_the_model_s(vocab_size: int) -> None:
+    graphs = graphs_of("fp32", vocab_size=vocab_size)
+    sentences = random_sentences(graphs.config, lengths=(6, 3, 9))
+    targets = random_targets(graphs, 3, 1, num_steps=7)[:, :, 0].T  # [B, T]
+    found = graphs.runner.forced_log_probs(*padded(sentences), targets)
+
+    assert found.shape == (3, 7, vocab_size)
+    for number, sentence in enumerate(sentences):
+        expected = reference_log_probs(graphs, sentence, targets[number])
+        np.testing.assert_allclose(found[number], expected, atol=FP32_TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -242,12 +377,12 @@ def test_edits_need_no_copy_of_the_logits() -> None:
     scatter = next(node for node in graph.node if node.op_type == "ScatterElements")
     shapes = {hint.name: [axis.dim_param for axis in hint.type.tensor_type.shape.dim] for hint in graph.value_info}
 
-    assert shapes[scatter.input[0]] == shapes[scatter.output[0]] == ["R * V"]
+    assert shapes[scatter.input[0]] == shapes[scatter.output[0]] == ["B * K * V"]
 
 
 def test_the_step_graph_stays_small() -> None:
     """A node costs 1 - 2 microseconds before it computes anything, and a step runs for every token."""
     step = onnx.load(graphs_of("int8").directory / DECODER_STEP_NAME, load_external_data=False).graph.node
 
-    assert len(step) <= 22 + 23 * 2  # two layers
+    assert len(step) <= 38 + 27 * 2  # two layers
     assert not {"SkipLayerNormalization", "ReduceLogSumExp", "DynamicQuantizeMatMul"} & {node.op_type for node in step}

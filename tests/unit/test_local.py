@@ -25,7 +25,12 @@ INFO = ModelInfo(
     precision="fp32",
     device="cpu",
     default_options=TranslateOptions(
-        beam_size=4, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=50
+        beam_size=4,
+        num_hypotheses=1,
+        length_penalty=1.0,
+        patience=1.0,
+        max_target_tokens=50,
+        use_shortlist=False,
     ),
     max_source_tokens=10,
     max_beam_size=16,

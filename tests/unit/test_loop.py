@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID
 from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
-from service.engine.kv_cache import SELF_COLUMNS, Encoded, KeyValueCache
-from service.engine.loop import EngineLoop
+from service.engine.kv_cache import Encoded
+from service.engine.loop import EngineLoop, encoder_batches, group_key
 from service.engine.scheduler import SchedulerConfig
-from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, misbehaving_script
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, misbehaving_script, random_script
 
 
 class Clock:
@@ -31,13 +31,18 @@ def job(job_id: int, source: Sequence[int] = (5, 6, 7), *, deadline: float | Non
 
 
 def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] = (1, 2, 3, 5)) -> Job:
-    source = rng.integers(4, 30, size=rng.integers(1, 9)).tolist()
+    length = 70 if rng.random() < 0.1 else int(rng.integers(1, 9))
+    source = rng.integers(4, 30, size=length).tolist()
     beam_size = int(rng.choice(beam_sizes))
     return job(job_id, source, beam_size=beam_size, max_target_tokens=int(rng.integers(1, 14)))
 
 
 def engine(runner: FakeRunner | None = None, clock: Clock | None = None, **budgets: int) -> EngineLoop:
-    return EngineLoop(runner or FakeRunner(misbehaving_script), SchedulerConfig(**budgets), clock=clock or Clock())
+    return engine_with(SchedulerConfig(**budgets), runner, clock)
+
+
+def engine_with(config: SchedulerConfig, runner: FakeRunner | None = None, clock: Clock | None = None) -> EngineLoop:
+    return EngineLoop(runner or FakeRunner(misbehaving_script), config, clock=clock or Clock())
 
 
 def run(loop: EngineLoop, jobs: Iterable[Job] = ()) -> dict[int, Outcome]:
@@ -59,6 +64,47 @@ def tokens(outcome: Outcome) -> object:
     return outcome.hypotheses if isinstance(outcome, JobResult) else outcome
 
 
+def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+    log_probs = misbehaving_script(source, prefix)
+    log_probs[EOS_ID] = -1000.0
+    return log_probs
+
+
+class Ticking(FakeRunner):
+    """Every run of the encoder takes two seconds, every decoder step of one sentence half a second."""
+
+    def __init__(self, clock: Clock, script: Script = random_script) -> None:
+        def ticking(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+            clock.now += 0.25  # for each of two hypotheses
+            return script(source, prefix)
+
+        super().__init__(ticking)
+        self._clock = clock
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        self._clock.now += 2.0
+        return super().encode(sources)
+
+
+class Recorder(FakeRunner):
+    """Remembers what was encoded together."""
+
+    def __init__(self) -> None:
+        super().__init__(misbehaving_script)
+        self.runs: list[list[tuple[int, ...]]] = []
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        self.runs.append([tuple(source) for source in sources])
+        return super().encode(sources)
+
+
+def assert_nothing_is_left(loop: EngineLoop) -> None:
+    assert loop.is_idle
+    assert loop._encoded == {}
+    assert loop._arrived_at == {}
+    assert not any(group.sentences for group in loop._groups.values())
+
+
 def test_new_engine_is_idle_and_a_step_gives_nothing():
     loop = engine()
 
@@ -76,11 +122,6 @@ def test_job_runs_to_its_result():
 
 
 def test_length_limit_ends_a_sentence():
-    def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        log_probs = misbehaving_script(source, prefix)
-        log_probs[EOS_ID] = -50.0
-        return log_probs
-
     (result,) = run(engine(FakeRunner(never_ending)), [job(0, max_target_tokens=6)]).values()
 
     assert isinstance(result, JobResult)
@@ -118,18 +159,40 @@ def test_cancelled_job_frees_its_rows_at_the_next_step():
     assert tokens(run(loop)[1]) == tokens(alone(job(1)))
 
 
-def test_job_cancelled_while_waiting_is_never_encoded():
-    runner = FakeRunner()
-    loop = engine(runner, max_rows=2)
-    loop.submit(job(0))
-    loop.submit(job(1, [8, 8]))
+def test_steps_of_a_job_that_is_dropped_are_wasted():
+    loop = engine(FakeRunner(never_ending))
+    for number in range(2):
+        loop.submit(job(number, max_target_tokens=40))
+    for _ in range(3):
+        loop.step()
+    loop.submit(job(2, max_target_tokens=40))
     loop.step()
 
-    loop.cancel(1)
+    loop.cancel(2)
+    loop.cancel(0)
+    loop.step()
+
+    assert loop.take_stats().wasted_steps == 4 + 1
+    assert loop.step() == []
+
+
+@pytest.mark.parametrize("why", ["cancelled", "late"])
+def test_job_that_is_dropped_while_waiting_is_never_started(why):
+    clock, runner = Clock(), Recorder()
+    loop = engine(runner, clock, max_rows=2, max_ahead_tokens=1)
+    loop.submit(job(0, max_target_tokens=3))
+    loop.submit(job(1, [8, 8], deadline=105.0 if why == "late" else None))
+    loop.step()
+
+    if why == "late":
+        clock.now = 105.0
+    else:
+        loop.cancel(1)
     outcomes = run(loop)
 
     assert isinstance(outcomes[1], JobFailure)
-    assert runner.encoded == [(5, 6, 7, EOS_ID)]
+    assert runner.runs == [[(5, 6, 7, EOS_ID)]]
+    assert_nothing_is_left(loop)
 
 
 def test_cancelling_a_job_that_has_ended_is_no_error():
@@ -177,18 +240,19 @@ def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
 def test_sentence_that_cannot_be_encoded_fails_alone():
     jobs = [job(0, [5, 9]), job(1, [POISON_TOKEN, 7]), job(2, [6, 6, 6])]
 
-    outcomes = run(engine(), jobs)
+    loop = engine()
+    outcomes = run(loop, jobs)
 
     assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
+    assert_nothing_is_left(loop)
     assert all(tokens(outcomes[each.id]) == tokens(alone(each)) for each in (jobs[0], jobs[2]))
 
 
 def test_decoder_that_fails_takes_the_engine_with_it():
-    class Broken(FakeRunner):
-        def decode_step(self, tokens: np.ndarray, cache: KeyValueCache) -> object:  # type: ignore[override]
-            raise RuntimeError("cannot tell whose fault this is")
+    def broken(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        raise RuntimeError("cannot tell whose fault this is")
 
-    loop = engine(Broken())
+    loop = engine(FakeRunner(broken))
     loop.submit(job(0))
 
     with pytest.raises(RuntimeError, match="cannot tell"):
@@ -201,7 +265,8 @@ def test_joining_leaving_and_cancelling_at_random_never_changes_a_result(seed):
     rng = np.random.default_rng(seed)
     jobs = [random_job(n, rng) for n in range(25)]
     cancelled = set(rng.choice(25, size=4, replace=False).tolist())
-    loop = engine(max_rows=int(rng.integers(5, 40)), max_encode_tokens=int(rng.integers(8, 60)))
+    budgets = {"max_rows": (5, 40), "max_encode_tokens": (60, 600), "max_ahead_tokens": (1, 100)}
+    loop = engine_with(SchedulerConfig(**{name: int(rng.integers(*bounds)) for name, bounds in budgets.items()}))
     outcomes: dict[int, Outcome] = {}
     waiting = list(jobs)
     while waiting or not loop.is_idle:
@@ -213,6 +278,7 @@ def test_joining_leaving_and_cancelling_at_random_never_changes_a_result(seed):
         outcomes |= {outcome.job_id: outcome for outcome in loop.step()}
 
     assert outcomes.keys() == set(range(25))
+    assert_nothing_is_left(loop)
     for each in jobs:
         outcome = outcomes[each.id]
         if isinstance(outcome, JobFailure):
@@ -245,38 +311,162 @@ def test_beam_sizes_decode_in_groups_of_their_own():
     assert len(runner.encoded) == 4
 
 
-def test_caches_of_beam_sizes_long_unused_are_given_up():
+def test_long_sources_decode_in_groups_of_their_own():
+    runner = FakeRunner(never_ending)
+    loop = engine(runner)
+    for number, length in enumerate((3, 63, 64, 127, 128, 200)):  # one more each: end-of-sentence
+        loop.submit(job(number, [5] * length))
+
+    loop.step()
+
+    assert runner.step_rows == [4, 4, 4]
+    assert sorted(loop._groups) == [(2, 64, False), (2, 128, False), (2, 256, False)]
+
+
+def test_group_of_a_job_is_its_beam_size_the_width_of_its_source_and_whether_it_keeps_to_its_shortlist():
+    assert group_key(job(0, [5] * 3)) == (2, 64, False)
+    assert group_key(job(0, [5] * 63, beam_size=1)) == (1, 64, False)
+    assert group_key(job(0, [5] * 64, beam_size=5)) == (5, 128, False)
+    assert group_key(job(0, use_shortlist=True)) == (2, 64, True)
+
+
+def test_caches_of_groups_long_unused_are_given_up():
     loop = engine()
     for number, beam_size in enumerate((1, 2, 3, 4, 5)):
         run(loop, [job(number, beam_size=beam_size)])
 
-    assert list(loop._groups) == [3, 4, 5]
+    assert list(loop._groups) == [(3, 64, False), (4, 64, False), (5, 64, False)]
 
 
 def test_cache_that_grew_is_given_up_with_its_last_sentence():
-    def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        log_probs = misbehaving_script(source, prefix)
-        log_probs[EOS_ID] = -1000.0
-        return log_probs
+    loop = engine(FakeRunner(never_ending), max_rows=1_000, max_encode_tokens=100_000, max_source_tokens=100_000)
+    run(loop, [job(0, beam_size=1, max_target_tokens=1), *(job(n, max_target_tokens=1) for n in range(1, 300))])
 
-    loop = engine(FakeRunner(never_ending))
-    run(loop, [job(0, beam_size=1, max_target_tokens=SELF_COLUMNS), job(1, max_target_tokens=SELF_COLUMNS + 1)])
+    assert list(loop._groups) == [(1, 64, False)]
 
-    assert list(loop._groups) == [1]
+
+# What comes next is encoded with what starts.
+
+
+def test_jobs_that_come_next_are_encoded_with_those_that_start_and_not_again():
+    runner = Recorder()
+    loop = engine(runner, max_rows=2)
+    jobs = [job(n, [5 + n] * 3) for n in range(4)]
+    for each in jobs:
+        loop.submit(each)
+
+    loop.step()
+
+    assert runner.runs == [[each.source_ids for each in jobs]]
+    assert runner.step_rows == [2]
+    results = run(loop)
+    assert len(runner.runs) == 1
+    assert {n: tokens(results[n]) for n in (1, 2, 3)} == {n: tokens(alone(jobs[n])) for n in (1, 2, 3)}
+    assert_nothing_is_left(loop)
+
+
+def test_no_more_than_the_budget_is_encoded_ahead_and_the_rest_when_the_next_one_starts():
+    runner = Recorder()
+    loop = engine(runner, max_rows=2, max_ahead_tokens=8)
+    jobs = [job(n, [5 + n] * 3, max_target_tokens=1) for n in range(5)]
+
+    run(loop, jobs)
+
+    assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
+
+
+def test_nothing_is_encoded_while_nothing_starts():
+    runner = Recorder()
+    loop = engine(runner, max_rows=2)
+    loop.submit(job(0, max_target_tokens=9))
+    loop.step()
+    loop.submit(job(1))
+
+    loop.step()
+
+    assert len(runner.runs) == 1
+
+
+@pytest.mark.parametrize("why", ["cancelled", "late"])
+def test_job_that_is_dropped_after_it_was_encoded_leaves_nothing_behind(why):
+    clock, runner = Clock(), Recorder()
+    loop = engine(runner, clock, max_rows=2)
+    jobs = [job(0), job(1, [8, 8], deadline=105.0 if why == "late" else None), job(2, [9, 9])]
+    for each in jobs:
+        loop.submit(each)
+    loop.step()
+    assert loop._encoded.keys() == {1, 2}
+
+    if why == "late":
+        clock.now = 105.0
+    else:
+        loop.cancel(1)
+    outcomes = {outcome.job_id: outcome for outcome in loop.step()}
+    assert loop._encoded.keys() <= {2}
+    outcomes |= run(loop)
+
+    dropped = outcomes[1]
+    assert isinstance(dropped, JobFailure)
+    assert dropped.kind is (FailureKind.DEADLINE if why == "late" else FailureKind.CANCELLED)
+    assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
+    assert len(runner.runs) == 1
+    assert loop.take_stats().wasted_steps == 0
+    assert_nothing_is_left(loop)
+
+
+def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_other():
+    runner = Recorder()
+    loop = engine(runner, max_rows=2)
+    jobs = [job(0, max_target_tokens=2), job(1, [POISON_TOKEN, 7]), job(2, [6, 6], max_target_tokens=2)]
+    for each in jobs:
+        loop.submit(each)
+
+    assert all(outcome.job_id == 0 for outcome in loop.step())
+    assert sorted(runner.runs[1:]) == sorted([each.source_ids] for each in jobs)  # the second try, one by one
+    outcomes = run(loop)
+
+    assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
+    assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
+    assert len(runner.runs) == 4
+    assert_nothing_is_left(loop)
+
+
+def test_time_between_the_encoder_and_the_first_rows_is_time_in_the_queue():
+    clock = Clock()
+    loop = engine(Ticking(clock, never_ending), clock, max_rows=2)
+    outcomes = run(loop, [job(0, max_target_tokens=4), job(1, max_target_tokens=3)])
+
+    times = [(each.queue_s, each.encode_s, each.decode_s) for each in outcomes.values() if isinstance(each, JobResult)]
+    assert times == [(0.0, 2.0, 2.0), (2.0, 2.0, 1.5)]
+    assert clock.now == 100.0 + 2.0 + 2.0 + 1.5
+
+
+def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
+    lengths = [100, 3, 60, 61, 5, 4, 300, 62, 5, 191]
+    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
+
+    batches = [[len(each.source_ids) for each in batch] for batch in encoder_batches(jobs)]
+
+    assert batches == [[3, 4, 5, 5], [60, 61, 62], [100], [191], [300]]
+    assert list(encoder_batches([])) == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(lengths=st.lists(st.integers(1, 250), max_size=40))
+def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
+    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
+
+    batches = [list(batch) for batch in encoder_batches(jobs)]
+
+    assert sorted(each.id for batch in batches for each in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(len(each.source_ids) for each in batch)
+        assert len(batch) == 1 or len(batch) * longest <= 192
 
 
 def test_times_of_a_job_begin_with_its_submission():
-    class Ticking(FakeRunner):
-        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-            clock.now += 2.0
-            return super().encode(sources)
-
-        def decode_step(self, tokens: np.ndarray, cache: KeyValueCache) -> object:  # type: ignore[override]
-            clock.now += 0.5
-            return super().decode_step(tokens, cache)
-
     clock = Clock()
-    loop = engine(Ticking(), clock)
+    loop = engine(Ticking(clock), clock)
     early = Job(id=0, source_ids=(5, EOS_ID), params=SearchParams(beam_size=2, max_target_tokens=3), submitted_at=90.0)
     loop.submit(early)
     clock.now = 104.0
@@ -320,8 +510,8 @@ def test_statistics_count_what_happened_since_they_were_last_taken():
     assert stats.rows == 18
     assert stats.encoded_sentences == 4
     assert stats.source_tokens == 6 + 2 + 4 + 4
-    assert stats.padded_source_tokens == 3 * 6 + 4
-    assert stats.padding_ratio == 1 - 16 / 22
+    assert stats.padded_source_tokens == 4 * 6  # the fourth was encoded ahead
+    assert stats.padding_ratio == 1 - 16 / 24
     assert stats.wasted_steps == 2
     assert (stats.live_rows, stats.waiting_jobs) == (6, 0)
     assert loop.take_stats() == StepStats(live_rows=6)

@@ -18,7 +18,7 @@ INFO = ModelInfo(
     precision="int8",
     device="cpu",
     default_options=TranslateOptions(
-        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100
+        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100, use_shortlist=False
     ),
     max_source_tokens=512,
     max_beam_size=16,
@@ -36,7 +36,7 @@ def test_a_bundle_describes_itself(bundle):
     assert (info.name, info.version, info.precision, info.device) == ("echo", "1.2.3", "fp32", "cpu")
     assert (info.source_language, info.target_language, info.max_source_tokens) == ("en", "de", 512)
     assert info.default_options == TranslateOptions(
-        beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=256
+        beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=256, use_shortlist=False
     )
 
 
@@ -59,7 +59,7 @@ def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(bundle):
 
 def test_absent_options_take_the_model_s_defaults():
     assert search_params(INFO, TranslateOptions()) == SearchParams(
-        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100
+        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100, use_shortlist=False
     )
 
 

@@ -31,6 +31,7 @@ from service.engine.process import (
     _receive,
     _serve,
     _take,
+    _warm_up,
     environment,
     frame_length,
     from_payload,
@@ -88,6 +89,18 @@ def test_inbox_gives_all_there_is_and_waits_for_nothing_when_there_is_work():
     inbox.put(Cancel(1))
 
     assert list(_take(inbox, 60.0)) == [Start(JOB), Cancel(1)]
+
+
+@pytest.mark.parametrize("max_rows", [1, 128, 1_000])
+def test_warming_up_fills_the_batch_once_and_leaves_no_trace(max_rows):
+    runner = FakeRunner()
+    engine = EngineLoop(runner, SchedulerConfig(max_rows=max_rows))
+
+    _warm_up(engine, max_rows)
+
+    assert min(max_rows, 128) <= max(runner.step_rows) <= max(max_rows, 4)
+    assert engine.is_idle
+    assert engine.take_stats() == StepStats()
 
 
 class Enough(Exception):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.engine.job import FailureKind, Job, SearchParams
-from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
+from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
 
 ROOMY = SchedulerConfig(max_rows=1_000, max_source_tokens=10_000, max_encode_tokens=10_000)
 
@@ -24,6 +24,10 @@ def scheduler_with(config: SchedulerConfig, *jobs: Job) -> Scheduler:
 
 def started(plan: Plan) -> list[int]:
     return [each.id for each in plan.starts]
+
+
+def ahead(plan: Plan) -> list[int]:
+    return [each.id for each in plan.ahead]
 
 
 def test_jobs_start_in_the_order_of_their_arrival():
@@ -90,46 +94,100 @@ def test_job_larger_than_every_budget_runs_alone():
     assert started(scheduler.schedule(0.0)) == [2]
 
 
-def test_running_sentences_count_as_long_as_the_longest():
-    scheduler = scheduler_with(
-        replace(ROOMY, max_source_tokens=30), job(0, length=10), job(1, length=5), job(2, length=1), job(3, length=1)
-    )
+@pytest.mark.parametrize(
+    ("num_tokens", "width"), [(1, 64), (2, 64), (63, 64), (64, 64), (65, 128), (128, 128), (129, 256), (512, 512)]
+)
+def test_width_of_a_source_is_the_power_of_two_that_holds_it(num_tokens, width):
+    assert source_width(num_tokens) == width
 
-    assert started(scheduler.schedule(0.0)) == [0, 1, 2]  # 3 x 10; a fourth would make 40
-    scheduler.release(1)
-    assert started(scheduler.schedule(0.0)) == [3]  # 3 x 10 again
+
+def test_running_sentences_count_with_the_width_of_their_source():
+    config = replace(ROOMY, max_source_tokens=64 + 64 + 128)
+    scheduler = scheduler_with(config, job(0, length=10), job(1, length=65), job(2, length=64), job(3, length=1))
+
+    assert started(scheduler.schedule(0.0)) == [0, 1, 2]
     scheduler.release(0)
-    scheduler.add(job(4, length=10))
-    assert started(scheduler.schedule(0.0)) == [4]  # 3 x 10: two short ones and the new
-
-
-def test_long_sentence_makes_the_short_ones_that_run_wide():
-    scheduler = scheduler_with(replace(ROOMY, max_source_tokens=29), job(0, length=2), job(1, length=2))
-    assert started(scheduler.schedule(0.0)) == [0, 1]
-
-    scheduler.add(job(2, length=10))  # would make 3 x 10
-
+    assert started(scheduler.schedule(0.0)) == [3]
+    scheduler.add(job(4, length=128))
     assert started(scheduler.schedule(0.0)) == []
-    scheduler.release(0)
-    assert started(scheduler.schedule(0.0)) == [2]
+    scheduler.release(2)
+    assert started(scheduler.schedule(0.0)) == []  # 64 are free, 128 are needed
+    scheduler.release(3)
+    assert started(scheduler.schedule(0.0)) == [4]
 
 
-def test_one_encoder_run_is_limited_and_the_rest_follows_at_the_next_moment():
-    scheduler = scheduler_with(replace(ROOMY, max_encode_tokens=20), *(job(n, length=10) for n in range(5)))
+def test_tokens_of_dropped_sentences_are_free_at_once():
+    scheduler = scheduler_with(replace(ROOMY, max_source_tokens=64), job(0), job(1))
+    scheduler.schedule(0.0)
+
+    scheduler.cancel(0)
+
+    assert started(scheduler.schedule(0.0)) == [1]
+
+
+def test_what_starts_at_once_is_limited_and_the_rest_follows_at_the_next_moment():
+    scheduler = scheduler_with(replace(ROOMY, max_encode_tokens=128), *(job(n, length=10) for n in range(5)))
 
     assert started(scheduler.schedule(0.0)) == [0, 1]
     assert started(scheduler.schedule(0.0)) == [2, 3]
     assert started(scheduler.schedule(0.0)) == [4]
 
 
-def test_encoder_run_counts_padding():
+def test_what_starts_at_once_counts_with_its_width():
+    lengths = (2, 65, 2, 300)
     scheduler = scheduler_with(
-        replace(ROOMY, max_encode_tokens=20), job(0, length=2), job(1, length=8), job(2, length=2), job(3, length=21)
+        replace(ROOMY, max_encode_tokens=192), *(job(n, length=length) for n, length in enumerate(lengths))
     )
 
-    assert started(scheduler.schedule(0.0)) == [0, 1]  # 2 x 8; a third would make 24
+    assert started(scheduler.schedule(0.0)) == [0, 1]  # 64 + 128
     assert started(scheduler.schedule(0.0)) == [2]
-    assert started(scheduler.schedule(0.0)) == [3]  # alone in its run, although others are running
+    assert started(scheduler.schedule(0.0)) == [3]  # alone, although others are running
+
+
+# What is worth encoding together with what starts.
+
+
+def test_what_starts_next_is_looked_ahead_in_the_order_of_arrival():
+    config = replace(ROOMY, max_rows=8, max_ahead_tokens=15)
+    scheduler = scheduler_with(config, *(job(n, length=5) for n in range(7)))
+
+    plan = scheduler.schedule(0.0)
+
+    assert (started(plan), ahead(plan)) == ([0, 1], [2, 3, 4])
+    assert scheduler.num_waiting == 5
+    scheduler.release(0)
+    plan = scheduler.schedule(0.0)
+    assert (started(plan), ahead(plan)) == ([2], [3, 4, 5])
+
+
+def test_padding_counts_in_what_is_looked_ahead():
+    lengths = (5, 2, 5, 3, 6, 1)
+    config = replace(ROOMY, max_rows=4, max_ahead_tokens=15)
+    scheduler = scheduler_with(config, *(job(n, length=length) for n, length in enumerate(lengths)))
+
+    assert ahead(scheduler.schedule(0.0)) == [1, 2, 3]  # 3 x 5; a fourth would make 4 x 6
+
+
+def test_a_job_over_the_budget_is_not_looked_ahead_and_nor_are_those_behind_it():
+    config = replace(ROOMY, max_rows=4, max_ahead_tokens=15)
+    scheduler = scheduler_with(config, job(0), job(1, length=16), job(2, length=1))
+
+    assert ahead(scheduler.schedule(0.0)) == []
+
+
+def test_nothing_is_looked_ahead_when_nothing_starts():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1))
+    assert ahead(scheduler.schedule(0.0)) == [1]
+
+    assert scheduler.schedule(0.0) == Plan((), ())
+
+
+def test_a_cancelled_job_is_not_looked_ahead():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1), job(2))
+
+    scheduler.cancel(1)
+
+    assert ahead(scheduler.schedule(0.0)) == [2]
 
 
 def test_cancelled_waiting_job_never_starts():
@@ -194,6 +252,17 @@ def test_deadline_of_a_released_job_is_forgotten():
     assert scheduler.schedule(20.0) == Plan((), ())
 
 
+def test_deadlines_of_jobs_that_ended_do_not_pile_up():
+    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
+    for number in range(1, 1_000):
+        scheduler.add(job(number, deadline=1e9))
+        scheduler.schedule(0.0)
+        scheduler.release(number)
+
+    assert len(scheduler._deadlines) < 100
+    assert [drop.job.id for drop in scheduler.schedule(10.0).drops] == [0]
+
+
 def test_cancelled_and_late_job_is_dropped_once_as_cancelled():
     scheduler = scheduler_with(ROOMY, job(0, deadline=10.0), job(1, deadline=10.0))
 
@@ -217,7 +286,7 @@ def test_cancelled_first_job_lets_the_next_of_another_size_start():
 @pytest.mark.parametrize("seed", range(5))
 def test_budgets_hold_and_every_job_ends_whatever_happens(seed):
     rng = np.random.default_rng(seed)
-    config = SchedulerConfig(max_rows=20, max_source_tokens=60, max_encode_tokens=30)
+    config = SchedulerConfig(max_rows=20, max_source_tokens=400, max_encode_tokens=200, max_ahead_tokens=100)
     scheduler = Scheduler(config)
     running: dict[int, Job] = {}
     open_ids = set(range(100))
@@ -226,7 +295,7 @@ def test_budgets_hold_and_every_job_ends_whatever_happens(seed):
         for job_id in [next(arrivals, None) for _ in range(int(rng.integers(0, 3)))]:
             if job_id is not None:
                 deadline = float(now + rng.integers(1, 30)) if rng.random() < 0.3 else None
-                sizes = {"beam_size": int(rng.integers(1, 9)), "length": int(rng.integers(1, 20))}
+                sizes = {"beam_size": int(rng.integers(1, 9)), "length": int(rng.choice([3, 20, 70]))}
                 scheduler.add(job(job_id, deadline=deadline, **sizes))
         if rng.random() < 0.2:
             scheduler.cancel(int(rng.integers(0, 100)))
@@ -237,8 +306,10 @@ def test_budgets_hold_and_every_job_ends_whatever_happens(seed):
         running |= {each.id: each for each in plan.starts}
         assert scheduler.num_running == len(running)
         assert scheduler.rows == sum(each.params.beam_size for each in running.values()) <= config.max_rows
-        longest = max((len(each.source_ids) for each in running.values()), default=0)
-        assert len(running) * longest <= config.max_source_tokens
+        assert sum(width_of(each) for each in running.values()) <= config.max_source_tokens
+        assert sum(width_of(each) for each in plan.starts) <= config.max_encode_tokens
+        assert len(plan.ahead) * max((len(each.source_ids) for each in plan.ahead), default=0) <= 100
+        assert not ({each.id for each in plan.ahead} & ({*running, *(drop.job.id for drop in plan.drops)}))
         for job_id in [job_id for job_id in running if rng.random() < 0.3]:
             scheduler.release(job_id)
             del running[job_id]
@@ -247,7 +318,11 @@ def test_budgets_hold_and_every_job_ends_whatever_happens(seed):
     assert not open_ids
 
 
-@pytest.mark.parametrize("name", ["max_rows", "max_source_tokens", "max_encode_tokens"])
+def width_of(each: Job) -> int:
+    return source_width(len(each.source_ids))
+
+
+@pytest.mark.parametrize("name", ["max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens"])
 def test_budget_below_one_is_refused_by_name(name):
     assert getattr(SchedulerConfig(**{name: 1}), name) == 1
     with pytest.raises(ValueError, match=f"^{name} is 0, at least 1 is needed$"):

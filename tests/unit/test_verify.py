@@ -79,7 +79,7 @@ def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs)
 
 def test_greedy_stops_at_end_of_sentence_or_at_the_limit(graphs: TinyGraphs) -> None:
     _, steps = graphs.runner.greedy(random_sentences(graphs.config, lengths=(5,))[0], max_tokens=6)
-    produced = [int(step["candidate_tokens"].item()) for step in steps]
+    produced = [int(step["candidate_ids"].item()) for step in steps]
 
     assert len(produced) == 6 or produced[-1] == EOS_ID
     assert EOS_ID not in produced[:-1]

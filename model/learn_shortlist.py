@@ -1,0 +1,202 @@
+"""Learn a model's lexical shortlist from parallel text; best of all from what the model itself says.
+
+python -m model.learn_shortlist model/pretrained/en-de/shared.spm shortlist.csr --data DATA
+--source said.en --target said.de
+
+A source token may become the target tokens that word alignment finds likeliest for it, or itself: names and numbers are
+copied.  Always allowed is what has no letters, and then the target tokens that these lists miss most often in sentence
+pairs held back from the alignment: frequent words, and parts of words that come with no particular source.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track as rich_track
+
+from model.alignment import Links, Track
+from model.config import BOS_ID, EOS_ID, PAD_ID
+from model.corpus import Pair, read_corpus, read_lines
+from model.data import BatchConfig, Example, encode_pairs
+from model.recipe import load_recipe
+from model.shortlist import Shortlist
+from model.tokenizer import Tokenizer
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+console = Console(stderr=True)
+
+RECIPE = Path(__file__).parent / "recipes" / "en-de.toml"
+CANDIDATES, ALWAYS = 20, 1_000  # tests/bench/measure_shortlist.py has the table they were chosen from
+HELD_OUT = 10  # one sentence pair in so many
+ITERATIONS = 5  # of EM, as fast_align (Dyer et al. 2013) does by default
+FILTER = BatchConfig(max_sentence_tokens=50)  # links grow with the square of the length
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """What aligned text says about a vocabulary: shortlists of every size are chosen from it."""
+
+    links: Links
+    probabilities: NDArray[np.float64]  # [C] of the links' couples
+    held_out: Sequence[Example]  # sentence pairs that the links are not of
+    held_out_links: Links
+    letterless: NDArray[np.int64]  # ids, end-of-sentence and unknown among them
+
+    @classmethod
+    def learn(cls, examples: Sequence[Example], tokenizer: Tokenizer, track: Track) -> "Lexicon":
+        """Align some sentence pairs.
+
+        Raises:
+            ValueError: there are too few pairs to hold any back.
+        """
+        if len(examples) < HELD_OUT:
+            raise ValueError(f"{len(examples)} usable sentence pairs to learn from, at least {HELD_OUT} are needed")
+        shuffled = random.Random(1).sample(examples, len(examples))
+        held_out, aligned = shuffled[: len(examples) // HELD_OUT], shuffled[len(examples) // HELD_OUT :]
+        links, held_out_links = (Links.of(part, tokenizer.vocab_size, track) for part in (aligned, held_out))
+        probabilities = links.translation_probabilities(ITERATIONS, track)
+        return cls(links, probabilities, held_out, held_out_links, letterless_ids(tokenizer))
+
+    def shortlist(self, *, candidates: int, always: int) -> Shortlist:
+        """The shortlist of a size.
+
+        Args:
+            candidates: likeliest target tokens of each source token, besides itself.
+            always: target tokens that are allowed in every translation, besides those without letters.
+        """
+        vocab_size = self.links.vocab_size
+        itself = np.arange(vocab_size)
+        couples = self._likeliest(candidates)
+        sources = np.concatenate([self.links.sources[couples], itself])
+        targets = np.concatenate([self.links.targets[couples], itself])
+        everywhere = np.concatenate([self.letterless, self._most_missed(sources * vocab_size + targets, always)])
+        return Shortlist.from_links(vocab_size, everywhere, sources, targets)
+
+    def _likeliest(self, count: int) -> NDArray[np.int64]:
+        """Indices of the couples that are among the `count` likeliest of their source token.
+
+        End-of-sentence has none: it stands in every source, so what it explains is a matter of what is always allowed.
+        """
+        sources = self.links.sources
+        order = np.lexsort((-self.probabilities, sources))  # source tokens stay together
+        ranks = np.arange(len(order)) - np.searchsorted(sources, sources)  # within the source token
+        likeliest: NDArray[np.int64] = order[(ranks < count) & (sources != EOS_ID)]
+        return likeliest
+
+    def _most_missed(self, allowed_keys: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        """Ids of the target tokens with letters that held-out pairs need most often without a key that allows them."""
+        missed = self.held_out_links.unexplained(np.isin(self.held_out_links.keys, allowed_keys))
+        missed[self.letterless] = 0
+        most = np.argsort(-missed, kind="stable")[:count]
+        return most[missed[most] > 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How a shortlist fits some sentence pairs."""
+
+    tokens: float  # share of the target tokens that it allows
+    candidates: float  # mean number of target tokens it allows for a sentence
+
+
+def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Coverage:
+    """Measure a shortlist on source and target ids."""
+    allowed = total = sentences = candidates = 0
+    for source, target in pairs:
+        found = shortlist.candidates(source)
+        allowed += int(np.isin(target, found).sum())
+        total += len(target)
+        candidates += len(found)
+        sentences += 1
+    return Coverage(tokens=allowed / max(total, 1), candidates=candidates / max(sentences, 1))
+
+
+def letterless_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """Ids of pieces without a letter: punctuation, digits, bytes, unknown, end-of-sentence."""
+    texts = {token: tokenizer.decode([token]) for token in range(tokenizer.vocab_size) if token not in (PAD_ID, BOS_ID)}
+    return np.array([token for token, text in texts.items() if not any(char.isalpha() for char in text)])
+
+
+def read_recipe_pairs(recipe: Path, data: Path) -> list[Pair]:
+    """Sentence pairs of a recipe's corpora.
+
+    Raises:
+        ValueError, FileNotFoundError: the recipe or a corpus cannot be read.
+    """
+    loaded = load_recipe(recipe)
+    corpora = [read_corpus(data, corpus, loaded.languages, loaded.seed) for corpus in loaded.corpora]
+    return [pair for corpus in corpora for pair in corpus]
+
+
+def read_file_pairs(sources: Sequence[Path], targets: Sequence[Path]) -> list[Pair]:
+    """Sentence pairs of line-aligned files, the first source with the first target and so on.
+
+    Raises:
+        ValueError, FileNotFoundError: a file is missing, or two that belong together have other numbers of lines.
+    """
+    if len(sources) != len(targets):
+        raise ValueError(f"{len(sources)} source files, {len(targets)} target files: each needs its other side")
+    pairs: list[Pair] = []
+    for source, target in zip(sources, targets, strict=True):
+        sides = read_lines(source), read_lines(target)
+        if len(sides[0]) != len(sides[1]):
+            raise ValueError(f"{source} has {len(sides[0])} lines, {target} has {len(sides[1])}: they must be aligned")
+        pairs += [Pair(*pair) for pair in zip(*sides, strict=True)]
+    return pairs
+
+
+def show_progress(items: Sequence[Any], description: str) -> Iterable[Any]:
+    """The items, with a progress bar on the terminal."""
+    return rich_track(items, description, console=console, transient=True)
+
+
+@app.command()
+def main(
+    tokenizer: Annotated[Path, typer.Argument(help="The model's SentencePiece file.")],
+    out: Annotated[Path, typer.Argument(help="Where the shortlist goes.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Directory with train/NAME/NAME.LANG.gz: learn from the recipe's corpora.")
+    ] = None,
+    recipe: Annotated[Path, typer.Option(help="Recipe that names the corpora.", show_default=False)] = RECIPE,
+    source: Annotated[
+        list[Path] | None, typer.Option(help="More text to learn from, plain or .gz; may be repeated.")
+    ] = None,
+    target: Annotated[
+        list[Path] | None, typer.Option(help="Translations of the same lines; as many files as --source.")
+    ] = None,
+    candidates: Annotated[int, typer.Option(min=1, help="Target tokens for each source token.")] = CANDIDATES,
+    always: Annotated[int, typer.Option(min=0, help="Target tokens for every sentence.")] = ALWAYS,
+) -> None:
+    """Learn which target tokens the translation of a source sentence may be made of.
+
+    From the training text: python -m model.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA
+
+    Also from the model's own translations of some text:
+    dragoman translate --bundle BUNDLE < said.en > said.de;
+    python -m model.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA --source said.en --target said.de
+    """
+    try:
+        loaded = Tokenizer.load(tokenizer)
+        pairs = read_file_pairs(source or [], target or []) + (read_recipe_pairs(recipe, data) if data else [])
+        examples = encode_pairs(pairs, loaded, FILTER)
+        console.log(f"{len(examples):,} sentence pairs")
+        lexicon = Lexicon.learn(examples, loaded, show_progress)
+    except (ValueError, FileNotFoundError) as error:
+        raise typer.BadParameter(str(error)) from error
+    shortlist = lexicon.shortlist(candidates=candidates, always=always)
+    shortlist.save(out)
+    found = coverage(shortlist, lexicon.held_out)
+    console.log(
+        f"{out}: {out.stat().st_size:,} bytes; of held-out pairs it allows {found.tokens:.2%} of the target tokens, "
+        f"with {found.candidates:,.0f} candidates a sentence"
+    )
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m model.learn_shortlist")

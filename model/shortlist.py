@@ -1,0 +1,174 @@
+"""Lexical shortlist: for a source sentence, the few target tokens that its translation may be made of.
+
+    always      allowed in every translation: end-of-sentence, unknown, punctuation, digits, frequent tokens
+    entries     for each source token, the target tokens that translate it (offsets say where a token's begin and end)
+
+Scoring only these is what makes a decoder step on a large vocabulary cheap (L'Hostis et al. 2016).  Knows ids and one
+file; `model/learn_shortlist.py` learns them from parallel text.  Axis: V vocabulary.
+
+The file, little-endian, no compression, nothing that could run code:
+
+    8 bytes         b"SHRTLIST"
+    uint32 x 4      format version (1), vocabulary size V, number of always, number of entries
+    uint32 x V + 1  offsets
+    id x always     ascending
+    id x entries    ascending within a source token
+
+An id is a uint16 where V is at most 65,536, else a uint32.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.config import EOS_ID
+
+SHORTLIST_NAME = "shortlist.csr"  # in a bundle: compressed sparse rows
+FORMAT_VERSION = 1
+
+_MAGIC = b"SHRTLIST"
+_HEADER = np.dtype(
+    [("magic", "S8"), ("version", "<u4"), ("vocab_size", "<u4"), ("num_always", "<u4"), ("num_entries", "<u4")]
+)
+_OFFSET = np.dtype("<u4")
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortlist:
+    """Candidates by source token.
+
+    Raises:
+        ValueError: an id is outside the vocabulary, an order is wrong, or no translation could end.
+    """
+
+    vocab_size: int
+    always: Ids  # [always], ascending
+    offsets: Ids  # [V + 1]
+    entries: Ids  # [entries], ascending within a source token
+    _rows: list[Ids] = field(init=False, repr=False)  # views of the entries, one for each source token
+    _is_always: NDArray[np.bool_] = field(init=False, repr=False)  # [V]
+
+    def __post_init__(self) -> None:
+        self._check()
+        rows = [self.entries[start:end] for start, end in pairwise(self.offsets.tolist())]
+        is_always = np.zeros(self.vocab_size, dtype=np.bool_)
+        is_always[self.always] = True
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "_is_always", is_always)
+
+    @classmethod
+    def from_links(cls, vocab_size: int, always: Ids, sources: Ids, targets: Ids) -> Self:
+        """A shortlist in which source token `sources[i]` may become target token `targets[i]`, in any order."""
+        always = np.unique(always)
+        links = np.unique((sources * vocab_size + targets)[~np.isin(targets, always)])
+        offsets = np.searchsorted(links, np.arange(vocab_size + 1) * vocab_size)
+        return cls(vocab_size, always, offsets, links % vocab_size)
+
+    def candidates(self, source_ids: Sequence[int]) -> Ids:
+        """The target tokens that a translation of these source tokens may use, ascending, each once."""
+        allowed = self._is_always.copy()
+        for token in source_ids:
+            allowed[self._rows[token]] = True
+        return allowed.nonzero()[0]
+
+    def save(self, path: Path) -> None:
+        """Write the file that `load` reads; a kill leaves none."""
+        header = np.array([(_MAGIC, FORMAT_VERSION, self.vocab_size, len(self.always), len(self.entries))], _HEADER)
+        id_type = _id_type(self.vocab_size)
+        parts = (header, self.offsets.astype(_OFFSET), self.always.astype(id_type), self.entries.astype(id_type))
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_bytes(b"".join(part.tobytes() for part in parts))
+        partial.rename(path)
+
+    @classmethod
+    def load(cls, path: Path, vocab_size: int) -> Self:
+        """The shortlist in a file, every number of it checked.
+
+        Args:
+            vocab_size: of the model that it is for.
+
+        Raises:
+            ValueError: the file is missing, is no shortlist, or is one for another vocabulary.
+        """
+        if not path.is_file():
+            raise ValueError(f"shortlist {path} does not exist")
+        try:
+            return cls._read(path, vocab_size)
+        except ValueError as error:
+            raise ValueError(f"shortlist {path}: {error}") from error
+
+    @classmethod
+    def _read(cls, path: Path, vocab_size: int) -> Self:
+        found_bytes = path.stat().st_size
+        with path.open("rb") as stream:
+            num_always, num_entries = _read_header(stream.read(_HEADER.itemsize), vocab_size)
+            id_type = _id_type(vocab_size)
+            num_ids = num_always + num_entries
+            expected = _HEADER.itemsize + (vocab_size + 1) * _OFFSET.itemsize + num_ids * id_type.itemsize
+            if found_bytes != expected:
+                raise ValueError(f"has {found_bytes} bytes, its header asks for {expected}")
+            body = stream.read(expected - _HEADER.itemsize)
+        offsets = np.frombuffer(body, _OFFSET, vocab_size + 1)
+        ids = np.frombuffer(body, id_type, num_ids, offsets.nbytes).astype(np.int64)
+        return cls(vocab_size, ids[:num_always], offsets.astype(np.int64), ids[num_always:])
+
+    def write_vmap(self, path: Path, pieces: Sequence[str]) -> None:
+        """Write the same candidates as CTranslate2's `vmap.txt`: source piece, tab, target pieces with blanks between.
+
+        The line with an empty source is what is always allowed.
+
+        Args:
+            path: goes into the model's directory as `vmap.txt`; `use_vmap=True` turns it on.
+            pieces: the vocabulary by id.
+
+        Raises:
+            ValueError: a piece cannot stand in such a file.
+        """
+        if len(pieces) != self.vocab_size:
+            raise ValueError(f"{len(pieces)} pieces, the shortlist has a vocabulary of {self.vocab_size}")
+        for piece in pieces:
+            if piece.split() != [piece]:
+                raise ValueError(f"piece {piece!r} is empty or has a blank in it, which vmap.txt cannot express")
+        rules = zip(["", *pieces], [self.always, *self._rows], strict=True)
+        lines = [f"{source}\t{' '.join(pieces[token] for token in row)}\n" for source, row in rules if len(row)]
+        path.write_text("".join(lines), encoding="utf-8")
+
+    def _check(self) -> None:
+        vocab_size, offsets, entries = self.vocab_size, self.offsets, self.entries
+        for name, ids in (("always allowed", self.always), ("candidates", entries)):
+            if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
+                raise ValueError(f"{name} has ids from {ids.min()} to {ids.max()}, they must be below {vocab_size}")
+        if len(offsets) != vocab_size + 1 or offsets[0] != 0 or offsets[-1] != len(entries):
+            raise ValueError(f"offsets do not run from 0 to the {len(entries)} candidates in {vocab_size + 1} numbers")
+        if (np.diff(offsets) < 0).any():
+            raise ValueError("an offset is below the one before it")
+        sources = np.repeat(np.arange(vocab_size), np.diff(offsets))
+        if (np.diff(sources * vocab_size + entries) <= 0).any() or (np.diff(self.always) <= 0).any():
+            raise ValueError("ids are not in ascending order, each once")
+        if EOS_ID not in self.always:
+            raise ValueError(f"end-of-sentence (id {EOS_ID}) is not always allowed: no translation could end")
+
+
+def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
+
+
+def _read_header(data: bytes, vocab_size: int) -> tuple[int, int]:
+    """Number of ids that are always allowed, and number of entries."""
+    if len(data) < _HEADER.itemsize:
+        raise ValueError(f"has {len(data)} bytes, the header alone has {_HEADER.itemsize}")
+    header = np.frombuffer(data, _HEADER)[0]
+    if header["magic"] != _MAGIC:
+        raise ValueError(f"begins with {bytes(header['magic'])!r}, a shortlist begins with {_MAGIC!r}")
+    if header["version"] != FORMAT_VERSION:
+        raise ValueError(f"has format version {header['version']}, this program reads {FORMAT_VERSION}; learn it again")
+    if header["vocab_size"] != vocab_size:
+        raise ValueError(f"is for a vocabulary of {header['vocab_size']}, the model's has {vocab_size}")
+    return int(header["num_always"]), int(header["num_entries"])

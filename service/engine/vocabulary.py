@@ -1,0 +1,114 @@
+"""The part of the target vocabulary that the live sentences of a group may use, as the shortlist graph reads it.
+
+One set of columns serves all sentences of the group: the union of their shortlists.  A mask keeps each sentence to its
+own, so that its translation does not depend on the others'.  Columns are added as sentences come; when they no longer
+fit, all are laid out anew for the sentences that still live.
+
+Axes: B sentences, N columns, D width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from model.config import UNK_ID
+from model.shortlist import Shortlist
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+FORBIDDEN = np.float32(-1e9)  # added to the logits of tokens that are not on a sentence's list
+COLUMNS = 64  # they come in multiples of this: the width of a block in the graph's ranking
+_SPARE = 1 / 4  # share of the columns that is left free for sentences to come
+_INITIAL_SENTENCES = 8
+
+
+class Projection:
+    """Rows of the output projection: `rows` [V, D], and for integers the `scales` [V] that make them floats again."""
+
+    def __init__(self, rows: npt.NDArray[np.generic], scales: Floats | None) -> None:
+        self.rows = rows
+        self.scales = scales
+
+
+class LiveVocabulary:
+    """Columns of the projection, and which sentence may use which; sentences are numbered as in `BeamSearch`."""
+
+    def __init__(self, shortlist: Shortlist, projection: Projection) -> None:
+        self.generation = 0  # changes whenever one of the arrays below is another
+        self.tokens = np.zeros(0, np.int64)  # [N]: the token of each column
+        self.weights = projection.rows[:0].T  # [D, N]
+        self.scales = np.zeros(0, np.float32)  # [N]
+        self._shortlist = shortlist
+        self._projection = projection
+        self._lists: list[Ints] = []  # by sentence
+        self._num_used = 0
+        self._column_of = np.full(shortlist.vocab_size, -1)
+        self._masks = np.full((_INITIAL_SENTENCES, 1, 0), FORBIDDEN)
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether the columns are integers."""
+        return self._projection.scales is not None
+
+    @property
+    def mask(self) -> Floats:
+        """[B, 1, N]: 0 for the tokens of a sentence's list, `FORBIDDEN` for others."""
+        return self._masks[: len(self._lists)]
+
+    def append(self, sources: Sequence[Sequence[int]]) -> None:
+        """Start sentences with these source ids."""
+        lists = [self._shortlist.candidates(source) for source in sources]
+        wanted = np.unique(np.concatenate(lists))
+        added = wanted[self._column_of[wanted] < 0]
+        first = len(self._lists)
+        self._lists += lists
+        if self._num_used + added.size > self.tokens.size:
+            self._lay_out()
+            return
+        self._fill(added)
+        if len(self._lists) > len(self._masks):
+            self._masks = np.concatenate([self._masks, np.full_like(self._masks, FORBIDDEN)])
+            self.generation += 1
+        for index in range(first, len(self._lists)):
+            self._set_mask(index)
+
+    def remove(self, index: int) -> None:
+        """Forget a sentence; the last one takes its number."""
+        last = len(self._lists) - 1
+        self._lists[index] = self._lists[last]
+        self._masks[index] = self._masks[last]
+        self._lists.pop()
+
+    def _lay_out(self) -> None:
+        """Columns for the live sentences alone, and room for more."""
+        union = np.unique(np.concatenate(self._lists))
+        room = union.size if len(self._lists) == 1 else int(union.size * (1 + _SPARE))
+        num_columns = -(-room // COLUMNS) * COLUMNS
+        width = self._projection.rows.shape[1]
+        self.tokens = np.full(num_columns, UNK_ID)
+        self.weights = np.zeros((width, num_columns), self._projection.rows.dtype)
+        self.scales = np.zeros(num_columns, np.float32)
+        self._column_of.fill(-1)
+        self._num_used = 0
+        self._fill(union)
+        self._masks = np.full((max(_INITIAL_SENTENCES, 2 * len(self._lists)), 1, num_columns), FORBIDDEN)
+        for index in range(len(self._lists)):
+            self._set_mask(index)
+        self.generation += 1
+
+    def _fill(self, tokens: Ints) -> None:
+        """Give tokens the next columns."""
+        new = slice(self._num_used, self._num_used + tokens.size)
+        self.tokens[new] = tokens
+        self.weights[:, new] = self._projection.rows[tokens].T
+        if self._projection.scales is not None:
+            self.scales[new] = self._projection.scales[tokens]
+        self._column_of[tokens] = np.arange(new.start, new.stop)
+        self._num_used = new.stop
+
+    def _set_mask(self, index: int) -> None:
+        mask = self._masks[index, 0]
+        mask.fill(FORBIDDEN)
+        mask[self._column_of[self._lists[index]]] = 0.0

@@ -1,0 +1,115 @@
+"""A step with a part of the vocabulary against the step with all of it, and against itself in other company."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.bundle import Bundle
+from model.config import EOS_ID, UNK_ID
+from model.shortlist import Shortlist
+from model.transformer import Transformer
+from service.engine import runner as engine_runner
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.runner import OnnxRunner
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
+from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+
+ALWAYS = np.array([UNK_ID, EOS_ID, 10, 11, 12, 13, 14, 15, 16, 17])
+PER_TOKEN = 4
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return tiny_model(tiny_config(vocab_size=VOCABULARY))
+
+
+@pytest.fixture(scope="module")
+def shortlist() -> Shortlist:
+    rng = np.random.default_rng(3)
+    sources = np.repeat(np.arange(VOCABULARY), PER_TOKEN)
+    return Shortlist.from_links(VOCABULARY, ALWAYS, sources, rng.integers(EOS_ID, VOCABULARY, sources.size))
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Transformer, shortlist: Shortlist, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    directory = tmp_path_factory.mktemp("bundles") / "tiny"
+    return write_tiny_bundle(model, directory, ("fp32", "int8"), shortlist)
+
+
+def jobs_for(model: Transformer, count: int, seed: int, **params: object) -> list[Job]:
+    rng = np.random.default_rng(seed)
+    sources = random_sentences(model.config, rng.integers(2, 30, count).tolist(), seed)
+    search = SearchParams(max_target_tokens=25, use_shortlist=True, **params)  # type: ignore[arg-type]
+    return [Job(id=number, source_ids=tuple(source), params=search) for number, source in enumerate(sources)]
+
+
+def run(engine: EngineLoop, jobs: list[Job], arrivals: np.random.Generator | None = None) -> dict[int, JobResult]:
+    """All at once, or a few before each step."""
+    waiting, results = list(jobs), dict[int, JobResult]()
+    while waiting or not engine.is_idle:
+        for _ in range(min(len(waiting), len(jobs) if arrivals is None else int(arrivals.integers(0, 4)))):
+            engine.submit(waiting.pop(0))
+        for outcome in engine.step():
+            assert isinstance(outcome, JobResult), outcome
+            results[outcome.job_id] = outcome
+    return results
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precision, tmp_path):
+    everything = Shortlist.from_links(VOCABULARY, np.arange(VOCABULARY), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    runner = OnnxRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), everything), precision=precision)
+    jobs = jobs_for(model, 20, seed=1, num_hypotheses=4)
+    with_list = run(EngineLoop(runner), jobs)
+    without = run(EngineLoop(runner), [replace(job, params=replace(job.params, use_shortlist=False)) for job in jobs])
+
+    for number in without:
+        ours, theirs = with_list[number].hypotheses, without[number].hypotheses
+        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
+        np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
+    model, bundle, shortlist, precision, beam_size
+):
+    runner = OnnxRunner(bundle, precision=precision)
+    jobs = jobs_for(model, 40, seed=2, beam_size=beam_size)
+    together = run(EngineLoop(runner, SchedulerConfig(max_rows=48)), jobs, np.random.default_rng(4))
+
+    for job in jobs:
+        (best,) = together[job.id].hypotheses
+        assert set(best.token_ids) <= set(shortlist.candidates(job.source_ids).tolist())
+        (alone,) = run(EngineLoop(runner), [job])[job.id].hypotheses
+        assert best.token_ids == alone.token_ids
+        assert best.score == pytest.approx(alone.score, abs=1e-5)  # a softmax sums the union in its own order
+
+
+def test_model_without_a_list_uses_the_whole_vocabulary(model, tmp_path):
+    runner = OnnxRunner(write_tiny_bundle(model, tmp_path / "tiny"))
+    (job,) = jobs_for(model, 1, seed=5)
+
+    assert runner.live_vocabulary() is None
+    assert (
+        run(EngineLoop(runner), [job])[0].hypotheses
+        == run(EngineLoop(runner), [replace(job, params=replace(job.params, use_shortlist=False))])[0].hypotheses
+    )
+
+
+def test_cpu_whose_products_saturate_uses_the_whole_vocabulary(monkeypatch, bundle):
+    monkeypatch.setattr(engine_runner, "cpu_flags", lambda: frozenset({"avx2"}))
+
+    assert OnnxRunner(bundle, precision="int8").live_vocabulary() is None
+
+
+def test_list_for_another_vocabulary_is_refused(model, tmp_path: Path):
+    other = Shortlist.from_links(VOCABULARY + 1, ALWAYS, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    bundle = write_tiny_bundle(model, tmp_path / "tiny", shortlist=other)
+
+    with pytest.raises(ValueError, match="vocabulary"):
+        OnnxRunner(bundle)
