@@ -262,7 +262,7 @@ def _check_limits(bundle: Bundle) -> None:
 
 
 def layer_names(kind: str, num_layers: int) -> list[str]:
-    """The graphs' names of a cache's arrays, in `RowBuffers`' order: cross_key_0, cross_value_0, cross_key_1, ..."""
+    """The graphs' names of a cache's arrays, in `SlotBuffers`' order: cross_key_0, cross_value_0, cross_key_1, ..."""
     return [f"{kind}_{part}_{layer}" for layer in range(num_layers) for part in ("key", "value")]
 
 

@@ -2,6 +2,8 @@
 
 import gzip
 import itertools
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from typer.testing import CliRunner, Result
 from export.__main__ import NUM_SENTENCES, _samples, app
 from export.source import ExportSource, load_state
 from export.verify import TOLERANCES
-from model.bundle import WEIGHTS_NAME, Bundle
+from model.bundle import BUNDLE_FORMAT_VERSION, MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
 from model.tokenizer import Tokenizer
 from tests.fakes.tiny_model import SENTENCES, tiny_config, write_tiny_checkpoint
 
@@ -75,6 +77,23 @@ def test_a_bundle_that_kept_its_weights_gives_the_same_graphs_again(bundle: Bund
     assert (again.manifest.name, again.manifest.version, list(again.manifest.variants)) == ("renamed", "7", ["fp32"])
     for name in ("fp32/encoder.onnx", "fp32/decoder_step.onnx", "fp32/weights.data", WEIGHTS_NAME):
         assert again.manifest.files[name] == bundle.manifest.files[name]
+
+
+def test_a_bundle_of_an_older_format_gets_new_graphs_from_its_kept_weights(bundle: Bundle, tmp_path: Path) -> None:
+    old = Path(shutil.copytree(bundle.directory, tmp_path / "old"))
+    manifest = json.loads((old / MANIFEST_NAME).read_text())
+    (old / MANIFEST_NAME).write_text(json.dumps({**manifest, "format_version": 1}))
+    with pytest.raises(BundleError, match="`python -m export` draws them again"):
+        Bundle.load(old).variant()
+
+    for destination in (tmp_path / "new", old):  # also in its own place
+        result = run(old, destination, "--precision", "fp32")
+        new = Bundle.load(destination)
+
+        assert result.exit_code == 0, result.output
+        assert new.manifest.format_version == BUNDLE_FORMAT_VERSION
+        assert new.manifest.files["fp32/decoder_step.onnx"] == bundle.manifest.files["fp32/decoder_step.onnx"]
+        assert new.variant().encoder == "fp32/encoder.onnx"
 
 
 def test_without_kept_weights_the_bundle_cannot_be_exported_from(checkpoint: Path, tmp_path: Path) -> None:

@@ -238,7 +238,14 @@ class TestListModels:
 
         (model,) = (await method(pb.ListModelsRequest())).models
 
-        defaults = options(beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=256)
+        defaults = options(
+            beam_size=2,
+            num_hypotheses=1,
+            length_penalty=1.0,
+            patience=1.0,
+            max_target_tokens=256,
+            use_shortlist=False,
+        )
         assert model == pb.Model(
             name="echo",
             version="1.2.3",

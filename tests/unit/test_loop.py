@@ -375,6 +375,16 @@ def test_no_more_than_the_budget_is_encoded_ahead_and_the_rest_when_the_next_one
     assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
 
 
+def test_what_is_encoded_already_is_left_out_of_the_next_run():
+    runner = Recorder()
+    loop = engine(runner, max_rows=4, max_ahead_tokens=4)
+    jobs = [job(n, [5 + n] * 3, max_target_tokens=1) for n in range(5)]
+
+    run(loop, jobs)
+
+    assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
+
+
 def test_nothing_is_encoded_while_nothing_starts():
     runner = Recorder()
     loop = engine(runner, max_rows=2)
