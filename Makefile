@@ -5,6 +5,7 @@ PYTHON ?= python3
 RUNTIME ?= cpu
 SENTENCE ?= The children are playing in the garden.
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 VENV := .venv
 DEV := .venv-dev
@@ -17,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration bench protos wheel test-wheel clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration bench bench-others protos wheel test-wheel clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -55,8 +56,12 @@ integration: setup-dev  ## What `check` leaves out: the real server, the golden 
 	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture $(PYTEST_ARGS)
 
-bench: setup-dev  ## Run the benchmarks: a table each, and one JSON line
-	@for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
+	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
+
+bench-others: setup-dev  ## Run the other benchmarks: a table each, and one JSON line
+	@for file in $(filter-out tests/bench/bench_race.py,$(wildcard tests/bench/bench_*.py)); do \
+		echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 protos: setup-dev  ## Generate the code of protos/translation.proto again
 	$(BIN)/python -m protos.generate
@@ -88,6 +93,11 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,train,export]'
+	@touch $@
+
+# The baseline of the race that people know; nothing else needs it.
+$(DEV)/.stamp-bench: $(DEV)/.stamp
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group bench
 	@touch $@
 
 clean:  ## Remove builds and caches; the environments stay

@@ -1,4 +1,4 @@
-"""The two graphs of a bundle, drawn from a model's parameters: the encoder, and one step of the decoder.
+"""The graphs of a bundle, drawn from a model's parameters: the encoder, and one step of the decoder.
 
 The encoder graph ends in the cross-attention keys and values, so they are computed once a sentence.  The step graph
 ends in log-softmax and top-k, so logits never leave it, and its self-attention cache is updated in place.
@@ -40,7 +40,7 @@ def cache_names(layer: int) -> list[str]:
 
 
 class TransformerGraph:
-    """What both graphs are made of: embeddings, residuals, norms, the feed-forward network."""
+    """What the graphs are made of: embeddings, residuals, norms, the feed-forward network."""
 
     def __init__(self, name: str, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:
         self.graph = GraphBuilder(name, weights)
@@ -152,7 +152,7 @@ class StepInputs:
     """Names of what the layers of the step graph read beside their states and caches."""
 
     tokens: str  # int64 [B, K]: the last token of each hypothesis
-    scores: str  # float32 [B, K, 1]: each hypothesis' sum of log-probabilities
+    scores: str  # float32 [B, K, 1]: added to the log-probabilities of each hypothesis' next tokens
     past_lengths: str  # int64 [B, 1]: decoder steps before this one, and so the position of `tokens`
     columns: str  # int64 [B]: the first of the K cache columns that this step writes
     self_mask: str  # float32 [B, 1, K, T]: 0 where a hypothesis attends to a column, this step's included
@@ -175,7 +175,8 @@ class DecoderStepGraph(TransformerGraph):
     Outputs: self_key_i_out, self_value_i_out, to be bound to the memory of the inputs;
         candidate_scores float32 [B, C]: the best sums of a hypothesis' score and a token's log-probability, descending,
         candidate_ids int64 [B, C]: hypothesis * V + token of each, and
-        check float32 [B]: NaN or plus infinity where the model produced either.
+        check float32 [B]: NaN or plus infinity where the log-probabilities are.  An int8 graph has none: whatever
+            enters a product becomes an integer.
     """
 
     def __init__(self, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:

@@ -78,7 +78,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="gRPC port, 0 for any.  [default: 50051]")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of the HTTP port.  [default: 127.0.0.1]")] = None,
     http_port: Annotated[int | None, typer.Option(help="/metrics /healthz /readyz.  [default: 8080]")] = None,
-    engines: Annotated[int | None, typer.Option(help="Engine processes.  [default: allowed CPUs, 8 at most]")] = None,
+    engines: Annotated[int | None, typer.Option(help="Engine processes.  [default: allowed CPUs, 16 at most]")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per engine.  [default: allowed CPUs / engines]")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Live hypotheses per engine.")] = None,
     max_texts: Annotated[int | None, typer.Option(help="Texts per request.  [default: 256]")] = None,

@@ -69,7 +69,7 @@ class EngineConfig:
 
     bundle: Path = field(default_factory=default_bundle_dir)
     precision: Literal["int8", "fp32"] | None = None  # None: the best the bundle has
-    # Engine processes; None: one for each allowed CPU up to 8, or what `threads` leaves room for.
+    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default

@@ -16,8 +16,7 @@ from service.engine.spec import EngineSpec
 from service.metrics import Metrics
 from service.threads import available_threads
 
-
-_MOST_ENGINES = 8  # by default: each has a copy of the model
+_MOST_ENGINES = 16  # by default: each has a copy of the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

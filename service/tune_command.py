@@ -33,6 +33,7 @@ _MAX_SENTENCES = 1_000  # of the owner's file, chosen at random; more than a run
 _SEED = 1
 _WIDE_SPREAD = 0.25  # turns of one setting that differ by more were disturbed
 _TABLE_WIDTH = 100
+_CAPTION = "p50, p95: of sentences one at a time; the rest with every engine busy; +-: half of what the turns differ by"
 
 # Of our own, for those who give no file: what people send to a translator, 1 to 45 words.
 SENTENCES = (
@@ -163,7 +164,7 @@ def configuration(best: Measurement, sample: Sample, engine: EngineConfig, *, or
 def print_report(measured: Iterable[Measurement], best: Measurement, sample: Sample, about: str) -> None:
     """All settings as a table; the best one is marked."""
     numbers = ("engines", "threads", "max rows", "sentences/s", "+-", "tokens/s", "p50 ms", "p95 ms", "MB", "turns")
-    table = Table(title=about, title_justify="left")
+    table = Table(title=about, title_justify="left", caption=_CAPTION, caption_justify="left")
     table.add_column("")
     for name in numbers:
         table.add_column(name, justify="right")

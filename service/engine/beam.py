@@ -43,7 +43,7 @@ class Candidates:
     scores: Floats  # [B, C]: `BeamSearch.scores` of the parent plus the token's log-probability, descending
     tokens: Ints  # [B, C]
     parents: Ints  # [B, C]: the hypothesis that is extended, 0 <= parent < K
-    check: Floats  # [B]: NaN or plus infinity where the model produced either
+    check: Floats  # [B]: NaN or plus infinity where the log-probabilities are
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,9 @@ class BeamSearch:
     def remove(self, index: int) -> None:
         """Forget a sentence; the last one takes its number."""
         last = self.num_sentences - 1
-        for array in self._arrays():
+        past = slice(int(self._num_steps[last]) + 1)
+        self._tokens[index, past], self._parents[index, past] = self._tokens[last, past], self._parents[last, past]
+        for array in (self._scores, self._newest, self._num_steps, self._max_steps):
             array[index] = array[last]
         self._sentences[index] = self._sentences[last]
         self._sentences.pop()
@@ -200,7 +202,8 @@ class BeamSearch:
         substitutes = (rank for rank in range(self.beam_size, len(ranked.tokens)) if ranked.tokens[rank] != EOS_ID)
         survivors = list(range(self.beam_size))
         for place, token in enumerate(ranked.tokens[: self.beam_size]):
-            if token != EOS_ID and not is_last_step:
+            is_possible = ranked.scores[place] > -math.inf  # not of a hypothesis that was never born
+            if not is_possible or (token != EOS_ID and not is_last_step):
                 continue
             score = normalize(ranked.scores[place], length, record.params)
             record.endings.append(_Ending(score, length, ranked.parents[place], token))

@@ -26,8 +26,9 @@ CROSS_COLUMNS = 8
 MASKED = np.float32(-1e9)  # added to the product of a query and a key that do not belong together
 _STEPS_BETWEEN_SQUEEZES = 4
 _SMALLEST_SLACK = 16  # columns that are free after a squeeze, at least
-_KEPT_SLOTS = 32  # room there is from the first moment on and never given back,
-_KEPT_COLUMNS = 64  # with so many columns each
+_INITIAL_SLOTS = 8  # with so many columns each:
+_INITIAL_COLUMNS = 64
+_KEPT_SLOTS = 32  # room that is never given back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,10 @@ class SlotBuffers:
         self.num_columns = num_columns  # C
         self.generation = 0  # changes whenever the memory does
         self._shape = shape
-        self._kept = _KEPT_SLOTS * _KEPT_COLUMNS * shape.column_size
-        self._memory = self._allocate(self._kept)  # [2 L, floats of an array]
+        self._kept = _KEPT_SLOTS * _INITIAL_COLUMNS * shape.column_size
+        self._memory = self._allocate(
+            _INITIAL_SLOTS * _INITIAL_COLUMNS * shape.column_size
+        )  # [2 L, floats of an array]
         self._slots = self._lay_out()  # [2 L, N, H, C, d_head], as many as fit
 
     def views(self, num_slots: int) -> list[Floats]:
@@ -72,7 +75,7 @@ class SlotBuffers:
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is more memory than at first."""
+        """Whether there is more memory than is kept in any case."""
         return bool(self._memory.shape[1] > self._kept)
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
@@ -82,7 +85,7 @@ class SlotBuffers:
             num_used: slots whose content is kept; columns that are cut off are lost, new ones hold any finite value.
         """
         wanted, size = num_slots * num_columns * self._shape.column_size, self._memory.shape[1]
-        has_room = wanted <= size and not (self.has_grown and 8 * wanted < size)
+        has_room = _has_room(wanted, size, self._kept)
         if has_room and num_columns == self.num_columns:
             return
         kept = min(num_columns, self.num_columns)
@@ -90,7 +93,7 @@ class SlotBuffers:
         if has_room:
             old = old.copy()
         else:
-            self._memory = self._allocate(max(self._kept, 2 * wanted))
+            self._memory = self._allocate(2 * wanted)
             self.generation += 1
         self.num_columns = num_columns
         self._slots = self._lay_out()
@@ -129,7 +132,8 @@ class MaskBuffer:
         self.num_columns = num_columns  # C
         self.generation = 0  # changes whenever the memory does
         self._beam_size = beam_size
-        self._memory = np.full(_KEPT_SLOTS * beam_size * _KEPT_COLUMNS, MASKED)
+        self._kept = _KEPT_SLOTS * beam_size * _INITIAL_COLUMNS
+        self._memory = np.full(_INITIAL_SLOTS * beam_size * _INITIAL_COLUMNS, MASKED)
 
     def rows(self, num_slots: int) -> Floats:
         """[N * K, C] of the first slots."""
@@ -143,10 +147,11 @@ class MaskBuffer:
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
         """As `SlotBuffers.resize`; new columns are masked."""
         wanted = num_slots * self._beam_size * num_columns
-        if wanted <= self._memory.size and num_columns == self.num_columns:
+        has_room = _has_room(wanted, self._memory.size, self._kept)
+        if has_room and num_columns == self.num_columns:
             return
         old = self.rows(num_used).copy()
-        if wanted > self._memory.size:
+        if not has_room:
             self._memory = np.full(2 * wanted, MASKED)
             self.generation += 1
         kept, self.num_columns = min(num_columns, self.num_columns), num_columns
@@ -165,10 +170,10 @@ class KeyValueCache:
         self._self = SlotBuffers(shape, self._slack)
         self._cross = SlotBuffers(shape, CROSS_COLUMNS)
         self._mask = MaskBuffer(beam_size, self._slack)
-        self._columns = np.zeros(_KEPT_SLOTS, np.int64)
-        self._limits = np.zeros(_KEPT_SLOTS, np.int64)  # a sentence with so many columns is squeezed
-        self._past_lengths = np.zeros((_KEPT_SLOTS, 1), np.int64)
-        self._source_lengths = np.zeros(_KEPT_SLOTS, np.int32)
+        self._columns = np.zeros(_INITIAL_SLOTS, np.int64)
+        self._limits = np.zeros(_INITIAL_SLOTS, np.int64)  # a sentence with so many columns is squeezed
+        self._past_lengths = np.zeros((_INITIAL_SLOTS, 1), np.int64)
+        self._source_lengths = np.zeros(_INITIAL_SLOTS, np.int32)
         self._columns_left = 0  # no sentence reaches its limit before so many more are written; saves looking
         self._slots = 0  # counts how often the four above were replaced
 
@@ -310,6 +315,11 @@ class KeyValueCache:
         cross = _fitting(self._cross.num_columns, _round_up(int(self._source_lengths[live].max()), CROSS_COLUMNS))
         for buffers, num_columns in ((self._self, own), (self._mask, own), (self._cross, cross)):
             buffers.resize(num_used, self.num_sentences, num_columns)
+
+
+def _has_room(wanted: int, size: int, kept: int) -> bool:
+    """Whether memory of this size is to be kept: it is large enough and, beyond `kept`, an eighth of it is in use."""
+    return wanted <= size and (size <= kept or 8 * wanted >= size)
 
 
 def _fitting(num_columns: int, needed: int) -> int:

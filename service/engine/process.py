@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -182,12 +183,18 @@ def _serve(
 ) -> NoReturn:
     """Step while there is work, for as long as the process lives."""
     stats_sent_at = time.monotonic()
+    has_worked = False  # since memory was last returned
     while True:
         wait_s = heartbeat_interval_s if engine.is_idle else 0.0
-        for command in _take(inbox, wait_s):
+        commands = list(_take(inbox, wait_s))
+        if has_worked and engine.is_idle and not commands:  # nothing to do for a whole heartbeat
+            return_freed_memory()
+            has_worked = False
+        for command in commands:
             match command:
                 case Start(job):
                     engine.submit(job)
+                    has_worked = True
                 case Cancel(job_id):
                     engine.cancel(job_id)
         outcomes = () if engine.is_idle else tuple(engine.step())
@@ -197,6 +204,15 @@ def _serve(
             send(Report(outcomes, engine.take_stats() if is_due else None))
         if is_due:
             stats_sent_at = now
+
+
+def return_freed_memory() -> None:
+    """Have the C library hand back what it keeps of freed memory: up to 70 MB after long sentences, in a millisecond.
+
+    Figures: `bench_growth --panel memory`.  Elsewhere than with glibc, nothing.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _take(inbox: "SimpleQueue[Command]", wait_s: float) -> Iterator[Command]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle import Bundle, BundleError, Variant
+from model.bundle import Bundle, BundleError
 from model.config import PAD_ID
 from model.shortlist import Shortlist
 from service.engine.beam import Candidates, num_candidates
@@ -82,7 +82,7 @@ class OnnxRunner:
         )
         self._encoder = open_session(bundle.path(variant.encoder), num_threads)
         self._decoder = open_session(bundle.path(variant.decoder_step), num_threads)
-        self._shortlist = load_shortlist(bundle, variant, num_threads)
+        self._shortlist = load_shortlist(bundle, precision, num_threads)
         self._vocab_size = config.vocab_size
         self._cross_names = layer_names("cross", config.num_decoder_layers)
         self._bindings: WeakKeyDictionary[KeyValueCache, _Bindings] = WeakKeyDictionary()
@@ -134,14 +134,15 @@ class _Shortlist:
     decoder: ort.InferenceSession
 
 
-def load_shortlist(bundle: Bundle, variant: Variant, num_threads: int) -> _Shortlist | None:
+def load_shortlist(bundle: Bundle, precision: str | None, num_threads: int) -> _Shortlist | None:
     """The bundle's shortlist with its graph, or None where it has none or this CPU would compute it wrongly.
 
     Raises:
         BundleError: it cannot be used.
     """
+    variant = bundle.variant(precision)
     # Columns are inputs of the graph, and only constants are made unsigned for CPUs that need it.
-    is_exact = multiplies_int8_exactly(cpu_flags())
+    is_exact = precision == "fp32" or multiplies_int8_exactly(cpu_flags())
     if not (bundle.manifest.shortlist and variant.shortlist_step and variant.projection and is_exact):
         return None
     try:

@@ -1,8 +1,9 @@
 """The part of the target vocabulary that the live sentences of a group may use, as the shortlist graph reads it.
 
 One set of columns serves all sentences of the group: the union of their shortlists.  A mask keeps each sentence to its
-own, so that its translation does not depend on the others'.  Columns are added as sentences come; when they no longer
-fit, all are laid out anew for the sentences that still live.
+own.  What a sentence may say does not depend on the others; the sum of the softmax runs over all columns, so the last
+bits of its scores do.  Columns are added as sentences come; when they no longer fit, all are laid out anew for the
+sentences that still live.
 
 Axes: B sentences, N columns, D width, V vocabulary.
 """
@@ -18,7 +19,7 @@ from model.shortlist import Shortlist
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-FORBIDDEN = np.float32(-1e9)  # added to the logits of tokens that are not on a sentence's list
+FORBIDDEN = np.float32(-np.inf)  # added to the logits of tokens that are not on a sentence's list
 COLUMNS = 64  # they come in multiples of this: the width of a block in the graph's ranking
 _SPARE = 1 / 4  # share of the columns that is left free for sentences to come
 _INITIAL_SENTENCES = 8
@@ -64,12 +65,13 @@ class LiveVocabulary:
         added = wanted[self._column_of[wanted] < 0]
         first = len(self._lists)
         self._lists += lists
-        if self._num_used + added.size > self.tokens.size:
+        if first == 0 or self._num_used + added.size > self.tokens.size:
             self._lay_out()
             return
         self._fill(added)
         if len(self._lists) > len(self._masks):
-            self._masks = np.concatenate([self._masks, np.full_like(self._masks, FORBIDDEN)])
+            more = max(len(self._lists), 2 * len(self._masks)) - len(self._masks)
+            self._masks = np.pad(self._masks, ((0, more), (0, 0), (0, 0)))
             self.generation += 1
         for index in range(first, len(self._lists)):
             self._set_mask(index)
@@ -84,7 +86,7 @@ class LiveVocabulary:
     def _lay_out(self) -> None:
         """Columns for the live sentences alone, and room for more."""
         union = np.unique(np.concatenate(self._lists))
-        room = union.size if len(self._lists) == 1 else int(union.size * (1 + _SPARE))
+        room = union.size if len(self._lists) == 1 else min(int(union.size * (1 + _SPARE)), self._shortlist.vocab_size)
         num_columns = -(-room // COLUMNS) * COLUMNS
         width = self._projection.rows.shape[1]
         self.tokens = np.full(num_columns, UNK_ID)

@@ -33,6 +33,7 @@ def main(
     precision: Annotated[str | None, typer.Option(help="int8 or fp32; default: the bundle's best.")] = None,
     beam_size: Annotated[int, typer.Option(min=1)] = 4,
     threads: Annotated[int, typer.Option(min=1)] = 1,
+    shortlist: Annotated[bool, typer.Option(help="Only the target tokens of the shortlist.")] = False,
 ) -> None:
     """Score a bundle on development sets."""
     directory = bundle or default_bundle_dir()
@@ -40,12 +41,14 @@ def main(
     languages = Languages(source=manifest.source_language, target=manifest.target_language)
     translator = LocalTranslator.open(directory, precision=precision, threads=threads)
     title = f"{manifest.name} {manifest.version}, {translator.info.precision}, beam {beam_size}, {threads} threads"
+    title += ", shortlist" if shortlist else ""
     table = Table("set", "sentences", "BLEU", "chrF", "sentences/s", title=title)
+    options = TranslateOptions(beam_size=beam_size, use_shortlist=shortlist)
     rows = []
     for name in sets:
         pairs = read_dev_set(data, name, languages)
         began = time.perf_counter()
-        answers = translator.translate_all([pair.source for pair in pairs], TranslateOptions(beam_size=beam_size))
+        answers = translator.translate_all([pair.source for pair in pairs], options)
         translations = [answer.text for answer in answers]
         speed = len(pairs) / (time.perf_counter() - began)
         scores = score_translations(translations, [pair.target for pair in pairs])
@@ -54,7 +57,7 @@ def main(
     console = Console()
     console.print(table)
     console.print(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}", highlight=False)
-    print(json.dumps({"model": manifest.name, "precision": translator.info.precision, "rows": rows}))
+    print(json.dumps({"model": manifest.name, "precision": translator.info.precision, "shortlist": shortlist, "rows": rows}))
 
 
 if __name__ == "__main__":

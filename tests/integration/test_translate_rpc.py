@@ -137,6 +137,7 @@ class TestBadRequest:
             ({"length_penalty": float("inf")}, "options.length_penalty is inf, from 0.0 to 5.0 is accepted"),
             ({"patience": 0.0}, "options.patience is 0, from 0.1 to 8.0 is accepted"),
             ({"patience": 9.0}, "options.patience is 9, from 0.1 to 8.0 is accepted"),
+            ({"use_shortlist": True}, "options.use_shortlist is true, and the model has no shortlist"),
             ({"max_target_tokens": 0}, "options.max_target_tokens is 0, from 1 to 256 is accepted"),
             ({"max_target_tokens": 257}, "options.max_target_tokens is 257, from 1 to 256 is accepted"),
         ],

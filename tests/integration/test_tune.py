@@ -21,7 +21,7 @@ def dragoman(bundle: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_tune_writes_what_serve_takes_and_does_not_write_over_it(echo_bundle, tmp_path):
     output = tmp_path / "dragoman.toml"
-    tune = ("tune", "--bundle", str(echo_bundle), "--seconds", "10", "--output", str(output))
+    tune = ("tune", "--bundle", str(echo_bundle), "--seconds", "6", "--output", str(output))
 
     first = dragoman(echo_bundle, *tune)
     written = output.read_text()

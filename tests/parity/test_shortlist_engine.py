@@ -90,6 +90,22 @@ def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
         assert best.score == pytest.approx(alone.score, abs=1e-5)  # a softmax sums the union in its own order
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
+    """Fewer tokens are allowed than the search looks at."""
+    allowed = np.array([UNK_ID, EOS_ID, 10, 11, 12])
+    lists = Shortlist.from_links(VOCABULARY, allowed, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    runner = OnnxRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), lists), precision=precision)
+    jobs = jobs_for(model, 12, seed=6, beam_size=8, num_hypotheses=8)
+    jobs += [replace(job, id=100 + job.id, params=replace(job.params, max_target_tokens=1)) for job in jobs]
+
+    for result in run(EngineLoop(runner), jobs).values():
+        assert result.hypotheses
+        for hypothesis in result.hypotheses:
+            assert set(hypothesis.token_ids) <= set(allowed.tolist())
+            assert hypothesis.score > -100.0
+
+
 def test_model_without_a_list_uses_the_whole_vocabulary(model, tmp_path):
     runner = OnnxRunner(write_tiny_bundle(model, tmp_path / "tiny"))
     (job,) = jobs_for(model, 1, seed=5)

@@ -385,7 +385,7 @@ def test_help_says_the_defaults_that_the_settings_have():
     real = {flag: f"{value:g}" if isinstance(value, int | float) else str(value) for flag, value in values.items()}
 
     assert said.pop("--reflection") == ("on" if settings["listen"]["reflection"] else "off")
-    assert said.pop("--engines") == "allowed CPUs, 8 at most"
+    assert said.pop("--engines") == "allowed CPUs, 16 at most"
     assert said.pop("--threads") == "allowed CPUs / engines"
     assert said == {flag: real[flag] for flag in said}
     assert len(said) > 10

@@ -49,7 +49,7 @@ def test_engines_share_the_cpus_that_are_allowed(monkeypatch, cpus, num_engines,
 
 @pytest.mark.parametrize(
     ("cpus", "settings", "expected"),
-    [(1, {}, (1, 1)), (4, {}, (4, 1)), (64, {}, (8, 8)), (4, {"threads": 2}, (2, 2)), (2, {"threads": 4}, (1, 4))],
+    [(1, {}, (1, 1)), (4, {}, (4, 1)), (64, {}, (16, 4)), (4, {"threads": 2}, (2, 2)), (2, {"threads": 4}, (1, 4))],
 )
 def test_every_allowed_cpu_has_work_by_default(monkeypatch, cpus, settings, expected):
     monkeypatch.setattr("service.engine_start.available_threads", lambda: cpus)

@@ -418,7 +418,7 @@ def test_memory_that_only_a_former_load_needed_is_given_back():
 
     checked.append(encoded(5), [0])
 
-    assert (allocated(), checked.cache.has_grown) == (at_first, False)
+    assert (allocated() <= at_first, checked.cache.has_grown) == (True, False)
     checked.check()
 
 
@@ -536,12 +536,13 @@ def test_a_buffer_with_too_little_memory_gets_twice_what_is_wanted():
     buffers.resize(0, room, 80)
     assert (buffers.has_grown, buffers.generation) == (False, 0)
     buffers.resize(room, room + 1, 80)
-    assert (buffers.has_grown, buffers.generation) == (True, 1)
-    buffers.resize(room + 1, 2 * room + 2, 80)
     assert buffers.generation == 1
-    buffers.resize(2 * room + 2, 2 * room + 3, 80)
-    assert buffers.generation == 2
-    assert buffers.views(2 * room + 3)[0].shape == (2 * room + 3, 3, 80, 2)
+    buffers.resize(room + 1, 2 * room + 2, 80)
+    assert (buffers.has_grown, buffers.generation) == (False, 1)
+    buffers.resize(2 * room + 2, 8 * room, 80)
+    assert (buffers.has_grown, buffers.generation) == (True, 2)
+    assert buffers.views(8 * room)[0].shape == (8 * room, 3, 80, 2)
+
 
 
 @pytest.mark.parametrize("columns", [[], [0, 1, 2], [5], [2, 3, 4], [0, 1, 3, 5], [0, 1, 2, 3, 4, 5]])

@@ -140,6 +140,25 @@ def test_idle_engine_gives_a_sign_of_life_every_heartbeat():
     assert reports == [Report((), StepStats())] * 3
 
 
+def test_engine_returns_freed_memory_once_when_there_was_work_and_then_none(monkeypatch):
+    inbox: SimpleQueue[Command] = SimpleQueue()
+    events: list[str] = []
+    monkeypatch.setattr("service.engine.process.return_freed_memory", lambda: events.append("returned"))
+
+    def send(report: Report) -> None:
+        events.append("outcome" if report.outcomes else "heartbeat")
+        if events == ["heartbeat"] * 4:
+            inbox.put(Start(JOB_WITHOUT_DEADLINE))
+        if events.count("returned") and len(events) > 12:
+            raise Enough
+
+    with pytest.raises(Enough):
+        _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=0.001)
+
+    assert events.count("returned") == 1
+    assert events.index("outcome") < events.index("returned")
+
+
 def test_front_process_loads_neither_numpy_nor_onnx_runtime_for_its_records():
     program = (
         "import sys, service.engine.process; print(*{'numpy', 'onnxruntime', 'torch', 'asyncio'} & set(sys.modules))"

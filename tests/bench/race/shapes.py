@@ -1,0 +1,165 @@
+"""The model shapes of the race: the trained default, and a Transformer-base made from it without training.
+
+Random weights never stop by themselves, and a model that is forced to a length runs neither real text nor a real
+search.  So the default is widened until it has the shape of Transformer-base and still gives the same translations:
+
+    d_model 256 -> 512     every feature twice; what reads features reads half of each copy
+    d_head 32 -> 64        every feature of a head twice, so that products of queries and keys double; the scale
+                           1 / sqrt(d_head) takes back a factor sqrt(2), the query's weights the other
+    d_ff 1,024 -> 2,048    every inner feature twice
+    layers 6+2 -> 6+6      copies of the layers there are, whose outputs are scaled down to nearly nothing
+    vocabulary -> 32,000   more embedding rows, which always score -24 (see `Bias`)
+
+The embedding is multiplied by sqrt(d_model), so its rows shrink by sqrt(2), which the last norm takes back for the tied
+projection.  The position table is the default's with every feature twice, where Transformer-base has one with other
+frequencies: a table is a constant, which costs the same whatever is in it.
+
+Knows parameters by the names of `model/transformer.py`; knows neither engines nor files.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import numpy as np
+import torch
+
+from export.builder import Array
+from export.state import State, sinusoidal_positions
+from model.config import ModelConfig, NormPlacement
+
+SQRT2 = float(np.sqrt(2.0))
+BASE_LAYERS, BASE_VOCABULARY = 6, 32_000
+NEARLY_NOTHING = 2.0**-20  # of an added layer's output; not zero, which a library might treat by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model that the race runs."""
+
+    name: str
+    config: ModelConfig
+    state: State
+    positions: Array  # [P, D]
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """How a model without output bias gets one for the tokens that were added.
+
+    The two copies of the decoder's output differ by a constant after the last norm: h - b and h + b.  Rows of real
+    tokens weigh both copies alike, so that b cancels.  Added rows weigh them oppositely and see b alone: their logit is
+    the same at every step.
+
+    24,000 tokens at -24 together have less than 1e-6 of the probability of one at 0, and the default's best tokens are
+    at 6 and more.  They are not so improbable that exp() gives subnormal numbers, which are slow.
+    """
+
+    offset: float = 0.5  # b, on every feature; the outputs themselves are about 1
+    logit: float = -24.0
+
+    def rows(self, num_rows: int, d_model: int) -> Array:
+        """Embedding rows [num_rows, 2 * d_model] that always score `logit`."""
+        weight = -self.logit / (2 * d_model * self.offset)
+        row = np.concatenate([np.full(d_model, weight), np.full(d_model, -weight)])
+        return np.tile(row, (num_rows, 1)).astype(np.float32)
+
+
+BIAS = Bias()
+
+
+def default_shape(config: ModelConfig, state: State) -> Shape:
+    """The trained model as it is."""
+    return Shape("default", config, state, sinusoidal_positions(config.max_positions, config.d_model))
+
+
+def base_shape(
+    config: ModelConfig, state: State, *, layers: int = BASE_LAYERS, vocabulary: int = BASE_VOCABULARY
+) -> Shape:
+    """A model twice as wide, deeper and with more tokens that gives the same translations.
+
+    Raises:
+        ValueError: the model is post-norm, where no layer can be added without effect, or larger already.
+    """
+    if config.norm_placement is not NormPlacement.PRE:
+        raise ValueError(f"norm_placement is {config.norm_placement}; only a pre-norm model can be made deeper")
+    wide = replace(
+        config,
+        d_model=2 * config.d_model,
+        d_ff=2 * config.d_ff,
+        num_encoder_layers=layers,
+        num_decoder_layers=layers,
+        vocab_size=vocabulary,
+    )
+    if max(config.num_encoder_layers, config.num_decoder_layers) > layers or config.vocab_size > vocabulary:
+        raise ValueError(f"the model has more than {layers} layers or {vocabulary} tokens already")
+    widened = _with_more_tokens(_twice_as_wide(config, state), vocabulary, config.d_model)
+    positions = sinusoidal_positions(config.max_positions, config.d_model)
+    return Shape("base", wide, _with_more_layers(widened, config, layers), np.tile(positions, (1, 2)))
+
+
+@contextmanager
+def positions_of(shape: Shape) -> Iterator[None]:
+    """Inside, export and the PyTorch model have this shape's position table instead of the computed one."""
+
+    def table(num_positions: int, d_model: int) -> Array:
+        assert (num_positions, d_model) == shape.positions.shape, "another model than the shape's is being built"
+        return shape.positions
+
+    def tensor(num_positions: int, d_model: int) -> torch.Tensor:
+        return torch.from_numpy(table(num_positions, d_model))
+
+    with (
+        mock.patch("export.graphs.sinusoidal_positions", table),
+        mock.patch("model.transformer.sinusoidal_positions", tensor),
+    ):
+        yield
+
+
+def _twice_as_wide(config: ModelConfig, state: State) -> dict[str, Array]:
+    return {name: _twice(name, array, config.num_heads) for name, array in state.items()}
+
+
+def _twice(name: str, array: Array, num_heads: int) -> Array:
+    """A parameter of the model that is twice as wide; which one it is decides how."""
+    kind, part = name.split(".")[-2:]
+    if kind == "embedding":
+        return np.tile(array, (1, 2)) / np.float32(SQRT2)
+    if name.startswith("decoder.norm."):
+        copies = [-BIAS.offset, BIAS.offset] if part == "bias" else [0.0, 0.0]
+        return np.concatenate([array / SQRT2 + offset for offset in copies]).astype(np.float32)
+    if kind.endswith("norm"):
+        return np.tile(array, 2)
+    of_heads = kind in ("query", "key", "value")
+    outputs = _twice_in_heads(array, num_heads) if of_heads else np.concatenate([array, array])
+    if kind == "query":
+        outputs = outputs / np.float32(SQRT2)
+    if part == "bias":
+        return outputs
+    return _twice_in_heads(outputs.T, num_heads).T / 2 if kind == "output" else np.tile(outputs, (1, 2)) / 2
+
+
+def _twice_in_heads(array: Array, num_heads: int) -> Array:
+    """[H * d, ..] -> [H * 2d, ..]: the features of each head are followed by their copies."""
+    heads = array.reshape(num_heads, -1, *array.shape[1:])
+    return np.concatenate([heads, heads], axis=1).reshape(-1, *array.shape[1:])
+
+
+def _with_more_tokens(state: Mapping[str, Array], vocabulary: int, d_model: int) -> dict[str, Array]:
+    table = state["embedding.weight"]
+    rows = BIAS.rows(vocabulary - len(table), d_model)
+    return {**state, "embedding.weight": np.concatenate([table, rows])}
+
+
+def _with_more_layers(state: Mapping[str, Array], config: ModelConfig, layers: int) -> dict[str, Array]:
+    """Layer i becomes a copy of layer i modulo those there are, and adds nearly nothing."""
+    deeper = dict(state)
+    for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
+        for layer in range(num_layers, layers):
+            original, copy = (f"{stack}.layers.{number}." for number in (layer % num_layers, layer))
+            for name in [name for name in state if name.startswith(original)]:
+                scale = np.float32(NEARLY_NOTHING if re.search(r"\.(output|outer)\.", name) else 1.0)
+                deeper[copy + name.removeprefix(original)] = state[name] * scale
+    return deeper
