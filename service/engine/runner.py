@@ -107,7 +107,7 @@ class OnnxRunner:
         binding.tokens[:] = tokens
         binding.scores[:, :, 0] = scores
         decoder.run_with_iobinding(binding.io)
-        parents, found = np.divmod(binding.ids, self._vocab_size if vocabulary is None else vocabulary.tokens.size)
+        parents, found = np.divmod(binding.ids, self._vocab_size if vocabulary is None else vocabulary.num_columns)
         tokens = found if vocabulary is None else vocabulary.tokens.take(found)
         return Candidates(binding.best, tokens, parents, binding.check)
 
@@ -119,9 +119,10 @@ class OnnxRunner:
         bindings = self._bindings.get(cache)
         if bindings is None or bindings.memory != memory or len(bindings.by_layout) > _MAX_BINDINGS:
             bindings = self._bindings[cache] = _Bindings(memory)
-        binding = bindings.by_layout.get(cache.layout)
+        layout = (*cache.layout, 0 if vocabulary is None else vocabulary.num_columns)
+        binding = bindings.by_layout.get(layout)
         if binding is None:
-            binding = bindings.by_layout[cache.layout] = _Binding(decoder, cache, vocabulary)
+            binding = bindings.by_layout[layout] = _Binding(decoder, cache, vocabulary)
         return binding
 
 
@@ -160,7 +161,7 @@ class _Bindings:
 
     def __init__(self, memory: tuple[int, ...]) -> None:
         self.memory = memory
-        self.by_layout: dict[tuple[int, int, int], _Binding] = {}
+        self.by_layout: dict[tuple[int, ...], _Binding] = {}
 
 
 class _Binding:

@@ -22,7 +22,6 @@ Ints = npt.NDArray[np.int64]
 FORBIDDEN = np.float32(-np.inf)  # added to the logits of tokens that are not on a sentence's list
 COLUMNS = 64  # they come in multiples of this: the width of a block in the graph's ranking
 _SPARE = 1 / 4  # share of the columns that is left free for sentences to come
-_INITIAL_SENTENCES = 8
 
 
 class Projection:
@@ -34,19 +33,39 @@ class Projection:
 
 
 class LiveVocabulary:
-    """Columns of the projection, and which sentence may use which; sentences are numbered as in `BeamSearch`."""
+    """Columns of the projection, and which sentence may use which; sentences are numbered as in `BeamSearch`.
+
+    The arrays lie at the beginning of larger memory, so that they seldom move.
+    """
 
     def __init__(self, shortlist: Shortlist, projection: Projection) -> None:
-        self.generation = 0  # changes whenever one of the arrays below is another
-        self.tokens = np.zeros(0, np.int64)  # [N]: the token of each column
-        self.weights = projection.rows[:0].T  # [D, N]
-        self.scales = np.zeros(0, np.float32)  # [N]
+        self.generation = 0  # changes whenever the memory does
+        self.num_columns = 0  # N
         self._shortlist = shortlist
         self._projection = projection
         self._lists: list[Ints] = []  # by sentence
         self._num_used = 0
         self._column_of = np.full(shortlist.vocab_size, -1)
-        self._masks = np.full((_INITIAL_SENTENCES, 1, 0), FORBIDDEN)
+        self._tokens = np.zeros(0, np.int64)
+        self._weights = np.zeros(0, projection.rows.dtype)
+        self._scales = np.zeros(0, np.float32)
+        self._masks = np.zeros(0, np.float32)
+
+    @property
+    def tokens(self) -> Ints:
+        """[N]: the token of each column."""
+        return self._tokens[: self.num_columns]
+
+    @property
+    def weights(self) -> npt.NDArray[np.generic]:
+        """[D, N]."""
+        width = self._projection.rows.shape[1]
+        return self._weights[: width * self.num_columns].reshape(width, self.num_columns)
+
+    @property
+    def scales(self) -> Floats:
+        """[N]."""
+        return self._scales[: self.num_columns]
 
     @property
     def has_scales(self) -> bool:
@@ -56,7 +75,8 @@ class LiveVocabulary:
     @property
     def mask(self) -> Floats:
         """[B, 1, N]: 0 for the tokens of a sentence's list, `FORBIDDEN` for others."""
-        return self._masks[: len(self._lists)]
+        num_sentences = len(self._lists)
+        return self._masks[: num_sentences * self.num_columns].reshape(num_sentences, 1, self.num_columns)
 
     def append(self, sources: Sequence[Sequence[int]]) -> None:
         """Start sentences with these source ids."""
@@ -65,14 +85,11 @@ class LiveVocabulary:
         added = wanted[self._column_of[wanted] < 0]
         first = len(self._lists)
         self._lists += lists
-        if first == 0 or self._num_used + added.size > self.tokens.size:
+        if first == 0 or self._num_used + added.size > self.num_columns:
             self._lay_out()
             return
         self._fill(added)
-        if len(self._lists) > len(self._masks):
-            more = max(len(self._lists), 2 * len(self._masks)) - len(self._masks)
-            self._masks = np.pad(self._masks, ((0, more), (0, 0), (0, 0)))
-            self.generation += 1
+        self._reserve(self.num_columns)
         for index in range(first, len(self._lists)):
             self._set_mask(index)
 
@@ -80,25 +97,33 @@ class LiveVocabulary:
         """Forget a sentence; the last one takes its number."""
         last = len(self._lists) - 1
         self._lists[index] = self._lists[last]
-        self._masks[index] = self._masks[last]
+        self.mask[index] = self.mask[last]
         self._lists.pop()
 
     def _lay_out(self) -> None:
         """Columns for the live sentences alone, and room for more."""
         union = np.unique(np.concatenate(self._lists))
         room = union.size if len(self._lists) == 1 else min(int(union.size * (1 + _SPARE)), self._shortlist.vocab_size)
-        num_columns = -(-room // COLUMNS) * COLUMNS
-        width = self._projection.rows.shape[1]
-        self.tokens = np.full(num_columns, UNK_ID)
-        self.weights = np.zeros((width, num_columns), self._projection.rows.dtype)
-        self.scales = np.zeros(num_columns, np.float32)
+        self._reserve(-(-room // COLUMNS) * COLUMNS)
+        self.tokens[:] = UNK_ID
         self._column_of.fill(-1)
         self._num_used = 0
         self._fill(union)
-        self._masks = np.full((max(_INITIAL_SENTENCES, 2 * len(self._lists)), 1, num_columns), FORBIDDEN)
         for index in range(len(self._lists)):
             self._set_mask(index)
-        self.generation += 1
+
+    def _reserve(self, num_columns: int) -> None:
+        """Make room for so many columns and all sentences; what columns held is lost when their number changes."""
+        width, num_masks = self._projection.rows.shape[1], len(self._lists) * num_columns
+        if num_columns > self._tokens.size:
+            capacity = 2 * num_columns
+            self._tokens, self._scales = np.zeros(capacity, np.int64), np.zeros(capacity, np.float32)
+            self._weights = np.zeros(width * capacity, self._projection.rows.dtype)
+            self.generation += 1
+        if num_masks > self._masks.size:
+            self._masks = np.concatenate([self._masks, np.zeros(2 * num_masks - self._masks.size, np.float32)])
+            self.generation += 1
+        self.num_columns = num_columns
 
     def _fill(self, tokens: Ints) -> None:
         """Give tokens the next columns."""
@@ -111,6 +136,6 @@ class LiveVocabulary:
         self._num_used = new.stop
 
     def _set_mask(self, index: int) -> None:
-        mask = self._masks[index, 0]
+        mask = self.mask[index, 0]
         mask.fill(FORBIDDEN)
         mask[self._column_of[self._lists[index]]] = 0.0

@@ -57,7 +57,8 @@ def main(
     console = Console()
     console.print(table)
     console.print(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}", highlight=False)
-    print(json.dumps({"model": manifest.name, "precision": translator.info.precision, "shortlist": shortlist, "rows": rows}))
+    how = {"precision": translator.info.precision, "shortlist": shortlist}
+    print(json.dumps({"model": manifest.name, **how, "rows": rows}))
 
 
 if __name__ == "__main__":
