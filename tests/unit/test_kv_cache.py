@@ -544,7 +544,6 @@ def test_a_buffer_with_too_little_memory_gets_twice_what_is_wanted():
     assert buffers.views(8 * room)[0].shape == (8 * room, 3, 80, 2)
 
 
-
 @pytest.mark.parametrize("columns", [[], [0, 1, 2], [5], [2, 3, 4], [0, 1, 3, 5], [0, 1, 2, 3, 4, 5]])
 def test_kept_columns_move_to_the_front_in_their_order(columns):
     buffers = SlotBuffers(ONE_NUMBER, 6)
