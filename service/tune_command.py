@@ -33,7 +33,7 @@ _MAX_SENTENCES = 1_000  # of the owner's file, chosen at random; more than a run
 _SEED = 1
 _WIDE_SPREAD = 0.25  # turns of one setting that differ by more were disturbed
 _TABLE_WIDTH = 100
-_CAPTION = "p50, p95: of sentences one at a time; the rest with every engine busy; +-: half of what the turns differ by"
+_CAPTION = "p50, p95: one sentence at a time; all else with every engine busy; +-: half of the turns' range"
 
 # Of our own, for those who give no file: what people send to a translator, 1 to 45 words.
 SENTENCES = (

@@ -24,7 +24,6 @@ from service.engine.vocabulary import LiveVocabulary, Projection
 
 # ONNX Runtime itself applies it to every x86 CPU, also to those that multiply exactly without it.
 EXACT_INT8 = "session.x64quantprecision"
-_MAX_BINDINGS = 512  # of one cache; 40 kB each
 # Joins a sum with the normalisation behind it: on a CPU five times as slow as the two apart (0.76 ms against 0.15).
 _SLOW_FUSION = "SkipLayerNormFusion"
 
@@ -114,15 +113,15 @@ class OnnxRunner:
     def _binding(
         self, decoder: ort.InferenceSession, cache: KeyValueCache, vocabulary: LiveVocabulary | None
     ) -> "_Binding":
-        """The one for the arrays as they lie now, from the step before if they have not moved."""
+        """The one for so many sentences, with the arrays as they lie now."""
         memory = (*cache.memory, 0 if vocabulary is None else vocabulary.generation)
         bindings = self._bindings.get(cache)
-        if bindings is None or bindings.memory != memory or len(bindings.by_layout) > _MAX_BINDINGS:
+        if bindings is None or bindings.memory != memory:  # what is kept for old memory would keep it from being freed
             bindings = self._bindings[cache] = _Bindings(memory)
-        layout = (*cache.layout, 0 if vocabulary is None else vocabulary.num_columns)
-        binding = bindings.by_layout.get(layout)
+        binding = bindings.of_size.get(cache.num_sentences)
         if binding is None:
-            binding = bindings.by_layout[layout] = _Binding(decoder, cache, vocabulary)
+            binding = bindings.of_size[cache.num_sentences] = _Binding(decoder, cache)
+        binding.follow(cache, vocabulary)
         return binding
 
 
@@ -157,57 +156,68 @@ def load_shortlist(bundle: Bundle, precision: str | None, num_threads: int) -> _
 
 
 class _Bindings:
-    """Those of one cache, by layout: as long as it keeps its memory, the same layout means the same arrays."""
+    """Those of one cache, by number of sentences, for as long as its memory stays where it is."""
 
     def __init__(self, memory: tuple[int, ...]) -> None:
         self.memory = memory
-        self.by_layout: dict[tuple[int, ...], _Binding] = {}
+        self.of_size: dict[int, _Binding] = {}
 
 
 class _Binding:
-    """The memory that the decoder graph reads and writes for the first sentences of one cache.
+    """The memory that the decoder graph reads and writes for a number of sentences of one cache.
 
-    Nearly all of it is the cache's own, so that a step copies nothing but tokens and scores.
+    Nearly all of it is the cache's own, so that a step copies nothing but tokens and scores.  To tell ONNX Runtime an
+    address takes about 10 us, so only arrays whose shape has changed since the binding's last step are told again.
     """
 
-    def __init__(self, decoder: ort.InferenceSession, cache: KeyValueCache, vocabulary: LiveVocabulary | None) -> None:
-        sentences, beam_size = cache.num_sentences, cache.beam_size
+    def __init__(self, decoder: ort.InferenceSession, cache: KeyValueCache) -> None:
+        num_sentences, beam_size = cache.num_sentences, cache.beam_size
         width = num_candidates(beam_size)
         self.io = decoder.io_binding()
-        self._keep: list[npt.NDArray[Any]] = []  # ONNX Runtime holds addresses, not references
-        self.tokens = self._input("tokens", np.zeros((sentences, beam_size), np.int64))
-        self.scores = self._input("scores", np.zeros((sentences, beam_size, 1), np.float32))
+        self._keep: dict[str, npt.NDArray[Any]] = {}  # ONNX Runtime holds addresses, not references
+        self._columns = self._source_columns = self._vocabulary_columns = 0  # of the arrays that are bound
+        self.tokens = self._input("tokens", np.zeros((num_sentences, beam_size), np.int64))
+        self.scores = self._input("scores", np.zeros((num_sentences, beam_size, 1), np.float32))
         self._input("past_lengths", cache.past_lengths)
         self._input("columns", cache.columns)
-        self._input("self_mask", cache.mask)
         self._input("source_lengths", cache.source_lengths)
         self._input("edit_places", np.zeros(0, np.int64))
         self._input("edit_values", np.zeros(0, np.float32))
         self._input("num_candidates", np.array([width], np.int64))
-        cross = cache.cross_arrays()
-        for name, array in zip(layer_names("cross", len(cross) // 2), cross, strict=True):
-            self._input(name, array)
-        own = cache.self_arrays()
-        for name, array in zip(layer_names("self", len(own) // 2), own, strict=True):
-            self._input(name, array)
-            self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
-        if vocabulary is not None:
+        self.best = self._output("candidate_scores", np.zeros((num_sentences, width), np.float32))
+        self.ids = self._output("candidate_ids", np.zeros((num_sentences, width), np.int64))
+        self.check = self._output("check", np.zeros(num_sentences, np.float32))
+
+    def follow(self, cache: KeyValueCache, vocabulary: LiveVocabulary | None) -> None:
+        """Bind the arrays that have another shape than in this binding's last step."""
+        _, columns, source_columns = cache.layout
+        if source_columns != self._source_columns:
+            self._source_columns = source_columns
+            arrays = cache.cross_arrays()
+            for name, array in zip(layer_names("cross", len(arrays) // 2), arrays, strict=True):
+                self._input(name, array)
+        if columns != self._columns:
+            self._columns = columns
+            self._input("self_mask", cache.mask)
+            arrays = cache.self_arrays()
+            for name, array in zip(layer_names("self", len(arrays) // 2), arrays, strict=True):
+                self._input(name, array)
+                self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
+        if vocabulary is not None and vocabulary.num_columns != self._vocabulary_columns:
+            self._vocabulary_columns = vocabulary.num_columns
             self._input("vocabulary_weights", vocabulary.weights)
             if vocabulary.has_scales:
                 self._input("vocabulary_scales", vocabulary.scales)
             self._input("vocabulary_mask", vocabulary.mask)
-        self.best = self._output("candidate_scores", np.zeros((sentences, width), np.float32))
-        self.ids = self._output("candidate_ids", np.zeros((sentences, width), np.int64))
-        self.check = self._output("check", np.zeros(sentences, np.float32))
 
     def _input(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        self._keep.append(array)
+        self._keep[name] = array
         return array
 
     def _output(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         self.io.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        self._keep.append(array)
+        self._keep[name] = array
         return array
 
 
