@@ -1,11 +1,12 @@
 """What the engine costs as its work grows: length, rows, beam, queue, one long sentence among short ones, memory.
 
-    python tests/bench/bench_growth.py                              # about three minutes; writes growth.png
+    python tests/bench/bench_growth.py                              # about four minutes
     python tests/bench/bench_growth.py --panel waiting --panel memory
     python tests/bench/bench_growth.py --bundle BUNDLE --turns 9
 
 In this process, one thread, CPU time, sentences cut from our own text that go on to a given length whatever the model
-says.  A row-step is one hypothesis in one decoder step.  Prints a table a panel and, last, one line of JSON.
+says.  A row-step is one hypothesis in one decoder step.  Prints a table a panel and, last, one line of JSON; draws
+growth.png into --out.
 """
 
 import json
@@ -36,7 +37,7 @@ def main(
     precision: Annotated[str | None, typer.Option(help="int8 or fp32.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="Of each point; the median counts.")] = 5,
     turn_s: Annotated[float, typer.Option(min=0.01, help="CPU seconds of a turn.")] = 0.25,
-    out: Annotated[Path, typer.Option(help="The picture.")] = Path("growth.png"),
+    out: Annotated[Path, typer.Option(help="Where growth.png goes.")] = Path("build/bench"),
 ) -> None:
     """Measure, print and draw."""
     if unknown := set(panel or []) - set(PANELS):
@@ -54,7 +55,8 @@ def main(
     for name in [name for name in PANELS if name in (panel or PANELS)]:
         found[name] = PANELS[name].measure(setup)
         print_table(PANELS[name].title, found[name])
-    draw(found, out, about)
+    out.mkdir(parents=True, exist_ok=True)
+    draw(found, out / "growth.png", about)
     rounded = {name: [_rounded(row) for row in rows] for name, rows in found.items()}
     print(json.dumps({"bench": "growth", "model": about, "turns": turns, "turn_s": turn_s, **machine, **rounded}))
 
@@ -69,7 +71,7 @@ def print_table(title: str, rows: Sequence[Row]) -> None:
     Console(width=120).print(table)
 
 
-def draw(found: dict[str, list[Row]], out: Path, about: str) -> None:
+def draw(found: dict[str, list[Row]], file: Path, about: str) -> None:
     """One picture with all panels."""
     num_columns = min(COLUMNS, len(found))
     num_lines = -(-len(found) // num_columns)
@@ -82,7 +84,7 @@ def draw(found: dict[str, list[Row]], out: Path, about: str) -> None:
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     figure.suptitle(f"Cost as work grows ({about})")
-    figure.savefig(out, dpi=110)
+    figure.savefig(file, dpi=110)
 
 
 def _rounded(row: Row) -> Row:
