@@ -7,6 +7,7 @@ replaced at once; when all replacements have to pause first, the queue is refuse
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -114,7 +115,9 @@ class Dispatcher:
         self._observer = observer
         self._max_rows = spec.scheduler.max_rows
         self._slots = [_Slot(self, spec, config) for _ in range(config.num_engines)]
-        self._queue: dict[int, _Pending] = {}  # by id, in order of arrival
+        self._queue: OrderedDict[int, _Pending] = (
+            OrderedDict()
+        )  # by id, in order of arrival; a dict finds its first slowly
         self._queued_tokens = 0
         self._ids = count()
         self._is_closing = False
