@@ -57,16 +57,23 @@ async def _spawn() -> "EngineLink":
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_connection(sock=ours)
-        try:
-            process = await asyncio.create_subprocess_exec(
+        starting = asyncio.create_task(
+            asyncio.create_subprocess_exec(
                 *command_line(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.__stderr__,  # standard output belongs to the front process
                 env=environment(),
             )
-        except BaseException:
-            writer.close()  # ends the process too, if there is one: it reads the end of its input
+        )
+        try:
+            process = await asyncio.shield(starting)
+        except BaseException as error:
+            writer.close()
+            if isinstance(error, asyncio.CancelledError):  # a process that is half made must not be left behind
+                process = await starting
+                process.kill()
+                await process.wait()
             raise
     return EngineLink(process, reader, writer)
 
