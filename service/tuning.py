@@ -409,7 +409,7 @@ class _Pool:
     async def keep(self, settings: Sequence[Setting]) -> None:
         """End the engines of all other settings."""
         for setting in self._up.keys() - set(settings):
-            await self._up.pop(setting).dispatcher.close()
+            await self._end(setting)
 
     async def close(self) -> None:
         """End all."""
@@ -417,7 +417,11 @@ class _Pool:
 
     async def _make_room(self, num_engines: int) -> None:
         while self._up and (self._num_up() + num_engines) * self._engine_bytes > self._memory_bytes:
-            await self._up.pop(next(iter(self._up))).dispatcher.close()
+            await self._end(next(iter(self._up)))
+
+    async def _end(self, setting: Setting) -> None:
+        await self._up[setting].dispatcher.close()
+        del self._up[setting]  # not before: when time runs out while they end, `close` does the rest
 
     def _num_up(self) -> int:
         return sum(setting.num_engines for setting in self._up)
@@ -429,7 +433,11 @@ class _Pool:
         meter = _Meter()
         keeping = DispatchConfig(num_engines=setting.num_engines, start_timeout_s=self._start_timeout_s)
         dispatcher = Dispatcher(engine_spec(chosen), keeping, observer=meter)
-        await dispatcher.start()
+        try:
+            await dispatcher.start()
+        except BaseException:  # out of time, too: engines that are up already must not be left behind
+            await dispatcher.close()
+            raise
         return _Engines(setting, dispatcher, meter, self._sample)
 
 
