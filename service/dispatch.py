@@ -163,8 +163,11 @@ class Dispatcher:
         try:
             await asyncio.gather(*starts)
         except BaseException as error:
-            for start in starts:
-                start.cancel()
+            if not isinstance(
+                error, asyncio.CancelledError
+            ):  # which has reached them; twice would stop them tidying up
+                for start in starts:
+                    start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
             await self._stop_engines()
             if isinstance(error, EngineStartError):

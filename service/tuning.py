@@ -420,8 +420,12 @@ class _Pool:
             await self._end(next(iter(self._up)))
 
     async def _end(self, setting: Setting) -> None:
-        await self._up[setting].dispatcher.close()
-        del self._up[setting]  # not before: when time runs out while they end, `close` does the rest
+        closing = asyncio.create_task(self._up.pop(setting).dispatcher.close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:  # out of time; their processes must end all the same
+            await closing
+            raise
 
     def _num_up(self) -> int:
         return sum(setting.num_engines for setting in self._up)
