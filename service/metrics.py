@@ -138,7 +138,7 @@ class Metrics:
         self._tokens.labels(self._model, "source").inc(translation.source_tokens)
         self._tokens.labels(self._model, "target").inc(target_tokens)
 
-    # What the dispatcher reports (`service.dispatch.EngineObserver`).
+    # What the dispatcher reports (`service.dispatch.dispatcher.EngineObserver`).
 
     def step(self, stats: StepStats) -> None:
         """An engine reported its work since its last report."""

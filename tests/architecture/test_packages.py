@@ -67,7 +67,14 @@ def test_no_python_file_of_ours_is_imported_without_its_package():
 
 
 @pytest.mark.parametrize(
-    "module", ["service.server", "service.client", "service.cli", "service.local", "service.doctor"]
+    "module",
+    [
+        "service.front.server",
+        "service.client.client",
+        "service.commands.cli",
+        "service.commands.local",
+        "service.commands.doctor",
+    ],
 )
 def test_the_module_imports_without_the_training_libraries(module):
     """In a fresh interpreter in which those libraries cannot be imported at all."""

@@ -11,9 +11,9 @@ from statistics import median
 
 import pytest
 
-from service.channel import ClientConfig
 from service.client import AsyncClient
-from service.local import LocalTranslator
+from service.client.channel import ClientConfig
+from service.commands.local import LocalTranslator
 from service.translation import TranslateOptions, Translation
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.admission import Admission, Permit
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
+from service.traffic.admission import Admission, Permit
 
 LIMITS = LimitsConfig(
     max_texts=3,

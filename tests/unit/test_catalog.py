@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from service.catalog import Catalog, LoadedModel
 from service.errors import NotFound
+from service.models.catalog import Catalog, LoadedModel
 from service.translation import ModelInfo, TranslateOptions
 
 

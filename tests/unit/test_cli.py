@@ -18,13 +18,13 @@ from grpc_health.v1 import health_pb2
 from typer.testing import CliRunner, Result
 
 from protos import translation_pb2 as pb
-from service import cli, doctor
-from service.channel import DEFAULT_ADDRESS, ClientConfig
-from service.cli import app
-from service.codec import BLANK_TRANSLATION
+from service.client.channel import DEFAULT_ADDRESS, ClientConfig
+from service.commands import cli, doctor
+from service.commands.cli import app
+from service.commands.local import LocalTranslator
 from service.config import ListenConfig, ServerConfig
 from service.engine.job import FinishReason
-from service.local import LocalTranslator
+from service.models.codec import BLANK_TRANSLATION
 from service.translation import TranslatedText, TranslateOptions, Translation
 from tests.fakes.scripted_server import Context, ScriptedServer, failing
 
@@ -308,7 +308,7 @@ def test_serve_ends_with_the_server_s_exit_code(monkeypatch):
     async def refuse(_: object) -> int:
         return 1
 
-    monkeypatch.setattr("service.server.serve", refuse)
+    monkeypatch.setattr("service.front.server.serve", refuse)
 
     assert run("serve").exit_code == 1
 
@@ -319,7 +319,7 @@ async def test_serve_demo_translates_one_text_and_prints_both(server, monkeypatc
         await asyncio.to_thread(demo.join)
         return 0
 
-    monkeypatch.setattr("service.server.serve", serve_until_printed)
+    monkeypatch.setattr("service.front.server.serve", serve_until_printed)
     result = await asyncio.to_thread(run, "serve", "--port", server.address.split(":")[1], "--demo", "good day")
 
     assert result.exit_code == 0
@@ -330,7 +330,7 @@ def test_serve_demo_ends_quietly_when_the_server_never_starts(monkeypatch):
     async def refuse(_: object) -> int:
         return 1
 
-    monkeypatch.setattr("service.server.serve", refuse)
+    monkeypatch.setattr("service.front.server.serve", refuse)
     result = run("serve", "--port", "1", "--demo", "good day")
 
     assert result.exit_code == 1
@@ -410,7 +410,7 @@ def test_every_command_explains_itself(command):
 
 def test_help_loads_no_runtime():
     heavy = ("numpy", "onnxruntime", "grpc", "google.protobuf", "sentencepiece", "pydantic_settings", "torch")
-    code = f"import sys, service.cli; sys.exit(' '.join(n for n in {heavy!r} if n in sys.modules) or None)"
+    code = f"import sys, service.commands.cli; sys.exit(' '.join(n for n in {heavy!r} if n in sys.modules) or None)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 

@@ -11,8 +11,8 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
-from service.channel import ClientConfig, RetryPolicy
 from service.client import AsyncClient, Client
+from service.client.channel import ClientConfig, RetryPolicy
 from service.engine.job import FinishReason
 from service.errors import (
     DeadlineExceeded,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from model.config import EOS_ID
-from service.codec import BLANK_TRANSLATION, TextCodec
 from service.engine.job import FinishReason, Hypothesis
 from service.errors import InvalidInput
+from service.models.codec import BLANK_TRANSLATION, TextCodec
 
 
 class Letters:

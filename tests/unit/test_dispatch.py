@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 
 from model.config import EOS_ID
-from service.dispatch import DispatchConfig, Dispatcher
+from service.dispatch.dispatcher import DispatchConfig, Dispatcher
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, SearchParams, StepStats
 from service.engine.loop import EngineLoop
 from service.engine.process import Report

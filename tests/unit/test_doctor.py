@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from service import doctor
-from service.doctor import (
+from service.commands import doctor
+from service.commands.doctor import (
     Level,
     Target,
     check_instructions,
@@ -18,8 +18,8 @@ from service.doctor import (
     check_threads,
     check_torch,
 )
+from service.commands.local import LocalTranslator
 from service.engine.job import FinishReason
-from service.local import LocalTranslator
 from service.translation import TranslatedText, TranslateOptions, Translation
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from service import engine_keeper
+from service.dispatch import engine_keeper
+from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
+from service.dispatch.engine_link import EngineStartError
 from service.engine.process import Cancel, Command, Report
 from service.engine.spec import EngineSpec
-from service.engine_keeper import EngineKeeper, KeeperConfig
-from service.engine_link import EngineStartError
 
 SPEC = EngineSpec(bundle_dir=Path("no-bundle"))
 CONFIG = KeeperConfig(restart_backoff_s=0.5, max_restart_backoff_s=1.5, heartbeat_timeout_s=7.0)
@@ -103,7 +103,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         await real_sleep(0)
 
     monkeypatch.setattr(engine_keeper, "start_engine", start_engine)
-    monkeypatch.setattr("service.engine_keeper.asyncio.sleep", sleep)
+    monkeypatch.setattr("service.dispatch.engine_keeper.asyncio.sleep", sleep)
     events = Events()
     return World(EngineKeeper(SPEC, CONFIG, events), events, starts, pauses)
 

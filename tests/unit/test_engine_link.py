@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from service import engine_link
+from service.dispatch import engine_link
+from service.dispatch.engine_link import EngineLink, EngineStartError, start_engine
 from service.engine.process import Report, to_frame
 from service.engine.spec import EngineSpec
-from service.engine_link import EngineLink, EngineStartError, start_engine
 
 SPEC = EngineSpec(bundle_dir=Path("no-bundle"))
 
@@ -49,7 +49,7 @@ async def test_process_that_cannot_be_made_is_an_engine_that_does_not_start(monk
     async def no_descriptors(*arguments: object, **settings: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("service.engine_link.asyncio.create_subprocess_exec", no_descriptors)
+    monkeypatch.setattr("service.dispatch.engine_link.asyncio.create_subprocess_exec", no_descriptors)
 
     with pytest.raises(EngineStartError, match=r"no process could be made.*Too many open files"):
         await start_engine(SPEC, 60.0)
@@ -77,7 +77,7 @@ async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_kill
         pauses.append(delay_s)
         link._heard = len(pauses) in heard_in
 
-    monkeypatch.setattr("service.engine_link.asyncio.sleep", sleep)
+    monkeypatch.setattr("service.dispatch.engine_link.asyncio.sleep", sleep)
 
     await link._watch(8.0)
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from service.assembly import grpc_options
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.engine_start import dispatch_config, engine_spec, num_engines
+from service.front.assembly import grpc_options
+from service.front.engine_start import dispatch_config, engine_spec, num_engines
 
 BUNDLE = Path("/models/en-de")
 
@@ -18,7 +18,7 @@ def spec(**settings) -> EngineSpec:
 
 
 def test_settings_that_are_not_given_take_the_engine_s_defaults(monkeypatch):
-    monkeypatch.setattr("service.engine_start.available_threads", lambda: 4)
+    monkeypatch.setattr("service.front.engine_start.available_threads", lambda: 4)
 
     assert spec() == EngineSpec(bundle_dir=BUNDLE, num_threads=1)
 
@@ -42,7 +42,7 @@ def test_given_setting_reaches_the_engine(settings, expected):
 
 @pytest.mark.parametrize(("cpus", "num_engines", "threads"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1)])
 def test_engines_share_the_cpus_that_are_allowed(monkeypatch, cpus, num_engines, threads):
-    monkeypatch.setattr("service.engine_start.available_threads", lambda: cpus)
+    monkeypatch.setattr("service.front.engine_start.available_threads", lambda: cpus)
 
     assert spec(num_engines=num_engines).num_threads == threads
 
@@ -52,7 +52,7 @@ def test_engines_share_the_cpus_that_are_allowed(monkeypatch, cpus, num_engines,
     [(1, {}, (1, 1)), (4, {}, (4, 1)), (64, {}, (16, 4)), (4, {"threads": 2}, (2, 2)), (2, {"threads": 4}, (1, 4))],
 )
 def test_every_allowed_cpu_has_work_by_default(monkeypatch, cpus, settings, expected):
-    monkeypatch.setattr("service.engine_start.available_threads", lambda: cpus)
+    monkeypatch.setattr("service.front.engine_start.available_threads", lambda: cpus)
     config = EngineConfig(**settings)
 
     assert (num_engines(config), engine_spec(config).num_threads) == expected

@@ -4,7 +4,7 @@ import asyncio
 
 from grpc_health.v1 import health_pb2
 
-from service.health import Health, Status
+from service.api.health import Health, Status
 
 
 def asking(service: str) -> health_pb2.HealthCheckRequest:

@@ -12,6 +12,8 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from service.api.interceptors import MAX_STREAMS, CallInterceptor, current_call
+from service.api.wire import Malformed
 from service.config import TelemetryConfig
 from service.errors import (
     DeadlineExceeded,
@@ -22,10 +24,8 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.interceptors import MAX_STREAMS, CallInterceptor, current_call
 from service.metrics import Metrics
 from service.telemetry import configure_logging
-from service.wire import Malformed
 
 ONE, MANY, SECRET = "test.Service/One", "test.Service/Many", "geheim"
 Behaviour = Callable[[bytes, Any], Awaitable[bytes]]

@@ -3,10 +3,10 @@
 import io
 import json
 
-from service.codec import BLANK_TRANSLATION
+from service.commands.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
-from service.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
+from service.models.codec import BLANK_TRANSLATION
 from service.translation import TranslatedText, Translation
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from model.bundle import Bundle
 from model.config import EOS_ID
-from service.codec import BLANK_TRANSLATION, TextCodec
+from service.commands.local import LocalTranslator
 from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.errors import InternalError, InvalidInput, NotFound
-from service.local import LocalTranslator
-from service.model_info import describe, load_tokenizer
+from service.models.codec import BLANK_TRANSLATION, TextCodec
+from service.models.model_info import describe, load_tokenizer
 from service.translation import ModelInfo, TranslateOptions
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.echo_runner import EchoRunner

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from service import translator as translator_module
-from service.admission import Admission
-from service.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, Unavailable
-from service.translator import Translator
+from service.models import translator as translator_module
+from service.models.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
+from service.models.translator import Translator
+from service.traffic.admission import Admission
 
 PARAMS = SearchParams(beam_size=3, num_hypotheses=2)
 MAX_SOURCE_TOKENS = 8

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from model.bundle import default_bundle_dir
-from service import tune_command
+from service.commands import tune_command
+from service.commands.tune_command import SENTENCES, TuneCommand, configuration, run
+from service.commands.tuning import Measurement, Sample, Setting, Turn
 from service.config import EngineConfig, ServerConfig, load_config
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import Unavailable
-from service.tune_command import SENTENCES, TuneCommand, configuration, run
-from service.tuning import Measurement, Sample, Setting, Turn
 
 SETTING = Setting(num_engines=3, threads=2, max_rows=77)
 SOURCE = (5, 6, 7)

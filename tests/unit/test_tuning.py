@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from model.config import EOS_ID
-from service import tuning
-from service.config import EngineConfig
-from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
-from service.engine.scheduler import SchedulerConfig
-from service.tuning import (
+from service.commands import tuning
+from service.commands.tuning import (
     Measurement,
     Preference,
     Sample,
@@ -27,6 +24,9 @@ from service.tuning import (
     shapes,
     with_other_rows,
 )
+from service.config import EngineConfig
+from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.scheduler import SchedulerConfig
 from tests.fakes import echo_runner
 
 PARAMS = SearchParams(beam_size=2, max_target_tokens=20)

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
-from service.wire import Malformed, deserializer
+from service.api.wire import Malformed, deserializer
 
 parse = deserializer(pb.TranslateRequest)
 

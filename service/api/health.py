@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
+from service.api.wire import deserializer
 from service.errors import NotFound
-from service.wire import deserializer
 
 SERVICE_NAME = "grpc.health.v1.Health"
 OVERALL = ""  # the whole server's name

@@ -16,8 +16,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from protos import translation_pb2
+from service.api.wire import Malformed, deserializer
 from service.errors import InvalidInput
-from service.wire import Malformed, deserializer
 
 V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICE_NAMES = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")

@@ -19,15 +19,15 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from model.bundle import Bundle, default_bundle_dir
-from service.codec import TextCodec
+from service.commands.lines import from_bytes
+from service.commands.tuning import MAX_LATENCY_RATIO, Measurement, Preference, Sample, Setting, Tuner, choose
 from service.config import EngineConfig, LimitsConfig, ServerConfig
 from service.errors import InvalidInput, Unavailable
-from service.lines import from_bytes
-from service.model_info import describe, load_tokenizer, search_params
+from service.models.codec import TextCodec
+from service.models.model_info import describe, load_tokenizer, search_params
 from service.telemetry import configure_logging
 from service.threads import available_threads
 from service.translation import ModelInfo, TranslateOptions
-from service.tuning import MAX_LATENCY_RATIO, Measurement, Preference, Sample, Setting, Tuner, choose
 
 _MAX_SENTENCES = 1_000  # of the owner's file, chosen at random; more than a run translates
 _SEED = 1

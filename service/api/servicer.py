@@ -11,16 +11,16 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.admission import Admission
-from service.catalog import Catalog, LoadedModel
+from service.api.interceptors import current_call
+from service.api.replies import to_options
+from service.api.status import code_number
+from service.api.wire import deserializer
 from service.engine.job import FinishReason
-from service.interceptors import current_call
 from service.metrics import Metrics
-from service.model_info import search_params
-from service.replies import to_options
-from service.status import code_number
+from service.models.catalog import Catalog, LoadedModel
+from service.models.model_info import search_params
+from service.traffic.admission import Admission
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
-from service.wire import deserializer
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 

@@ -131,8 +131,8 @@ def serve(
             return
         import asyncio
 
-        from service.demo import demonstration
-        from service.server import serve as serve_until_stopped
+        from service.commands.demo import demonstration
+        from service.front.server import serve as serve_until_stopped
 
         listen = server_config.listen
         with demonstration(demo, listen.grpc_host, listen.grpc_port):
@@ -182,7 +182,7 @@ def translate(
     Exit code 0: all done; 1: some texts failed, and their lines are empty; 2: wrong usage; 3: no answer.
     """
     with _reported():
-        from service.translate_command import TranslateCommand, run
+        from service.commands.translate_command import TranslateCommand, run
 
         command = TranslateCommand(
             texts=tuple(texts or ()),
@@ -252,8 +252,8 @@ def tune(
     balance: the highest throughput of the settings that answer a single sentence at most 1.5 x later than the best.
     """
     with _reported():
+        from service.commands.tune_command import TuneCommand, run
         from service.config import load_config
-        from service.tune_command import TuneCommand, run
 
         flags = {"engine.bundle": _bundle_dir(bundle), "engine.precision": precision}
         run(
@@ -284,8 +284,8 @@ def doctor(
     Exit code 0 if nothing failed; warnings do not fail.
     """
     with _reported():
+        from service.commands.doctor import Level, Target, examine
         from service.config import load_config
-        from service.doctor import Level, Target, examine
 
         settings = load_config(
             config,
@@ -380,11 +380,11 @@ def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:
 def _list_models(server: str | None, bundle: Path | None, wait_s: float) -> list[ModelInfo]:
     if bundle is not None:
         from model.bundle import Bundle
-        from service.model_info import describe
+        from service.models.model_info import describe
 
         return [describe(Bundle.load(bundle))]
     from service.client import Client
-    from service.translate_command import server_address, wait_for
+    from service.commands.translate_command import server_address, wait_for
 
     with Client(server_address(server)) as client:
         wait_for(client, wait_s)

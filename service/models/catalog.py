@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.model_info import index_of
+from service.models.model_info import index_of
+from service.models.translator import Translator
 from service.translation import ModelInfo
-from service.translator import Translator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

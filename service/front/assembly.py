@@ -10,21 +10,21 @@ from http import HTTPStatus
 import grpc.aio
 
 from model.bundle import Bundle
-from service import health, reflection, servicer
-from service.admission import Admission
-from service.catalog import Catalog, LoadedModel
-from service.codec import TextCodec
+from service.api import health, reflection, servicer
+from service.api.health import Health
+from service.api.interceptors import CallInterceptor
+from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
-from service.dispatch import Dispatcher
-from service.engine_start import Engines
-from service.health import Health
-from service.http_server import HttpServer, Page
-from service.interceptors import CallInterceptor
+from service.dispatch.dispatcher import Dispatcher
+from service.front.engine_start import Engines
+from service.front.http_server import HttpServer, Page
 from service.metrics import CONTENT_TYPE, Metrics
-from service.model_info import describe, load_tokenizer
-from service.servicer import TranslationServicer
+from service.models.catalog import Catalog, LoadedModel
+from service.models.codec import TextCodec
+from service.models.model_info import describe, load_tokenizer
+from service.models.translator import Translator
+from service.traffic.admission import Admission
 from service.translation import ModelInfo
-from service.translator import Translator
 
 TOKENIZER_THREADS = 2
 

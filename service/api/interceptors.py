@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
+from service.api.status import code_of, to_wire
+from service.api.wire import Malformed
 from service.errors import DeadlineExceeded, DragomanError, InternalError, InvalidInput, Overloaded, Unavailable
 from service.metrics import OTHER, Metrics
-from service.status import code_of, to_wire
 from service.telemetry import bind_request, describe_error, get_logger
-from service.wire import Malformed
 
 REQUEST_ID_KEY = "x-request-id"
 MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from model.bundle import Bundle
-from service.admission import Admission
-from service.codec import BLANK_TRANSLATION, TextCodec
 from service.config import LimitsConfig
 from service.engine.job import Job, JobFailure, Outcome, SearchParams
 from service.errors import InternalError, InvalidInput
-from service.model_info import describe, index_of, load_tokenizer, search_params
+from service.models.codec import BLANK_TRANSLATION, TextCodec
+from service.models.model_info import describe, index_of, load_tokenizer, search_params
 from service.threads import available_threads
+from service.traffic.admission import Admission
 from service.translation import ModelInfo, TranslateOptions, Translation
 
 # Texts read ahead and sorted by length, so that sentences encoded together need little padding.  A thousand sentences

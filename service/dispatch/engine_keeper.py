@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from service.dispatch.engine_link import EngineLink, EngineStartError, start_engine
 from service.engine.process import Command, Report
 from service.engine.spec import EngineSpec
-from service.engine_link import EngineLink, EngineStartError, start_engine
 from service.telemetry import describe_error, get_logger
 
 _EXIT_S = 0.25  # between the end of its messages and its own, a crashing engine says what happened

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from service.commands.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
 from service.errors import DragomanError, Unavailable
-from service.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
 from service.translation import TranslateOptions, Translation
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def run(command: TranslateCommand, on_failure: Callable[[int, DragomanError], No
 
 def server_address(server: str | None) -> str:
     """The address to call: the one given, else the environment's, else the default."""
-    from service.channel import DEFAULT_ADDRESS
+    from service.client.channel import DEFAULT_ADDRESS
 
     return server or os.environ.get(SERVER_VARIABLE) or DEFAULT_ADDRESS
 
@@ -112,8 +112,8 @@ def _translator(command: TranslateCommand) -> Iterator[TranslateAll]:
     if command.bundle is not None:
         yield _open_local(command, command.bundle)
         return
-    from service.channel import ClientConfig
     from service.client import Client
+    from service.client.channel import ClientConfig
 
     config = ClientConfig()
     if command.batch_size is not None:
@@ -132,7 +132,7 @@ def _translator(command: TranslateCommand) -> Iterator[TranslateAll]:
 
 
 def _open_local(command: TranslateCommand, bundle: Path) -> TranslateAll:
-    from service.local import DEFAULT_WINDOW, LocalTranslator
+    from service.commands.local import DEFAULT_WINDOW, LocalTranslator
 
     translator = LocalTranslator.open(
         bundle,

@@ -21,11 +21,11 @@ from statistics import median, quantiles
 from typing import Literal, NamedTuple
 
 from service.config import EngineConfig
-from service.dispatch import DispatchConfig, Dispatcher
+from service.dispatch.dispatcher import DispatchConfig, Dispatcher
 from service.engine.job import JobResult, SearchParams, StepStats
 from service.engine.scheduler import SchedulerConfig
-from service.engine_start import engine_spec
 from service.errors import DragomanError
+from service.front.engine_start import engine_spec
 from service.threads import available_threads
 
 MAX_LATENCY_RATIO = 1.5  # a balanced setting answers a single sentence at most this much later than the best one

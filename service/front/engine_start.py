@@ -10,7 +10,7 @@ from typing import Any
 
 from model.bundle import Bundle
 from service.config import EngineConfig, ServerConfig
-from service.dispatch import DispatchConfig, Dispatcher
+from service.dispatch.dispatcher import DispatchConfig, Dispatcher
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.metrics import Metrics

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.config import ServerConfig
-from service.engine_start import Engines, start_engines
 from service.errors import DragomanError
-from service.listening import Address, ListenError
-from service.stop import StopSignal
+from service.front.engine_start import Engines, start_engines
+from service.front.listening import Address, ListenError
+from service.front.stop import StopSignal
 from service.telemetry import configure_logging, get_logger
 
 if TYPE_CHECKING:
-    from service.assembly import Parts
+    from service.front.assembly import Parts
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
 MONITOR_PERIOD_S = 0.1
@@ -50,7 +50,7 @@ async def serve(config: ServerConfig) -> int:
 
 
 async def _serve(config: ServerConfig, engines: Engines, stop: StopSignal) -> int:
-    assembly = await asyncio.to_thread(import_module, "service.assembly")  # the engines hear from us meanwhile
+    assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # the engines hear from us meanwhile
     configure_logging(config.telemetry)
     try:
         parts = assembly.assemble(config, engines)

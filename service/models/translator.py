@@ -10,10 +10,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from service.admission import Permit
-from service.codec import BLANK_TRANSLATION, TextCodec
 from service.engine.job import JobResult, SearchParams
 from service.errors import InternalError, InvalidInput
+from service.models.codec import BLANK_TRANSLATION, TextCodec
+from service.traffic.admission import Permit
 from service.translation import Timings, Translation
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class JobSubmitter(Protocol):
-    """What a translator needs of `service.dispatch.Dispatcher`."""
+    """What a translator needs of `service.dispatch.dispatcher.Dispatcher`."""
 
     def submit(
         self, source_ids: Sequence[int], params: SearchParams, deadline: float | None

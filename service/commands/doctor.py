@@ -16,7 +16,7 @@ from textwrap import shorten
 from service.engine.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
 from service.errors import DragomanError
-from service.listening import Address, ListenError
+from service.front.listening import Address, ListenError
 from service.threads import affine_cpus, available_threads, cpu_quota
 from service.translation import TranslateOptions
 
@@ -163,7 +163,7 @@ def check_bundle(directory: Path) -> Finding:
 
 def check_model(directory: Path, precision: str | None) -> Finding:
     """Whether the model loads here and translates."""
-    from service.local import LocalTranslator
+    from service.commands.local import LocalTranslator
 
     translator = LocalTranslator.open(directory, precision=precision)
     limit = min(_TEST_MAX_TOKENS, translator.info.default_options.max_target_tokens or _TEST_MAX_TOKENS)

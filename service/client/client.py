@@ -22,9 +22,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.channel import DEFAULT_ADDRESS, ClientConfig, channel_options, credentials
+from service.api.replies import to_error, to_models, to_reply, to_request
+from service.client.channel import DEFAULT_ADDRESS, ClientConfig, channel_options, credentials
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
-from service.replies import to_error, to_models, to_reply, to_request
 from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
 
 

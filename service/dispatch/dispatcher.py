@@ -14,11 +14,11 @@ from functools import partial
 from itertools import count
 from typing import Literal, Protocol
 
+from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
+from service.dispatch.engine_link import EngineStartError
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
-from service.engine_keeper import EngineKeeper, KeeperConfig
-from service.engine_link import EngineStartError
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
 
 

@@ -1,0 +1,1 @@
+"""The edge: calls and messages in and out of gRPC."""

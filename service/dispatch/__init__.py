@@ -1,0 +1,1 @@
+"""Jobs to engine processes, and engine processes kept alive."""
