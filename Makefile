@@ -63,7 +63,7 @@ bench-others: setup-dev  ## Run the other benchmarks: a table each, and one JSON
 	@for file in $(filter-out tests/bench/bench_race.py,$(wildcard tests/bench/bench_*.py)); do \
 		echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
-protos: setup-dev  ## Generate the code of protos/translation.proto again
+protos: setup-dev  ## Generate the code of the contracts in protos/ again
 	$(BIN)/python -m protos.generate
 
 wheel: setup-dev  ## Build dist/dragoman-*.whl

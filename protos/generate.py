@@ -1,4 +1,4 @@
-"""Generates the Python code of the wire contract: `python -m protos.generate [--check]`.
+"""Generates the Python code of the wire contracts: `python -m protos.generate [--check]`.
 
 The generated files are committed, so that installing the service needs no compiler.  Needs grpcio-tools, a development
 dependency.
@@ -11,8 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = "protos/translation.proto"
-GENERATED = ("protos/translation_pb2.py", "protos/translation_pb2.pyi", "protos/translation_pb2_grpc.py")
+SOURCES = ("protos/translation.proto", "protos/admin.proto")
+GENERATED = tuple(
+    source.removesuffix(".proto") + suffix for source in SOURCES for suffix in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
+)
 
 # The generators stamp their own versions into their output; these lines say nothing about the contract.
 _VERSION_STAMPS = re.compile(r"^(# Protobuf Python Version:.*|GRPC_GENERATED_VERSION = .*|    \d+,)$", re.MULTILINE)
@@ -33,10 +35,10 @@ def generate(output: Path) -> None:
         f"--python_out={output}",
         f"--pyi_out={output}",
         f"--grpc_python_out={output}",
-        SOURCE,
+        *SOURCES,
     ]
     if protoc.main(arguments) != 0:
-        raise RuntimeError(f"{SOURCE} does not compile")
+        raise RuntimeError(f"{' or '.join(SOURCES)} does not compile")
 
 
 def without_version_stamps(code: str) -> str:

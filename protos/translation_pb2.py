@@ -24,35 +24,47 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18protos/translation.proto\x12\x0b\x64ragoman.v1\"\xb2\x01\n\x10TranslateRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x17\n\x0fsource_language\x18\x02 \x01(\t\x12\x17\n\x0ftarget_language\x18\x03 \x01(\t\x12\x12\n\x05model\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x33\n\x07options\x18\x05 \x01(\x0b\x32\x1d.dragoman.v1.TranslateOptionsH\x01\x88\x01\x01\x42\x08\n\x06_modelB\n\n\x08_options\"\xa0\x02\n\x10TranslateOptions\x12\x16\n\tbeam_size\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0enum_hypotheses\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x1b\n\x0elength_penalty\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x15\n\x08patience\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1e\n\x11max_target_tokens\x18\x05 \x01(\rH\x04\x88\x01\x01\x12\x1a\n\ruse_shortlist\x18\x06 \x01(\x08H\x05\x88\x01\x01\x42\x0c\n\n_beam_sizeB\x11\n\x0f_num_hypothesesB\x11\n\x0f_length_penaltyB\x0b\n\t_patienceB\x14\n\x12_max_target_tokensB\x10\n\x0e_use_shortlist\"\x90\x01\n\x11TranslateResponse\x12.\n\x0ctranslations\x18\x01 \x03(\x0b\x32\x18.dragoman.v1.Translation\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12%\n\x07timings\x18\x04 \x01(\x0b\x32\x14.dragoman.v1.Timings\"v\n\x0bTranslation\x12#\n\x06status\x18\x01 \x01(\x0b\x32\x13.dragoman.v1.Status\x12+\n\nhypotheses\x18\x02 \x03(\x0b\x32\x17.dragoman.v1.Hypothesis\x12\x15\n\rsource_tokens\x18\x03 \x01(\r\"\'\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"r\n\nHypothesis\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\x12\x30\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\x12\x15\n\rtarget_tokens\x18\x04 \x01(\r\"\x7f\n\x07Timings\x12\x13\n\x0btokenize_ms\x18\x01 \x01(\x02\x12\x10\n\x08queue_ms\x18\x02 \x01(\x02\x12\x11\n\tencode_ms\x18\x03 \x01(\x02\x12\x11\n\tdecode_ms\x18\x04 \x01(\x02\x12\x15\n\rdetokenize_ms\x18\x05 \x01(\x02\x12\x10\n\x08total_ms\x18\x06 \x01(\x02\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.dragoman.v1.Model\"\xfc\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x17\n\x0fsource_language\x18\x03 \x01(\t\x12\x17\n\x0ftarget_language\x18\x04 \x01(\t\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\t\x12\x36\n\x0f\x64\x65\x66\x61ult_options\x18\x07 \x01(\x0b\x32\x1d.dragoman.v1.TranslateOptions\x12\x19\n\x11max_source_tokens\x18\x08 \x01(\r\x12\x15\n\rmax_beam_size\x18\t \x01(\r\x12\x15\n\rhas_shortlist\x18\n \x01(\x08*j\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12!\n\x1d\x46INISH_REASON_END_OF_SENTENCE\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xaf\x01\n\x12TranslationService\x12J\n\tTranslate\x12\x1d.dragoman.v1.TranslateRequest\x1a\x1e.dragoman.v1.TranslateResponse\x12M\n\nListModels\x12\x1e.dragoman.v1.ListModelsRequest\x1a\x1f.dragoman.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18protos/translation.proto\x12\x0b\x64ragoman.v1\"\xdb\x01\n\x10TranslateRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x17\n\x0fsource_language\x18\x02 \x01(\t\x12\x17\n\x0ftarget_language\x18\x03 \x01(\t\x12\x12\n\x05model\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x33\n\x07options\x18\x05 \x01(\x0b\x32\x1d.dragoman.v1.TranslateOptionsH\x01\x88\x01\x01\x12\'\n\x08priority\x18\x06 \x01(\x0e\x32\x15.dragoman.v1.PriorityB\x08\n\x06_modelB\n\n\x08_options\"\xd8\x02\n\x10TranslateOptions\x12\x16\n\tbeam_size\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0enum_hypotheses\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x1b\n\x0elength_penalty\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x15\n\x08patience\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1e\n\x11max_target_tokens\x18\x05 \x01(\rH\x04\x88\x01\x01\x12\x1a\n\ruse_shortlist\x18\x06 \x01(\x08H\x05\x88\x01\x01\x12\x1f\n\x12\x61llow_smaller_beam\x18\x07 \x01(\x08H\x06\x88\x01\x01\x42\x0c\n\n_beam_sizeB\x11\n\x0f_num_hypothesesB\x11\n\x0f_length_penaltyB\x0b\n\t_patienceB\x14\n\x12_max_target_tokensB\x10\n\x0e_use_shortlistB\x15\n\x13_allow_smaller_beam\"\xa3\x01\n\x11TranslateResponse\x12.\n\x0ctranslations\x18\x01 \x03(\x0b\x32\x18.dragoman.v1.Translation\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12%\n\x07timings\x18\x04 \x01(\x0b\x32\x14.dragoman.v1.Timings\x12\x11\n\tbeam_size\x18\x05 \x01(\r\"\x81\x01\n\x16TranslateStreamRequest\x12\x32\n\x08settings\x18\x01 \x01(\x0b\x32\x1b.dragoman.v1.StreamSettingsH\x00\x88\x01\x01\x12&\n\x05texts\x18\x02 \x03(\x0b\x32\x17.dragoman.v1.StreamTextB\x0b\n\t_settings\"\xca\x01\n\x0eStreamSettings\x12\x17\n\x0fsource_language\x18\x01 \x01(\t\x12\x17\n\x0ftarget_language\x18\x02 \x01(\t\x12\x12\n\x05model\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x33\n\x07options\x18\x04 \x01(\x0b\x32\x1d.dragoman.v1.TranslateOptionsH\x01\x88\x01\x01\x12\'\n\x08priority\x18\x05 \x01(\x0e\x32\x15.dragoman.v1.PriorityB\x08\n\x06_modelB\n\n\x08_options\"&\n\nStreamText\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04text\x18\x02 \x01(\t\"^\n\x17TranslateStreamResponse\x12\x34\n\x0ctranslations\x18\x01 \x03(\x0b\x32\x1e.dragoman.v1.StreamTranslation\x12\r\n\x05model\x18\x02 \x01(\t\"x\n\x11StreamTranslation\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x0btranslation\x18\x02 \x01(\x0b\x32\x18.dragoman.v1.Translation\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12\x11\n\tbeam_size\x18\x04 \x01(\r\"v\n\x0bTranslation\x12#\n\x06status\x18\x01 \x01(\x0b\x32\x13.dragoman.v1.Status\x12+\n\nhypotheses\x18\x02 \x03(\x0b\x32\x17.dragoman.v1.Hypothesis\x12\x15\n\rsource_tokens\x18\x03 \x01(\r\"\'\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"r\n\nHypothesis\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\x12\x30\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\x12\x15\n\rtarget_tokens\x18\x04 \x01(\r\"\x7f\n\x07Timings\x12\x13\n\x0btokenize_ms\x18\x01 \x01(\x02\x12\x10\n\x08queue_ms\x18\x02 \x01(\x02\x12\x11\n\tencode_ms\x18\x03 \x01(\x02\x12\x11\n\tdecode_ms\x18\x04 \x01(\x02\x12\x15\n\rdetokenize_ms\x18\x05 \x01(\x02\x12\x10\n\x08total_ms\x18\x06 \x01(\x02\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.dragoman.v1.Model\"\xfc\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x17\n\x0fsource_language\x18\x03 \x01(\t\x12\x17\n\x0ftarget_language\x18\x04 \x01(\t\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\t\x12\x36\n\x0f\x64\x65\x66\x61ult_options\x18\x07 \x01(\x0b\x32\x1d.dragoman.v1.TranslateOptions\x12\x19\n\x11max_source_tokens\x18\x08 \x01(\r\x12\x15\n\rmax_beam_size\x18\t \x01(\r\x12\x15\n\rhas_shortlist\x18\n \x01(\x08*R\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x12\n\x0ePRIORITY_BATCH\x10\x02*j\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12!\n\x1d\x46INISH_REASON_END_OF_SENTENCE\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\x91\x02\n\x12TranslationService\x12J\n\tTranslate\x12\x1d.dragoman.v1.TranslateRequest\x1a\x1e.dragoman.v1.TranslateResponse\x12`\n\x0fTranslateStream\x12#.dragoman.v1.TranslateStreamRequest\x1a$.dragoman.v1.TranslateStreamResponse(\x01\x30\x01\x12M\n\nListModels\x12\x1e.dragoman.v1.ListModelsRequest\x1a\x1f.dragoman.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.translation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1400
-  _globals['_FINISHREASON']._serialized_end=1506
+  _globals['_PRIORITY']._serialized_start=2111
+  _globals['_PRIORITY']._serialized_end=2193
+  _globals['_FINISHREASON']._serialized_start=2195
+  _globals['_FINISHREASON']._serialized_end=2301
   _globals['_TRANSLATEREQUEST']._serialized_start=42
-  _globals['_TRANSLATEREQUEST']._serialized_end=220
-  _globals['_TRANSLATEOPTIONS']._serialized_start=223
-  _globals['_TRANSLATEOPTIONS']._serialized_end=511
-  _globals['_TRANSLATERESPONSE']._serialized_start=514
-  _globals['_TRANSLATERESPONSE']._serialized_end=658
-  _globals['_TRANSLATION']._serialized_start=660
-  _globals['_TRANSLATION']._serialized_end=778
-  _globals['_STATUS']._serialized_start=780
-  _globals['_STATUS']._serialized_end=819
-  _globals['_HYPOTHESIS']._serialized_start=821
-  _globals['_HYPOTHESIS']._serialized_end=935
-  _globals['_TIMINGS']._serialized_start=937
-  _globals['_TIMINGS']._serialized_end=1064
-  _globals['_LISTMODELSREQUEST']._serialized_start=1066
-  _globals['_LISTMODELSREQUEST']._serialized_end=1085
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1087
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1143
-  _globals['_MODEL']._serialized_start=1146
-  _globals['_MODEL']._serialized_end=1398
-  _globals['_TRANSLATIONSERVICE']._serialized_start=1509
-  _globals['_TRANSLATIONSERVICE']._serialized_end=1684
+  _globals['_TRANSLATEREQUEST']._serialized_end=261
+  _globals['_TRANSLATEOPTIONS']._serialized_start=264
+  _globals['_TRANSLATEOPTIONS']._serialized_end=608
+  _globals['_TRANSLATERESPONSE']._serialized_start=611
+  _globals['_TRANSLATERESPONSE']._serialized_end=774
+  _globals['_TRANSLATESTREAMREQUEST']._serialized_start=777
+  _globals['_TRANSLATESTREAMREQUEST']._serialized_end=906
+  _globals['_STREAMSETTINGS']._serialized_start=909
+  _globals['_STREAMSETTINGS']._serialized_end=1111
+  _globals['_STREAMTEXT']._serialized_start=1113
+  _globals['_STREAMTEXT']._serialized_end=1151
+  _globals['_TRANSLATESTREAMRESPONSE']._serialized_start=1153
+  _globals['_TRANSLATESTREAMRESPONSE']._serialized_end=1247
+  _globals['_STREAMTRANSLATION']._serialized_start=1249
+  _globals['_STREAMTRANSLATION']._serialized_end=1369
+  _globals['_TRANSLATION']._serialized_start=1371
+  _globals['_TRANSLATION']._serialized_end=1489
+  _globals['_STATUS']._serialized_start=1491
+  _globals['_STATUS']._serialized_end=1530
+  _globals['_HYPOTHESIS']._serialized_start=1532
+  _globals['_HYPOTHESIS']._serialized_end=1646
+  _globals['_TIMINGS']._serialized_start=1648
+  _globals['_TIMINGS']._serialized_end=1775
+  _globals['_LISTMODELSREQUEST']._serialized_start=1777
+  _globals['_LISTMODELSREQUEST']._serialized_end=1796
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1798
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1854
+  _globals['_MODEL']._serialized_start=1857
+  _globals['_MODEL']._serialized_end=2109
+  _globals['_TRANSLATIONSERVICE']._serialized_start=2304
+  _globals['_TRANSLATIONSERVICE']._serialized_end=2577
 # @@protoc_insertion_point(module_scope)

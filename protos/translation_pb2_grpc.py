@@ -39,6 +39,11 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.TranslateRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.TranslateResponse.FromString,
                 _registered_method=True)
+        self.TranslateStream = channel.stream_stream(
+                '/dragoman.v1.TranslationService/TranslateStream',
+                request_serializer=protos_dot_translation__pb2.TranslateStreamRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.TranslateStreamResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/dragoman.v1.TranslationService/ListModels',
                 request_serializer=protos_dot_translation__pb2.ListModelsRequest.SerializeToString,
@@ -55,7 +60,19 @@ class TranslationServiceServicer:
         Status codes of the call: INVALID_ARGUMENT (no texts, too many texts, an option out of range, malformed message),
         NOT_FOUND (no such model or language pair), RESOURCE_EXHAUSTED (queue full or message too large; retry only after
         the pushback that the trailer `grpc-retry-pushback-ms` names), UNAVAILABLE (starting, draining, or an engine was
-        lost; retry), DEADLINE_EXCEEDED, CANCELLED, INTERNAL (a bug).
+        lost; retry), UNAUTHENTICATED (no valid API key where the server asks for one), PERMISSION_DENIED (the key may not do
+        this), DEADLINE_EXCEEDED, CANCELLED, INTERNAL (a bug).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateStream(self, request_iterator, context):
+        """Translates texts while they come: the client sends settings first, then texts whenever it has them; each translation
+        comes back as soon as it is finished, in any order, under the id of its text. The server reads on only while it has
+        room, so a client that sends faster than the server translates, or reads slower, is held by flow control. The call
+        ends with OK when the client has closed its side and every text is answered. Status codes as for Translate; a text
+        that the server cannot take in now is not refused, it waits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,6 +92,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.Translate,
                     request_deserializer=protos_dot_translation__pb2.TranslateRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.TranslateResponse.SerializeToString,
+            ),
+            'TranslateStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.TranslateStream,
+                    request_deserializer=protos_dot_translation__pb2.TranslateStreamRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.TranslateStreamResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -109,6 +131,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/Translate',
             protos_dot_translation__pb2.TranslateRequest.SerializeToString,
             protos_dot_translation__pb2.TranslateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/dragoman.v1.TranslationService/TranslateStream',
+            protos_dot_translation__pb2.TranslateStreamRequest.SerializeToString,
+            protos_dot_translation__pb2.TranslateStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

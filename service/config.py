@@ -42,10 +42,16 @@ class ListenConfig:
     grpc_port: Port = 50_051  # 0: any free port
     http_host: Host = "127.0.0.1"
     http_port: Port = 8_080  # /metrics /healthz /readyz; 0: any free port
+    http: bool = True  # whether there is an HTTP port at all
+    admin_host: Host = "127.0.0.1"
+    admin_port: Port | None = None  # dragoman.admin.v1 over gRPC; None: none; 0: any free port
     reflection: bool = True  # grpc.reflection.v1 and v1alpha, for grpcurl and the like
     keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this ...
     keepalive_timeout_s: Seconds = 10.0  # ... and dropped when it does not answer within this
     max_connection_idle_s: Seconds = 1_800.0  # connections without calls are closed after this
+    max_connection_age_s: Seconds | None = None  # connections end gracefully after about this; None: never
+    max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
+    max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
     max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64
 
 
@@ -59,7 +65,13 @@ class LimitsConfig:
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
     max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed
+    max_queue_seconds: Seconds = 30.0  # of work ahead of a request, as estimated; more is refused
     max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
+    max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
+    max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight
+    max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
+    batch_aging_s: Seconds = 10.0  # batch work that has waited this long goes first
+    brownout_seconds: Seconds | None = None  # queued work at which smaller beams are used where allowed; None: never
     retry_after_s: Delay = 1.0  # what a refused caller is told to wait
 
 
@@ -78,10 +90,36 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ModelsConfig:
+    """A repository of models, instead of one bundle."""
+
+    directory: Path | None = None  # holds NAME/VERSION/, each a bundle; None: engine.bundle alone
+    watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
+    watch_period_s: Seconds = 5.0
+    self_test: bool = True  # a bundle's golden sentences must come out before it serves
+    public_key: Path | None = None  # Ed25519, PEM; bundles without a valid signature by it are refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class SecurityConfig:
+    """Who may call, and how the wire is protected."""
+
+    tls_certificate: Path | None = None  # PEM, the chain; with tls_key: TLS on the gRPC ports
+    tls_key: Path | None = None  # PEM
+    tls_client_ca: Path | None = None  # PEM; clients must then show a certificate signed by it
+    tls_reload_s: Seconds = 10.0  # changed files are noticed after this
+    api_keys: Path | None = None  # TOML, made with `dragoman keys`; None: everybody may call
+    identity_header: str | None = None  # metadata key in which a trusted proxy names its client
+    trusted_proxies: str = ""  # their addresses, like "10.0.0.0/8, ::1"; from others, identity_header is ignored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class LifecycleConfig:
     """How the server starts and stops."""
 
     start_timeout_s: Seconds = 60.0  # engines must be warm by then
+    engine_silence_s: Seconds = 10.0  # an engine without a sign of life for this long is killed and replaced
+    unready_exit_s: Seconds | None = 60.0  # /healthz fails after this long without an engine; None: never
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
     grace_s: Delay = 30.0  # then: time for accepted calls to finish
     ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port"} as JSON
@@ -93,6 +131,8 @@ class TelemetryConfig:
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal, JSON otherwise
+    slow_request_s: Seconds | None = 5.0  # calls that take longer are logged with their phases; None: never
+    otlp_endpoint: str | None = None  # OpenTelemetry traces go there over gRPC; needs the extra `otel`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -102,6 +142,8 @@ class ServerConfig:
     listen: ListenConfig = field(default_factory=ListenConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    models: ModelsConfig = field(default_factory=ModelsConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     lifecycle: LifecycleConfig = field(default_factory=LifecycleConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
@@ -110,6 +152,8 @@ _GROUPS: dict[str, type[Any]] = {
     "listen": ListenConfig,
     "limits": LimitsConfig,
     "engine": EngineConfig,
+    "models": ModelsConfig,
+    "security": SecurityConfig,
     "lifecycle": LifecycleConfig,
     "telemetry": TelemetryConfig,
 }
@@ -123,6 +167,8 @@ class _Environment(BaseSettings):
     listen: ListenConfig
     limits: LimitsConfig
     engine: EngineConfig
+    models: ModelsConfig
+    security: SecurityConfig
     lifecycle: LifecycleConfig
     telemetry: TelemetryConfig
 

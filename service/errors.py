@@ -4,6 +4,9 @@
     |-- InvalidInput            the caller's mistake: do not retry
     |   `-- TooLong             a text over the limit
     |-- NotFound                no such model or language pair
+    |-- Unauthenticated         no valid API key where one is asked for
+    |-- PermissionDenied        the key may not do this
+    |-- FailedPrecondition      an operator's wish that the server's state forbids, such as loading a broken model
     |-- Overloaded              queue or budget full: retry after `retry_after_s`
     |-- DeadlineExceeded        the deadline passed before the answer was there
     |-- Unavailable             starting, draining, or the engine was lost: retry
@@ -31,6 +34,18 @@ class TooLong(InvalidInput):
 
 class NotFound(DragomanError):
     """No loaded model fits the request."""
+
+
+class Unauthenticated(DragomanError):
+    """The call carries no API key, or none that the server knows."""
+
+
+class PermissionDenied(DragomanError):
+    """The caller is known and may not do this."""
+
+
+class FailedPrecondition(DragomanError):
+    """What was asked for cannot be done in the server's state; repeating it changes nothing."""
 
 
 class Overloaded(DragomanError):

@@ -20,6 +20,7 @@ class TranslateOptions:
     patience: float | None = None
     max_target_tokens: int | None = None
     use_shortlist: bool | None = None
+    allow_smaller_beam: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

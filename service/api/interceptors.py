@@ -20,8 +20,9 @@ import grpc.aio
 from service.api.status import code_of, to_wire
 from service.api.wire import Malformed
 from service.errors import DeadlineExceeded, DragomanError, InternalError, InvalidInput, Overloaded, Unavailable
-from service.metrics import OTHER, Metrics
-from service.telemetry import bind_request, describe_error, get_logger
+from service.telemetry.families import OTHER
+from service.telemetry.logs import bind_request, describe_error, get_logger
+from service.telemetry.metrics import Metrics
 
 REQUEST_ID_KEY = "x-request-id"
 MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them

@@ -15,10 +15,13 @@ from service.engine.job import FinishReason
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
+    FailedPrecondition,
     InternalError,
     InvalidInput,
     NotFound,
     Overloaded,
+    PermissionDenied,
+    Unauthenticated,
     Unavailable,
 )
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, TranslateReply, Translation
@@ -33,6 +36,9 @@ _REASONS = {
 }
 _KINDS: dict[grpc.StatusCode, type[DragomanError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.CANCELLED: Unavailable,  # by the server or something between: the caller's own cancel is no error

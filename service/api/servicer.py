@@ -16,9 +16,9 @@ from service.api.replies import to_options
 from service.api.status import code_number
 from service.api.wire import deserializer
 from service.engine.job import FinishReason
-from service.metrics import Metrics
 from service.models.catalog import Catalog, LoadedModel
 from service.models.model_info import search_params
+from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 
@@ -51,7 +51,7 @@ class TranslationServicer:
             translations, timings = await model.translator.translate(
                 request.texts, params, permit=permit, deadline=call.deadline
             )
-        self._metrics.translated(translations, timings)
+        self._metrics.model(model.info.name).translated(translations, timings)
         return to_response(translations, timings, model.info)
 
     async def list_models(self, request: pb.ListModelsRequest, context: object) -> pb.ListModelsResponse:

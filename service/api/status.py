@@ -13,10 +13,13 @@ from google.rpc import error_details_pb2, status_pb2
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
+    FailedPrecondition,
     InternalError,
     InvalidInput,
     NotFound,
     Overloaded,
+    PermissionDenied,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -26,6 +29,9 @@ MAX_MESSAGE_CHARACTERS = 1_000  # statuses travel in trailers, which clients lim
 _CODES: dict[type[DragomanError], grpc.StatusCode] = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
     NotFound: grpc.StatusCode.NOT_FOUND,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     Unavailable: grpc.StatusCode.UNAVAILABLE,

@@ -25,7 +25,7 @@ from service.config import EngineConfig, LimitsConfig, ServerConfig
 from service.errors import InvalidInput, Unavailable
 from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer, search_params
-from service.telemetry import configure_logging
+from service.telemetry.logs import configure_logging
 from service.threads import available_threads
 from service.translation import ModelInfo, TranslateOptions
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from service.dispatch.engine_link import EngineLink, EngineStartError, start_engine
 from service.engine.process import Command, Report
 from service.engine.spec import EngineSpec
-from service.telemetry import describe_error, get_logger
+from service.telemetry.logs import describe_error, get_logger
 
 _EXIT_S = 0.25  # between the end of its messages and its own, a crashing engine says what happened
 _STABLE_AFTER_S = 30.0  # an engine that lived this long is replaced without delay when it is lost

@@ -18,11 +18,11 @@ from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
-from service.metrics import CONTENT_TYPE, Metrics
 from service.models.catalog import Catalog, LoadedModel
 from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer
 from service.models.translator import Translator
+from service.telemetry.metrics import CONTENT_TYPE, Metrics
 from service.traffic.admission import Admission
 from service.translation import ModelInfo
 
@@ -82,7 +82,9 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
     interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
-    _watch_load(metrics, dispatcher, admission, config.limits.max_queued_tokens)
+    _watch_load(metrics, info.name, dispatcher)
+    max_tokens = config.limits.max_queued_tokens
+    metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
     return Parts(
         info=info,
         admission=admission,
@@ -149,9 +151,9 @@ def _http_server(config: ServerConfig, metrics: Metrics, is_ready: Callable[[], 
     return HttpServer(pages, max_connections=config.listen.max_http_connections)
 
 
-def _watch_load(metrics: Metrics, dispatcher: Dispatcher, admission: Admission, max_tokens: int) -> None:
-    metrics.watch("queue_requests", "Sentences waiting for an engine.", lambda: dispatcher.queued_jobs)
-    metrics.watch("queue_tokens", "Source tokens waiting for an engine.", lambda: dispatcher.queued_tokens)
-    metrics.watch("running_jobs", "Sentences the engines hold.", lambda: dispatcher.running_jobs)
-    metrics.watch("live_rows", "Hypotheses being decoded.", lambda: dispatcher.live_rows)
-    metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
+def _watch_load(metrics: Metrics, model: str, dispatcher: Dispatcher) -> None:
+    of_the_model = metrics.model(model)
+    of_the_model.watch("queue_requests", lambda: dispatcher.queued_jobs)
+    of_the_model.watch("queue_tokens", lambda: dispatcher.queued_tokens)
+    of_the_model.watch("running_jobs", lambda: dispatcher.running_jobs)
+    of_the_model.watch("live_rows", lambda: dispatcher.live_rows)

@@ -13,7 +13,7 @@ from service.config import EngineConfig, ServerConfig
 from service.dispatch.dispatcher import DispatchConfig, Dispatcher
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 from service.threads import available_threads
 
 _MOST_ENGINES = 16  # by default: each has a copy of the model
@@ -43,8 +43,9 @@ def start_engines(config: ServerConfig) -> Engines:
     """
     bundle = Bundle.load(config.engine.bundle)
     bundle.variant(config.engine.precision)  # raises if there is none
-    metrics = Metrics(bundle.manifest.name)
-    dispatcher = Dispatcher(engine_spec(config.engine), dispatch_config(config), observer=metrics)
+    metrics = Metrics()
+    observer = metrics.model(bundle.manifest.name)
+    dispatcher = Dispatcher(engine_spec(config.engine), dispatch_config(config), observer=observer)
     starting = asyncio.create_task(dispatcher.start())
     return Engines(bundle=bundle, metrics=metrics, dispatcher=dispatcher, starting=starting)
 
@@ -69,7 +70,12 @@ def num_engines(config: EngineConfig) -> int:
 
 def dispatch_config(config: ServerConfig) -> DispatchConfig:
     """How the dispatcher keeps the engines."""
-    return DispatchConfig(num_engines=num_engines(config.engine), start_timeout_s=config.lifecycle.start_timeout_s)
+    lifecycle = config.lifecycle
+    return DispatchConfig(
+        num_engines=num_engines(config.engine),
+        start_timeout_s=lifecycle.start_timeout_s,
+        heartbeat_timeout_s=lifecycle.engine_silence_s,
+    )
 
 
 def _given(**settings: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from service.errors import DragomanError
 from service.front.engine_start import Engines, start_engines
 from service.front.listening import Address, ListenError
 from service.front.stop import StopSignal
-from service.telemetry import configure_logging, get_logger
+from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
     from service.front.assembly import Parts
@@ -121,13 +121,13 @@ class Server:
 
     async def _open(self, ports: dict[str, int]) -> None:
         """Let calls in and say so."""
-        self._engines.metrics.model_loaded(
+        info = self._parts.info
+        self._engines.metrics.model(info.name).loaded(
             version=self._parts.info.version, sha256_12=self._engines.bundle.sha256_12, provider=self._parts.info.device
         )
         self._parts.admission.open()
         self._parts.readiness.is_accepting = True
         await self._parts.health.set_serving(True)
-        info = self._parts.info
         self._log.info(
             "serving", **ports, pid=os.getpid(), model=info.name, version=info.version, precision=info.precision
         )

@@ -39,6 +39,7 @@ def describe(bundle: Bundle, precision: str | None = None) -> ModelInfo:
             patience=decoding.patience,
             max_target_tokens=decoding.max_target_tokens,
             use_shortlist=False,
+            allow_smaller_beam=False,
         ),
         max_source_tokens=decoding.max_source_tokens,
         max_beam_size=LimitsConfig().max_beam_size,
@@ -63,7 +64,8 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer:
 def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
     """The options, with the model's defaults where they are absent; ranges are not checked."""
     given = {name: value for name, value in asdict(options).items() if value is not None}
-    return SearchParams(**asdict(info.default_options) | given)
+    values = asdict(info.default_options) | given
+    return SearchParams(**{name: values[name] for name in SearchParams.__slots__})
 
 
 def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:

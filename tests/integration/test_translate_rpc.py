@@ -246,6 +246,7 @@ class TestListModels:
             patience=1.0,
             max_target_tokens=256,
             use_shortlist=False,
+            allow_smaller_beam=False,
         )
         assert model == pb.Model(
             name="echo",

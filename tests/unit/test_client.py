@@ -17,10 +17,13 @@ from service.engine.job import FinishReason
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
+    FailedPrecondition,
     InternalError,
     InvalidInput,
     NotFound,
     Overloaded,
+    PermissionDenied,
+    Unauthenticated,
     Unavailable,
 )
 from service.translation import TranslateOptions
@@ -112,7 +115,9 @@ async def test_one_failed_text_keeps_its_own_error(client, running):
         (grpc.StatusCode.UNAVAILABLE, Unavailable),
         (grpc.StatusCode.CANCELLED, Unavailable),
         (grpc.StatusCode.INTERNAL, InternalError),
-        (grpc.StatusCode.PERMISSION_DENIED, InternalError),
+        (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated),
+        (grpc.StatusCode.PERMISSION_DENIED, PermissionDenied),
+        (grpc.StatusCode.FAILED_PRECONDITION, FailedPrecondition),
     ],
 )
 async def test_each_status_is_raised_as_its_error(client, running, code, kind):

@@ -113,7 +113,7 @@ class TestRefusals:
             (
                 "telemetry.zzz",
                 1,
-                "telemetry.zzz is not a setting: there are log_level, log_format",
+                "telemetry.zzz is not a setting: there are log_level, log_format, slow_request_s, otlp_endpoint",
             ),
         ],
     )

@@ -24,8 +24,8 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.metrics import Metrics
-from service.telemetry import configure_logging
+from service.telemetry.logs import configure_logging
+from service.telemetry.metrics import Metrics
 
 ONE, MANY, SECRET = "test.Service/One", "test.Service/Many", "geheim"
 Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
@@ -39,7 +39,7 @@ class Harness:
     """A server whose One method runs `behaviour` and whose Many method streams `stream`."""
 
     def __init__(self, max_request_seconds: float) -> None:
-        self.metrics = Metrics("m")
+        self.metrics = Metrics()
         self.interceptor = CallInterceptor(
             self.metrics, methods=frozenset({ONE, MANY}), max_request_seconds=max_request_seconds
         )

@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.job import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 from service.translation import Timings, TranslatedText, Translation
 
 TIMINGS = Timings(tokenize_ms=1.0, queue_ms=2.0, encode_ms=3.0, decode_ms=4.0, detokenize_ms=5.0, total_ms=15.0)
@@ -20,7 +20,7 @@ def series(metrics: Metrics) -> int:
 
 
 def test_call_is_in_flight_between_its_two_ends():
-    metrics = Metrics("m")
+    metrics = Metrics()
 
     metrics.call_received("One")
     during = value(metrics, "dragoman_requests_in_flight", method="One")
@@ -32,7 +32,7 @@ def test_call_is_in_flight_between_its_two_ends():
 
 
 def test_codes_fall_into_three_classes():
-    metrics = Metrics("m")
+    metrics = Metrics()
 
     for code in ("OK", "INVALID_ARGUMENT", "CANCELLED", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED"):
         metrics.call_received("One")
@@ -46,14 +46,14 @@ def test_codes_fall_into_three_classes():
 
 
 def test_labels_outside_their_set_count_as_other():
-    metrics = Metrics("m")
+    metrics = Metrics()
     metrics.rejected("anything")
-    metrics.job_dropped("queue", "anything")
+    metrics.model("m").job_dropped("queue", "anything")
     before = series(metrics)
 
     for number in range(100):
         metrics.rejected(f"reason {number}")
-        metrics.job_dropped("queue", f"reason {number}")
+        metrics.model("m").job_dropped("queue", f"reason {number}")
         metrics.count_unknown_method()
 
     assert value(metrics, "dragoman_rejected_total", reason="_other") == 101.0
@@ -62,7 +62,7 @@ def test_labels_outside_their_set_count_as_other():
 
 
 def test_every_reason_to_refuse_is_exported_before_it_occurs():
-    metrics = Metrics("m")
+    metrics = Metrics()
 
     reasons = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
     read = metrics.registry.get_sample_value
@@ -70,20 +70,20 @@ def test_every_reason_to_refuse_is_exported_before_it_occurs():
 
 
 def test_too_long_texts_count_as_refused():
-    metrics = Metrics("m")
+    metrics = Metrics()
 
     errors = (TooLong("too long", field="texts[0]"), InvalidInput("bad", field="texts[1]"))
-    metrics.translated([Translation(error=error) for error in errors], TIMINGS)
+    metrics.model("m").translated([Translation(error=error) for error in errors], TIMINGS)
 
     assert value(metrics, "dragoman_rejected_total", reason="too_long") == 1.0
 
 
 def test_answered_texts_are_counted_in_tokens():
-    metrics = Metrics("m")
+    metrics = Metrics()
     hypothesis = TranslatedText(text="x", score=-1, finish_reason=FinishReason.LENGTH, target_tokens=7)
     good = Translation(hypotheses=(hypothesis, hypothesis), source_tokens=5)
 
-    metrics.translated(
+    metrics.model("m").translated(
         [good, Translation(error=InvalidInput("bad", field="texts[1]")), Translation(error=InternalError("nan"))],
         TIMINGS,
     )
@@ -96,7 +96,7 @@ def test_answered_texts_are_counted_in_tokens():
 
 
 def test_engine_reports_add_up():
-    metrics = Metrics("m")
+    metrics = Metrics()
     report = StepStats(
         steps=2,
         rows=12,
@@ -112,9 +112,10 @@ def test_engine_reports_add_up():
         non_finite_jobs=1,
     )
 
-    metrics.step(report)
-    metrics.step(report)
-    metrics.step(StepStats())  # an idle engine's sign of life
+    model = metrics.model("m")
+    model.step(report)
+    model.step(report)
+    model.step(StepStats())  # an idle engine's sign of life
 
     assert value(metrics, "dragoman_decode_steps_total", model="m") == 4.0
     assert value(metrics, "dragoman_engine_busy_seconds_total", model="m") == 1.0
@@ -129,9 +130,9 @@ def test_engine_reports_add_up():
 
 
 def test_every_run_of_a_stage_falls_into_its_own_bucket():
-    metrics = Metrics("m")
+    metrics = Metrics()
 
-    metrics.step(StepStats(step_decode_s=(0.02, 0.02, 2.0), step_beam_s=(0.0001, 0.9), encode_s=(0.02, 2.0)))
+    metrics.model("m").step(StepStats(step_decode_s=(0.02, 0.02, 2.0), step_beam_s=(0.0001, 0.9), encode_s=(0.02, 2.0)))
 
     counts = {
         stage: value(metrics, "dragoman_stage_duration_seconds_bucket", stage=stage, le="0.025")
@@ -141,8 +142,8 @@ def test_every_run_of_a_stage_falls_into_its_own_bucket():
 
 
 def test_watched_gauge_is_read_at_each_scrape():
-    metrics, load = Metrics("m"), [3.0]
-    metrics.watch("queue_requests", "Waiting.", lambda: load[0])
+    metrics, load = Metrics(), [3.0]
+    metrics.model("m").watch("queue_requests", lambda: load[0])
     first = value(metrics, "dragoman_queue_requests", model="m")
     load[0] = 4.0
 
@@ -150,7 +151,9 @@ def test_watched_gauge_is_read_at_each_scrape():
 
 
 def test_known_labels_are_exported_before_anything_happens():
-    body = Metrics("m").exposition().decode()
+    metrics = Metrics()
+    metrics.model("m")
+    body = metrics.exposition().decode()
 
     for line in (
         'dragoman_rejected_total{reason="queue_full"} 0.0',
@@ -159,3 +162,24 @@ def test_known_labels_are_exported_before_anything_happens():
         'dragoman_nonfinite_total{model="m"} 0.0',
     ):
         assert line in body
+
+
+def test_each_model_has_series_of_its_own():
+    metrics = Metrics()
+    metrics.model("a").step(StepStats(steps=1))
+    metrics.model("b").step(StepStats(steps=2))
+    metrics.model("a").step(StepStats(steps=4))
+
+    assert [value(metrics, "dragoman_decode_steps_total", model=name) for name in ("a", "b")] == [5.0, 2.0]
+
+
+def test_info_of_a_version_ends_with_it():
+    metrics = Metrics()
+    old, new = ({"version": version, "sha256_12": "0" * 12, "provider": "cpu"} for version in ("1", "2"))
+    metrics.model("m").loaded(**old)
+    metrics.model("m").loaded(**new)
+    metrics.model("m").unloaded(**old)
+
+    read = metrics.registry.get_sample_value
+    assert read("dragoman_model_info", {"model": "m", **old}) is None
+    assert read("dragoman_model_info", {"model": "m", **new}) == 1.0

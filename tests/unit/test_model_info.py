@@ -36,7 +36,13 @@ def test_a_bundle_describes_itself(bundle):
     assert (info.name, info.version, info.precision, info.device) == ("echo", "1.2.3", "fp32", "cpu")
     assert (info.source_language, info.target_language, info.max_source_tokens) == ("en", "de", 512)
     assert info.default_options == TranslateOptions(
-        beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=256, use_shortlist=False
+        beam_size=2,
+        num_hypotheses=1,
+        length_penalty=1.0,
+        patience=1.0,
+        max_target_tokens=256,
+        use_shortlist=False,
+        allow_smaller_beam=False,
     )
 
 

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 
 from service.config import TelemetryConfig
-from service.telemetry import configure_logging, describe_error, get_logger
+from service.telemetry.logs import configure_logging, describe_error, get_logger
 
 
 class Terminal(StringIO):

@@ -1,0 +1,138 @@
+"""What is counted of each model: its texts, its engines' steps, what waits for it."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from prometheus_client import Counter, Gauge
+
+from service.engine.job import StepStats
+from service.errors import InternalError, TooLong
+from service.telemetry.families import OTHER, Families
+from service.translation import Timings, Translation
+
+QUEUE_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
+STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+TOKEN_BUCKETS = (8, 16, 32, 64, 128, 256, 512, 1024)
+ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+RATIO_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+DROP_REASONS = ("cancelled", "deadline")
+STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
+
+
+class WorkFamilies:
+    """The families that every model has its series in."""
+
+    def __init__(self, families: Families, rejected: Callable[[str], None]) -> None:
+        """Define them.
+
+        Args:
+            rejected: counts a text that was refused, by reason.
+        """
+        self.rejected = rejected
+        self.queue = families.histogram("queue_duration_seconds", "Submission to start.", QUEUE_BUCKETS, "model")
+        self.stage = families.histogram("stage_duration_seconds", "Time in one stage.", STAGE_BUCKETS, "stage")
+        self.rows = families.histogram("batch_rows", "Live hypotheses in a decoder step.", ROW_BUCKETS, "model")
+        self.padding = families.histogram("batch_padding_ratio", "Padding in encoder batches.", RATIO_BUCKETS, "model")
+        self.steps = families.counter("decode_steps", "Decoder steps.", "model")
+        self.busy = families.counter("engine_busy_seconds", "Time the engines worked.", "model")
+        self.source_tokens = families.histogram("source_tokens", "Tokens of a text.", TOKEN_BUCKETS, "model")
+        self.target_tokens = families.histogram("target_tokens", "Tokens of a translation.", TOKEN_BUCKETS, "model")
+        self.tokens = families.counter("tokens", "Tokens of answered texts.", "model", "direction")
+        self.dropped = families.counter("cancelled", "Sentences dropped before their result.", "where", "reason")
+        self.wasted = families.counter("wasted_steps", "Sentence-steps for results nobody received.", "reason")
+        self.failed = families.counter("failed_texts", "Texts the model gave no usable result for.", "model")
+        self.nonfinite = families.counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
+        self.restarts = families.counter("engine_restarts", "Engine processes that were replaced.", "model")
+        self.info = families.gauge("model_info", "A loaded model.", "model", "version", "sha256_12", "provider")
+        self.loaded_at = families.gauge("model_loaded_timestamp_seconds", "When, as Unix time.", "model")
+        self.watched: dict[str, Gauge] = {
+            name: families.gauge(name, description, "model")
+            for name, description in (
+                ("queue_requests", "Sentences waiting for an engine."),
+                ("queue_tokens", "Source tokens waiting for an engine."),
+                ("running_jobs", "Sentences the engines hold."),
+                ("live_rows", "Hypotheses being decoded."),
+            )
+        }
+        for stage in STAGES:
+            self.stage.labels(stage)
+        for reason in DROP_REASONS:
+            for where in ("queue", "decode"):
+                self.dropped.labels(where, reason)
+
+
+class ModelMetrics:
+    """One model's series, whichever version of it runs; a dispatcher's `EngineObserver`."""
+
+    def __init__(self, model: str, families: WorkFamilies) -> None:
+        self._model = model
+        self._of = families
+        for family in self._counters():
+            family.labels(model)
+        for direction in ("source", "target"):
+            families.tokens.labels(model, direction)
+        families.rows.labels(model)
+        families.queue.labels(model)
+
+    def _counters(self) -> tuple[Counter, ...]:
+        of = self._of
+        return (of.steps, of.busy, of.failed, of.nonfinite, of.restarts)
+
+    def translated(self, translations: Sequence[Translation], timings: Timings) -> None:
+        """A request was answered."""
+        self._of.stage.labels("tokenize").observe(timings.tokenize_ms / 1e3)
+        self._of.stage.labels("detokenize").observe(timings.detokenize_ms / 1e3)
+        self._of.queue.labels(self._model).observe(timings.queue_ms / 1e3)
+        for translation in translations:
+            self._text_translated(translation)
+
+    def _text_translated(self, translation: Translation) -> None:
+        if isinstance(translation.error, InternalError):
+            self._of.failed.labels(self._model).inc()
+        if isinstance(translation.error, TooLong):
+            self._of.rejected("too_long")
+        if translation.error is not None:
+            return
+        target_tokens = sum(hypothesis.target_tokens for hypothesis in translation.hypotheses)
+        self._of.source_tokens.labels(self._model).observe(translation.source_tokens)
+        self._of.target_tokens.labels(self._model).observe(target_tokens)
+        self._of.tokens.labels(self._model, "source").inc(translation.source_tokens)
+        self._of.tokens.labels(self._model, "target").inc(target_tokens)
+
+    def step(self, stats: StepStats) -> None:
+        """An engine reported its work since its last report."""
+        self._of.steps.labels(self._model).inc(stats.steps)
+        self._of.busy.labels(self._model).inc(stats.busy_s)
+        self._of.wasted.labels("dropped").inc(stats.wasted_steps)
+        self._of.nonfinite.labels(self._model).inc(stats.non_finite_jobs)
+        if stats.encoded_sentences:
+            self._of.padding.labels(self._model).observe(stats.padding_ratio)
+        for rows in stats.step_rows:
+            self._of.rows.labels(self._model).observe(rows)
+        stages = (("encode", stats.encode_s), ("decode_step", stats.step_decode_s), ("beam", stats.step_beam_s))
+        for stage, runs in stages:
+            for seconds in runs:
+                self._of.stage.labels(stage).observe(seconds)
+
+    def engine_restarted(self) -> None:
+        """An engine process was lost and is being replaced."""
+        self._of.restarts.labels(self._model).inc()
+
+    def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
+        """A sentence left before it had a result."""
+        self._of.dropped.labels(where, reason if reason in DROP_REASONS else OTHER).inc()
+
+    def loaded(self, *, version: str, sha256_12: str, provider: str) -> None:
+        """This version answers from now on."""
+        self._of.info.labels(self._model, version, sha256_12, provider).set(1)
+        self._of.loaded_at.labels(self._model).set(time.time())
+
+    def unloaded(self, *, version: str, sha256_12: str, provider: str) -> None:
+        """This version answers no more."""
+        self._of.info.remove(self._model, version, sha256_12, provider)
+
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """Have a gauge of `WorkFamilies.watched` read at each scrape."""
+        self._of.watched[name].labels(self._model).set_function(read)
