@@ -23,6 +23,7 @@ from service.errors import DeadlineExceeded, DragomanError, InternalError, Inval
 from service.telemetry.families import OTHER
 from service.telemetry.logs import bind_request, describe_error, get_logger
 from service.telemetry.metrics import Metrics
+from service.traffic.clients import ANYBODY, Client
 
 REQUEST_ID_KEY = "x-request-id"
 MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them
@@ -44,6 +45,7 @@ class Call:
     started: float  # time.monotonic()
     deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
     is_limit_ours: bool  # the deadline is the server's limit
+    client: Client = ANYBODY
     model: str = ""  # the model that answers, once it is known
     code: str = "OK"
 

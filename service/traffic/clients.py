@@ -1,0 +1,29 @@
+"""Who a call comes from, as far as sharing the server is concerned.
+
+How that is found out (API key, a trusted proxy's word, the peer's address) is the edge's business.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+
+class Priority(IntEnum):
+    """Which work goes first; a lower number goes before a higher one."""
+
+    INTERACTIVE = 0
+    BATCH = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One party among those that share the server."""
+
+    name: str  # stable: an API key's name, the proxy's word, or the peer's address without its port
+    source: Literal["key", "proxy", "peer"] = "peer"
+    priority: Priority = Priority.INTERACTIVE  # the highest it may ask for
+    weight: float = 1.0  # its share beside others: twice the weight, twice the share
+    max_queued_tokens: int | None = None  # of its admitted texts without an answer; None: the server's limit alone
+
+
+ANYBODY = Client(name="")
