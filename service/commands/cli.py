@@ -314,6 +314,19 @@ def doctor(
         raise typer.Exit(EXIT_SOME_FAILED)
 
 
+@app.command(epilog=_examples("dragoman health", "dragoman health --server translate.example:50051"))
+def health(
+    server: Server = None, timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0
+) -> None:
+    """Ask a server whether it serves; exit code 0 if it does, 1 if not."""
+    from service.commands.health_command import check
+    from service.commands.translate_command import server_address
+
+    problem = check(server_address(server), timeout)
+    if problem:
+        _fail(problem, EXIT_SOME_FAILED)
+
+
 @app.command()
 def version() -> None:
     """Print the versions of Dragoman, Python and the libraries that matter."""
