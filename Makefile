@@ -16,6 +16,7 @@ SOURCES := protos model export service tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One thread per library, unless told otherwise: tests run beside each other, and results are compared.
 export OMP_NUM_THREADS ?= 1
+export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help run setup setup-dev test check format lint types imports unit integration bench bench-others protos wheel test-wheel clean
