@@ -3,17 +3,36 @@
 Imports little: it runs every few seconds.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+import typer
+
+from service.commands.options import Server, examples
+from service.commands.reporting import EXIT_SOME_FAILED, fail, reported
+
+EPILOG = examples("dragoman health", "dragoman health --server translate.example:50051")
 
 
-def check(address: str, timeout_s: float) -> str | None:
-    """What is wrong with the server at `address`, or None while it serves."""
+def health(
+    server: Server = None, timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0
+) -> None:
+    """Ask a server whether it serves; exit code 0 if it does, 1 if not."""
+    with reported():
+        from service.commands.translation_run import server_address
+
+        problem = _look(server_address(server), timeout)
+    if problem:
+        fail(problem, EXIT_SOME_FAILED)
+
+
+def _look(address: str, timeout_s: float) -> str | None:
+    """What is wrong with the server, or None while it serves."""
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
     with grpc.insecure_channel(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            stub: Any = health_pb2_grpc.HealthStub(channel)
             reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
         except grpc.RpcError as error:
             return f"{address} does not answer within {timeout_s:g} s: {error.code().name}"

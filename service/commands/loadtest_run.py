@@ -18,9 +18,9 @@ from rich.table import Table
 from service.api.replies import to_request
 from service.loadtest import worker
 from service.loadtest.records import Records, Summary, summarize
-from service.loadtest.report import COLUMNS, Report, StageResult, figures
-from service.loadtest.run import Load, Outcome, run_closed, run_stage
-from service.loadtest.schedule import Arrivals, Stage
+from service.loadtest.report import COLUMNS, Report, StageResult, check_suffix, figures
+from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
+from service.loadtest.schedule import ARRIVALS, Stage
 from service.loadtest.search import Target, highest_rate
 from service.translation import TranslateOptions
 
@@ -35,7 +35,7 @@ _SAMPLE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadTestCommand:
+class LoadTest:
     """Everything the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
 
     server: str
@@ -47,7 +47,7 @@ class LoadTestCommand:
     concurrency: int | None = None
     duration_s: float = 30.0  # of each stage
     warm_up_s: float = 5.0  # cut from its beginning
-    arrivals: Arrivals = "poisson"
+    arrivals: str = "poisson"
     options: Sequence[TranslateOptions] = field(default_factory=lambda: [TranslateOptions()])  # taken in turn
     timeout_s: float = 60.0
     target_ms: float | None = None  # a slower answer is no goodput
@@ -59,11 +59,17 @@ class LoadTestCommand:
         chosen = [bool(self.rates), self.find_p99_ms is not None, self.concurrency is not None]
         if sum(chosen) != 1:
             raise ValueError("choose one of --rate, --find-p99 and --concurrency")
+        if self.arrivals not in ARRIVALS:
+            raise ValueError(f"arrivals is {self.arrivals!r}, there are {' and '.join(ARRIVALS)}")
+        for file in self.reports:
+            check_suffix(file)
         if self.warm_up_s >= self.duration_s:
-            raise ValueError(f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s")
+            raise ValueError(
+                f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
+            )
 
 
-def run(command: LoadTestCommand, console: Console) -> Report:
+def run(command: LoadTest, console: Console) -> Report:
     """Make the load, print a table, write the reports.
 
     Raises:
@@ -87,7 +93,7 @@ def run(command: LoadTestCommand, console: Console) -> Report:
 
 
 class _Test:
-    def __init__(self, command: LoadTestCommand, console: Console) -> None:
+    def __init__(self, command: LoadTest, console: Console) -> None:
         self._command = command
         self._console = console
         self._load = Load(
@@ -144,7 +150,7 @@ class _Test:
             )
 
     @contextmanager
-    def _shown(self, name: str, expected: float | None) -> Iterator["_OnProgress"]:
+    def _shown(self, name: str, expected: float | None) -> Iterator[OnProgress]:
         columns = (TextColumn(name), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as bar:
             task = bar.add_task("", total=expected)
@@ -156,14 +162,11 @@ class _Test:
             yield on_progress
 
 
-_OnProgress = "Callable[[worker.Progress], None]"
-
-
 def _span_s(records: Records) -> float:
     return float(records.done.max()) if len(records) else 1.0
 
 
-def _requests(command: LoadTestCommand) -> list[bytes]:
+def _requests(command: LoadTest) -> list[bytes]:
     """Serialised requests: the texts in their order, so many a call, the options in turn."""
     texts = _read(command.texts) if command.texts else list(_SAMPLE)
     size = command.texts_per_call

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -24,7 +25,8 @@ th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto}p.warn{
 <h2>Latency against rate</h2>$by_rate<h2>Latency over time</h2>$over_time
 <p>Latency counts from when a call was due, not from when it was sent. Made with <code>$command</code>.</p></html>
 """)
-_COLUMNS = ("offered/s", "answered/s", "texts/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "other codes")
+SUFFIXES = (".html", ".json", ".csv")
+COLUMNS = ("offered/s", "answered/s", "texts/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "other codes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,12 @@ class Report:
     def to_json(self) -> str:
         """All figures, no single calls."""
         stages = [{"name": stage.name, **asdict(stage.summary)} for stage in self.stages]
-        head = {"target": self.target, "command": self.command, "headline": self.headline, "warnings": list(self.warnings)}
+        head = {
+            "target": self.target,
+            "command": self.command,
+            "headline": self.headline,
+            "warnings": list(self.warnings),
+        }
         return json.dumps({**head, "stages": stages}, indent=2)
 
     def to_csv(self) -> str:
@@ -84,29 +91,46 @@ class Report:
         Raises:
             ValueError: another suffix.
         """
+        check_suffix(file)
         formats = {".html": self.to_html, ".json": self.to_json, ".csv": self.to_csv}
-        if file.suffix not in formats:
-            raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(formats)}")
         file.write_text(formats[file.suffix](), encoding="utf-8")
+
+
+def check_suffix(file: Path) -> None:
+    """Refuse a file that `Report.write` could not write, before the load is made.
+
+    Raises:
+        ValueError: an unknown suffix, or a chart without matplotlib.
+    """
+    if file.suffix not in SUFFIXES:
+        raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(SUFFIXES)}")
+    if file.suffix == ".html" and find_spec("matplotlib") is None:
+        raise ValueError(f"{file} needs matplotlib: pip install 'dragoman[loadtest]'")
 
 
 def figures(summary: Summary) -> list[str]:
     """The columns of one stage."""
-    latency = [f"{summary.latency_ms[name]:.1f}" if summary.latency_ms else "-" for name in ("p50", "p95", "p99", "p99.9")]
+    latency = [
+        f"{summary.latency_ms[name]:.1f}" if summary.latency_ms else "-" for name in ("p50", "p95", "p99", "p99.9")
+    ]
     others = ", ".join(f"{name} {count}" for name, count in summary.codes.items() if name != "OK")
-    return [f"{summary.offered_rate:.1f}", f"{summary.ok_rate:.1f}", f"{summary.texts_rate:.1f}", *latency, others or "-"]
-
-
-COLUMNS = _COLUMNS
+    return [
+        f"{summary.offered_rate:.1f}",
+        f"{summary.ok_rate:.1f}",
+        f"{summary.texts_rate:.1f}",
+        *latency,
+        others or "-",
+    ]
 
 
 def _table(stages: Sequence[StageResult]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("stage", *_COLUMNS))
-    rows = "".join(
-        f"<tr><td>{escape(stage.name)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in figures(stage.summary))}</tr>"
-        for stage in stages
-    )
+    head = "".join(f"<th>{name}</th>" for name in ("stage", *COLUMNS))
+    rows = "".join(f"<tr><td>{escape(stage.name)}</td>{_cells(stage.summary)}</tr>" for stage in stages)
     return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _cells(summary: Summary) -> str:
+    return "".join(f"<td>{escape(cell)}</td>" for cell in figures(summary))
 
 
 def _latency_by_rate(stages: Sequence[StageResult]) -> str:
@@ -114,9 +138,13 @@ def _latency_by_rate(stages: Sequence[StageResult]) -> str:
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.subplots()
-    ordered = sorted((stage.summary for stage in stages if stage.summary.latency_ms), key=lambda item: item.offered_rate)
+    ordered = sorted(
+        (stage.summary for stage in stages if stage.summary.latency_ms), key=lambda item: item.offered_rate
+    )
     for name in ("p50", "p95", "p99"):
-        axes.plot([item.offered_rate for item in ordered], [item.latency_ms[name] for item in ordered], "o-", label=name)
+        axes.plot(
+            [item.offered_rate for item in ordered], [item.latency_ms[name] for item in ordered], "o-", label=name
+        )
     axes.set(xlabel="calls a second offered", ylabel="latency, ms", yscale="log")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
@@ -134,7 +162,9 @@ def _latency_over_time(stages: Sequence[StageResult]) -> str:
         seconds = np.floor(answered.due)
         marks = [(second, answered.latency_s[seconds == second] * 1e3) for second in np.unique(seconds)]
         for wanted, color in ((50, "tab:blue"), (99, "tab:red")):
-            axes.plot([began + second for second, _ in marks], [np.percentile(ms, wanted) for _, ms in marks], color=color)
+            axes.plot(
+                [began + second for second, _ in marks], [np.percentile(ms, wanted) for _, ms in marks], color=color
+            )
         failed = stage.records.where(~stage.records.is_ok)
         axes.plot(began + failed.due, np.full(len(failed), 1.0), "|", color="black", alpha=0.3)
         began += float(stage.records.due[-1]) + 1 if len(stage.records) else 0.0

@@ -2,16 +2,14 @@
 
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
-
-import psutil
 
 from service.client.channel import ClientConfig, RetryPolicy
 from service.loadtest.records import Records, joined
-from service.loadtest.schedule import Arrivals, Stage, due_times, share
-from service.loadtest.worker import Progress, Task, run
+from service.loadtest.schedule import Stage, due_times, share
+from service.loadtest.worker import Ended, Progress, Task, run
 
 _START_S = 1.5  # for workers to start and connect before the first call is due
 
@@ -26,8 +24,10 @@ class Load:
 
     address: str
     requests: Sequence[bytes]  # serialised TranslateRequest messages, taken in turn
-    client: ClientConfig = ClientConfig(retry=RetryPolicy(max_attempts=1))  # a retry would hide a refusal
-    arrivals: Arrivals = "poisson"
+    client: ClientConfig = field(
+        default_factory=lambda: ClientConfig(retry=RetryPolicy(max_attempts=1))
+    )  # see refusals
+    arrivals: str = "poisson"  # one of `schedule.ARRIVALS`
     timeout_s: float = 60.0
     num_workers: int = 1
     seed: int = 1
@@ -79,7 +79,9 @@ def run_closed(load: Load, concurrency: int, duration_s: float, on_progress: OnP
         timeout_s=load.timeout_s,
         duration_s=duration_s,
     )
-    shares = [concurrency // load.num_workers + (index < concurrency % load.num_workers) for index in range(load.num_workers)]
+    shares = [
+        concurrency // load.num_workers + (index < concurrency % load.num_workers) for index in range(load.num_workers)
+    ]
     tasks = [
         replace(base, concurrency=callers, first_request=index * len(load.requests) // load.num_workers)
         for index, callers in enumerate(shares)
@@ -92,60 +94,43 @@ def _run(tasks: Sequence[Task], on_progress: OnProgress) -> Outcome:
     spawn = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
     pipes = [spawn.Pipe(duplex=False) for _ in tasks]
     workers = [
-        spawn.Process(target=run, args=(task, sender), daemon=True) for task, (_, sender) in zip(tasks, pipes, strict=True)
+        spawn.Process(target=run, args=(task, sender), daemon=True)
+        for task, (_, sender) in zip(tasks, pipes, strict=True)
     ]
     for worker, (_, sender) in zip(workers, pipes, strict=True):
         worker.start()
         sender.close()
     try:
-        used = _CpuMeter([worker.pid for worker in workers if worker.pid])
-        records = _collect([receiver for receiver, _ in pipes], on_progress, used)
+        ended = _collect([receiver for receiver, _ in pipes], on_progress)
     finally:
         for worker in workers:
             worker.terminate()
             worker.join()
-    return Outcome(joined(records), used.seconds)
+    return Outcome(joined([part.records for part in ended]), sum(part.cpu_s for part in ended))
 
 
-class _CpuMeter:
-    """CPU time of processes, as last read while they lived."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._processes = [psutil.Process(pid) for pid in pids]
-        self._used = dict.fromkeys(pids, 0.0)
-
-    def read(self) -> None:
-        for process in self._processes:
-            try:
-                times = process.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            self._used[process.pid] = times.user + times.system
-
-    @property
-    def seconds(self) -> float:
-        return sum(self._used.values())
-
-
-def _collect(receivers: Sequence[Connection], on_progress: OnProgress, used: _CpuMeter) -> list[Records]:
+def _collect(receivers: Sequence[Connection], on_progress: OnProgress) -> list[Ended]:
     latest: dict[Connection, Progress] = {}
-    records: dict[Connection, Records] = {}
-    while len(records) < len(receivers):
-        for ready in wait([receiver for receiver in receivers if receiver not in records]):
+    ended: dict[Connection, Ended] = {}
+    while len(ended) < len(receivers):
+        for ready in wait([receiver for receiver in receivers if receiver not in ended]):
             assert isinstance(ready, Connection)
-            used.read()
             try:
                 message = ready.recv()
             except EOFError:
                 raise LoadTestError("a load generator ended early: is the server there?") from None
-            if isinstance(message, Records):
-                records[ready] = message
+            if isinstance(message, Ended):
+                ended[ready] = message
             else:
                 latest[ready] = message
                 on_progress(_sum(latest.values()))
-    return list(records.values())
+    return list(ended.values())
 
 
-def _sum(parts: "Sequence[Progress] | object") -> Progress:
-    every = list(parts)  # type: ignore[call-overload]
-    return Progress(*(sum(getattr(part, name) for part in every) for name in ("sent", "done", "failed")))
+def _sum(parts: Iterable[Progress]) -> Progress:
+    every = list(parts)
+    return Progress(
+        sent=sum(part.sent for part in every),
+        done=sum(part.done for part in every),
+        failed=sum(part.failed for part in every),
+    )

@@ -4,13 +4,12 @@ A caller that waits for answers before it sends slows down with the server and h
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Seconds = npt.NDArray[np.float64]
-Arrivals = Literal["poisson", "constant"]
+ARRIVALS = ("poisson", "constant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +25,7 @@ class Stage:
                 raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
 
 
-def due_times(stage: Stage, arrivals: Arrivals, seed: int) -> Seconds:
+def due_times(stage: Stage, arrivals: str, seed: int) -> Seconds:
     """When each call of the stage is due, in seconds from its start, ascending."""
     if arrivals == "constant":
         return np.arange(round(stage.rate * stage.duration_s)) / stage.rate

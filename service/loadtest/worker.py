@@ -1,6 +1,6 @@
 """One process that sends calls when they are due and notes what becomes of them.
 
-A process of its own, so that several CPUs can send; told by `Task`, answers with `Progress` and in the end `Records`.
+A process of its own, so that several CPUs can send; told by `Task`, answers with `Progress` and in the end `Ended`.
 """
 
 import asyncio
@@ -8,16 +8,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
 import numpy as np
 
 from protos import translation_pb2 as pb
-from protos.translation_pb2_grpc import TranslationServiceStub
 from service.client.channel import ClientConfig, channel_options, credentials
 from service.loadtest.records import OK, Records
 from service.loadtest.schedule import Seconds
+
+Call: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, pb.TranslateResponse]"
 
 PROGRESS_PERIOD_S = 0.25
 _SLEEP_LEAST_S = 0.0005  # what is due sooner is sent now: the event loop wakes no more precisely
@@ -47,8 +49,16 @@ class Progress:
     failed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """All calls have ended."""
+
+    records: Records
+    cpu_s: float  # that the worker used
+
+
 def run(task: Task, results: Connection) -> None:
-    """Do it; the last thing that comes through `results` is the Records."""
+    """Do it; the last thing that comes through `results` is an Ended."""
     asyncio.run(_Worker(task, results.send).run())
     results.close()
 
@@ -56,7 +66,7 @@ def run(task: Task, results: Connection) -> None:
 @dataclass(slots=True)
 class _Worker:
     task: Task
-    tell: Callable[[Progress | Records], None]
+    tell: Callable[[Progress | Ended], None]
     due: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
@@ -76,9 +86,9 @@ class _Worker:
             telling = asyncio.create_task(self._tell_progress())
             await (self._closed_loop(call) if self.task.concurrency else self._open_loop(call))
             telling.cancel()
-        self.tell(self._records())
+        self.tell(Ended(self._records(), time.process_time()))
 
-    async def _open_loop(self, call: grpc.aio.UnaryUnaryMultiCallable) -> None:
+    async def _open_loop(self, call: Call) -> None:
         pending: set[asyncio.Task[None]] = set()
         for index, due in enumerate(self.task.due.tolist()):
             wait_s = self.task.start_at + due - time.monotonic()
@@ -91,14 +101,14 @@ class _Worker:
                 await asyncio.sleep(0)  # what was sent must also get onto the wire
         await asyncio.gather(*pending)
 
-    async def _closed_loop(self, call: grpc.aio.UnaryUnaryMultiCallable) -> None:
+    async def _closed_loop(self, call: Call) -> None:
         async def caller(number: int) -> None:
             while (now := time.monotonic() - self.task.start_at) < self.task.duration_s:
                 await self._send(call, now, number + self.num_sent)
 
         await asyncio.gather(*(caller(number) for number in range(self.task.concurrency or 0)))
 
-    async def _send(self, call: grpc.aio.UnaryUnaryMultiCallable, due: float, index: int) -> None:
+    async def _send(self, call: Call, due: float, index: int) -> None:
         request = self.task.requests[(self.task.first_request + index) % len(self.task.requests)]
         self.num_sent += 1
         sent = time.monotonic()
