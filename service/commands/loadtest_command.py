@@ -1,5 +1,6 @@
 """`dragoman loadtest`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -69,4 +70,4 @@ def loadtest(
             seed=seed,
             reports=tuple(report or ()),
         )
-        run(plan, Console())
+        run(plan, Console(width=None if sys.stdout.isatty() else 140))

@@ -79,7 +79,7 @@ class _Worker:
         async with _channel(self.task) as channel:
             call = channel.unary_unary(
                 "/dragoman.v1.TranslationService/Translate",
-                request_serializer=bytes,
+                request_serializer=_as_it_is,
                 response_deserializer=pb.TranslateResponse.FromString,
             )
             await asyncio.wait_for(channel.channel_ready(), self.task.timeout_s)
@@ -139,6 +139,10 @@ class _Worker:
             codes=np.array(self.codes, dtype=np.str_),
             texts=np.array(self.texts, dtype=np.int64),
         )
+
+
+def _as_it_is(request: bytes) -> bytes:
+    return request
 
 
 def _channel(task: Task) -> grpc.aio.Channel:
