@@ -74,7 +74,7 @@ def run(command: LoadTest, console: Console) -> Report:
 
     Raises:
         ValueError: the texts cannot be used.
-        LoadTestError: no server answers.
+        Unavailable: no server answers.
     """
     test = _Test(command, console)
     headline = test.run()

@@ -9,10 +9,14 @@ from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from service.loadtest.records import Records, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Load test of $target</title>
@@ -146,7 +150,7 @@ def _latency_by_rate(stages: Sequence[StageResult]) -> str:
             [item.offered_rate for item in ordered], [item.latency_ms[name] for item in ordered], "o-", label=name
         )
     axes.set(xlabel="calls a second offered", ylabel="latency, ms", yscale="log")
-    axes.grid(visible=True, alpha=0.3)
+    _plain_ticks(axes)
     axes.legend()
     return _svg(figure)
 
@@ -170,8 +174,17 @@ def _latency_over_time(stages: Sequence[StageResult]) -> str:
         began += float(stage.records.due[-1]) + 1 if len(stage.records) else 0.0
         axes.axvline(began - 0.5, color="grey", linewidth=0.5)
     axes.set(xlabel="seconds, stage after stage", ylabel="ms: p50 blue, p99 red; failed black", yscale="log")
-    axes.grid(visible=True, alpha=0.3)
+    _plain_ticks(axes)
     return _svg(figure)
+
+
+def _plain_ticks(axes: "Axes") -> None:
+    """Numbers as people write them, not powers of ten."""
+    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415
+
+    axes.grid(visible=True, which="both", alpha=0.3)
+    for formatter_of in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        formatter_of(ScalarFormatter())
 
 
 def _svg(figure: object) -> str:

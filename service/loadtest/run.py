@@ -7,15 +7,12 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 
 from service.client.channel import ClientConfig, RetryPolicy
+from service.errors import Unavailable
 from service.loadtest.records import Records, joined
 from service.loadtest.schedule import Stage, due_times, share
-from service.loadtest.worker import Ended, Progress, Task, run
+from service.loadtest.worker import Ended, Progress, Task, Unreachable, run
 
 _START_S = 1.5  # for workers to start and connect before the first call is due
-
-
-class LoadTestError(Exception):
-    """The load could not be made; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,7 @@ def run_stage(load: Load, stage: Stage, on_progress: OnProgress = lambda _: None
     """An open loop at the stage's rate.
 
     Raises:
-        LoadTestError: a worker ended early, for instance because no server answers.
+        Unavailable: no server answers.
     """
     times = due_times(stage, load.arrivals, load.seed)
     start_at = time.monotonic() + _START_S
@@ -64,7 +61,7 @@ def run_stage(load: Load, stage: Stage, on_progress: OnProgress = lambda _: None
         )
         for worker in range(load.num_workers)
     ]
-    return _run(tasks, on_progress)
+    return _run(load, tasks, on_progress)
 
 
 def run_closed(load: Load, concurrency: int, duration_s: float, on_progress: OnProgress = lambda _: None) -> Outcome:
@@ -87,10 +84,10 @@ def run_closed(load: Load, concurrency: int, duration_s: float, on_progress: OnP
         for index, callers in enumerate(shares)
         if callers
     ]
-    return _run(tasks, on_progress)
+    return _run(load, tasks, on_progress)
 
 
-def _run(tasks: Sequence[Task], on_progress: OnProgress) -> Outcome:
+def _run(load: Load, tasks: Sequence[Task], on_progress: OnProgress) -> Outcome:
     spawn = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
     pipes = [spawn.Pipe(duplex=False) for _ in tasks]
     workers = [
@@ -101,7 +98,7 @@ def _run(tasks: Sequence[Task], on_progress: OnProgress) -> Outcome:
         worker.start()
         sender.close()
     try:
-        ended = _collect([receiver for receiver, _ in pipes], on_progress)
+        ended = _collect(load, [receiver for receiver, _ in pipes], on_progress)
     finally:
         for worker in workers:
             worker.terminate()
@@ -109,16 +106,15 @@ def _run(tasks: Sequence[Task], on_progress: OnProgress) -> Outcome:
     return Outcome(joined([part.records for part in ended]), sum(part.cpu_s for part in ended))
 
 
-def _collect(receivers: Sequence[Connection], on_progress: OnProgress) -> list[Ended]:
+def _collect(load: Load, receivers: Sequence[Connection], on_progress: OnProgress) -> list[Ended]:
     latest: dict[Connection, Progress] = {}
     ended: dict[Connection, Ended] = {}
     while len(ended) < len(receivers):
         for ready in wait([receiver for receiver in receivers if receiver not in ended]):
             assert isinstance(ready, Connection)
-            try:
-                message = ready.recv()
-            except EOFError:
-                raise LoadTestError("a load generator ended early: is the server there?") from None
+            message = ready.recv()
+            if isinstance(message, Unreachable):
+                raise Unavailable(f"no server answers at {load.address} within {load.timeout_s:g} s")
             if isinstance(message, Ended):
                 ended[ready] = message
             else:

@@ -57,8 +57,13 @@ class Ended:
     cpu_s: float  # that the worker used
 
 
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """No connection came about within the timeout."""
+
+
 def run(task: Task, results: Connection) -> None:
-    """Do it; the last thing that comes through `results` is an Ended."""
+    """Do it; the last thing that comes through `results` is an Ended, or an Unreachable."""
     asyncio.run(_Worker(task, results.send).run())
     results.close()
 
@@ -66,7 +71,7 @@ def run(task: Task, results: Connection) -> None:
 @dataclass(slots=True)
 class _Worker:
     task: Task
-    tell: Callable[[Progress | Ended], None]
+    tell: Callable[[Progress | Ended | Unreachable], None]
     due: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
@@ -82,7 +87,11 @@ class _Worker:
                 request_serializer=_as_it_is,
                 response_deserializer=pb.TranslateResponse.FromString,
             )
-            await asyncio.wait_for(channel.channel_ready(), self.task.timeout_s)
+            try:
+                await asyncio.wait_for(channel.channel_ready(), self.task.timeout_s)
+            except TimeoutError:
+                self.tell(Unreachable())
+                return
             telling = asyncio.create_task(self._tell_progress())
             await (self._closed_loop(call) if self.task.concurrency else self._open_loop(call))
             telling.cancel()
