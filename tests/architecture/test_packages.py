@@ -127,7 +127,7 @@ def test_what_serving_imports_is_declared_and_what_is_declared_is_imported():
 
     declared = {re.split("[<>=]", requirement)[0] for requirement in project["dependencies"]}
     extras = project["optional-dependencies"]
-    on_request = {re.split("[<>=]", requirement)[0] for name in ON_REQUEST for requirement in extras.get(name, ())}
+    on_request = {re.split(r"[\[<>=]", requirement)[0] for name in ON_REQUEST for requirement in extras.get(name, ())}
     providers = metadata.packages_distributions()
     assert {distribution_of(name, providers) for name in others} - on_request == declared
 

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,8 +27,14 @@ def shout(texts: Iterable[str]) -> Iterator[Translation]:
         yield Translation(hypotheses=(hypothesis,), source_tokens=1)
 
 
-def description(**changes) -> Description:
-    known = {"source_sha256": "0", "format": "lines", "part_size": 3, "model": "m", "model_version": "1"}
+def description(**changes: Any) -> Description:
+    known: dict[str, Any] = {
+        "source_sha256": "0",
+        "format": "lines",
+        "part_size": 3,
+        "model": "m",
+        "model_version": "1",
+    }
     return Description(**(known | {"precision": "int8", "options": {}} | changes))
 
 
@@ -125,7 +132,7 @@ class Killed(BaseException):
 
 class TestJob:
     @pytest.fixture
-    def source(self, tmp_path) -> Path:
+    def source(self, tmp_path: Path) -> Path:
         file = tmp_path / "in.txt"
         file.write_text("".join(f"line {number}\n" for number in range(10)))
         return file
@@ -152,7 +159,9 @@ class TestJob:
         job, seen = make(source, tmp_path / "out.txt"), list[str]()
 
         def watched(texts: Iterable[str]) -> Iterator[Translation]:
-            return shout(seen.append(text) or text for text in texts)
+            for text in texts:
+                seen.append(text)
+                yield from shout([text])
 
         with job.opened():
             translate_parts(job, [job.parts[1]], shout, lambda part, failures: None)
