@@ -1,4 +1,4 @@
-"""The command line: `dragoman serve | translate | models | tune | doctor | health | loadtest | version`.
+"""The command line: `dragoman serve | translate | bulk | models | tune | doctor | health | loadtest | version`.
 
 Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
 
@@ -13,6 +13,7 @@ Exit codes:
 import typer
 
 from service.commands import (
+    bulk_command,
     doctor_command,
     health_command,
     loadtest_command,
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 app.command(epilog=serve_command.EPILOG)(serve_command.serve)
 app.command(epilog=translate_command.EPILOG)(translate_command.translate)
+app.command(epilog=bulk_command.EPILOG)(bulk_command.bulk)
 app.command(epilog=models_command.EPILOG)(models_command.models)
 app.command(epilog=tune_command.EPILOG)(tune_command.tune)
 app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
