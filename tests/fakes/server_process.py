@@ -26,7 +26,7 @@ class ServerProcess:
     process: subprocess.Popen[str]
     log: Path
     grpc_port: int
-    http_port: int
+    http_port: int  # 0: none
 
     @property
     def address(self) -> str:
@@ -122,4 +122,4 @@ def start(bundle: Path, directory: Path, *options: str, **variables: str) -> Ser
             raise AssertionError(f"the server did not start:\n{log.read_text()}")
         time.sleep(0.01)
     ports = json.loads(ports_file.read_text())
-    return ServerProcess(process, log, ports["grpc_port"], ports["http_port"])
+    return ServerProcess(process, log, ports["grpc_port"], ports.get("http_port", 0))

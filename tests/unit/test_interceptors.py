@@ -151,7 +151,7 @@ def details(error: grpc.aio.AioRpcError) -> status_pb2.Status:
 class TestAnswers:
     async def test_answer_passes_and_is_counted_with_its_model(self, harness):
         async def behaviour(request: bytes, context: Any) -> bytes:
-            current_call().model = "m"
+            current_call().use_model("m")
             return request + b"!"
 
         harness.behaviour = behaviour
