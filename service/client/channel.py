@@ -130,6 +130,7 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
         ("grpc.max_reconnect_backoff_ms", 10_000),
         ("grpc.keepalive_time_ms", round(config.keepalive_time_s * 1_000)),
         ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1_000)),
+        ("grpc.http2.ping_timeout_ms", round(config.keepalive_timeout_s * 1_000)),  # gRPC's own is a minute
         ("grpc.max_receive_message_length", config.max_message_bytes),
     ]
     if config.tls is not None and config.tls.server_name is not None:

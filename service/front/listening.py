@@ -84,6 +84,7 @@ def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", _ms(listen.keepalive_timeout_s)),  # TLS and the first frame of HTTP/2
         ("grpc.keepalive_time_ms", _ms(listen.keepalive_time_s)),
         ("grpc.keepalive_timeout_ms", _ms(listen.keepalive_timeout_s)),
+        ("grpc.http2.ping_timeout_ms", _ms(listen.keepalive_timeout_s)),  # gRPC's own is a minute
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),  # no limit to our own: a long silent call is watched to its end
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _ms(MIN_PING_INTERVAL_S)),
