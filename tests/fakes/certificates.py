@@ -41,8 +41,8 @@ class Authority:
 
     def issue(self, name: str, *names: str, is_expired: bool = False) -> Pair:
         """A certificate for these names, those of the loopback interface without any."""
-        dates = {"not_before": LONG_AGO, "not_after": NOT_SO_LONG_AGO} if is_expired else {}
-        issued = self._authority.issue_cert(*(names or NAMES), **dates)
+        begin, end = (LONG_AGO, NOT_SO_LONG_AGO) if is_expired else (None, None)
+        issued = self._authority.issue_cert(*(names or NAMES), not_before=begin, not_after=end)
         pair = Pair(self._directory / f"{self.name}.{name}.pem", self._directory / f"{self.name}.{name}.key")
         pair.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(pair.key)

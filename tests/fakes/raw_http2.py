@@ -39,11 +39,18 @@ class Connection:
 
     def open(self) -> None:
         """Send what every connection begins with."""
-        self._socket.sendall(PREFACE)
+        self.send_bytes(PREFACE)
         self.send(Frame(SETTINGS, 0, 0, b""))
 
+    def acknowledge_settings(self) -> None:
+        """Accept whatever the server's settings are."""
+        self.send(Frame(SETTINGS, ACK, 0, b""))
+
     def send(self, *frames: Frame) -> None:
-        self._socket.sendall(b"".join(frame.to_bytes() for frame in frames))
+        self.send_bytes(b"".join(frame.to_bytes() for frame in frames))
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
 
     def begin_call(self, path: str, stream: int = 1) -> None:
         """Send the headers of a gRPC call, uncompressed, and nothing of its message."""

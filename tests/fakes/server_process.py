@@ -36,6 +36,16 @@ class ServerProcess:
         """Process ids of its engines, which are its only children."""
         return [child.pid for child in psutil.Process(self.process.pid).children()]
 
+    def grpc_connections(self) -> set[int]:
+        """The callers' ports of its open gRPC connections."""
+        connections = psutil.Process(self.process.pid).net_connections("tcp")
+        return {item.raddr.port for item in connections if item.laddr.port == self.grpc_port and item.raddr}
+
+    def listening_ports(self) -> set[int]:
+        """Ports on which it takes connections."""
+        connections = psutil.Process(self.process.pid).net_connections("tcp")
+        return {item.laddr.port for item in connections if item.status == psutil.CONN_LISTEN}
+
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of an HTTP page."""
         try:

@@ -18,6 +18,7 @@ from service.client.channel import ClientConfig, TlsOptions
 from service.commands.keys_command import NewKey, append_entry, entry_of
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, failure, trailer
 from tests.fakes.certificates import Authority, Pair
+from tests.fakes.server_fixtures import StartServer
 from tests.fakes.server_process import ServerProcess, run_to_end
 
 Code = grpc.StatusCode
@@ -214,7 +215,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 
 @pytest.fixture
-def guarded(start_server, keys) -> ServerProcess:
+def guarded(start_server: StartServer, keys: Keys) -> ServerProcess:
     return start_server(DRAGOMAN_SECURITY__API_KEYS=str(keys.file), DRAGOMAN_SECURITY__RELOAD_S=QUICK)
 
 
@@ -405,10 +406,5 @@ async def test_http_port_can_be_switched_off(start_server):
 
     async with calling(server.address) as calls:
         assert await calls.texts("a") == ["a"]
-    listening = {
-        connection.laddr.port
-        for connection in psutil.Process(server.process.pid).net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert listening == {server.grpc_port}
+    assert server.listening_ports() == {server.grpc_port}
     assert "http_port" not in server.log_text()
