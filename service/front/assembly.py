@@ -20,7 +20,7 @@ from service.dispatch.dispatcher import Dispatcher
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
 from service.front.listening import grpc_options
-from service.front.tls import ServerTls, server_tls
+from service.front.tls import ServerTls, server_tls, warn_of_readable_keys
 from service.models.catalog import Catalog, LoadedModel
 from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer
@@ -91,6 +91,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         authenticator=authenticator(config.security),
     )
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
+    warn_of_readable_keys(config)
     _watch_load(metrics, info.name, dispatcher)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)

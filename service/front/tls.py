@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from service.api.watched_files import WatchedFiles
-from service.config import ConfigError, SecurityConfig
+from service.config import ConfigError, SecurityConfig, ServerConfig
 from service.telemetry.logs import get_logger
 
 
@@ -164,3 +165,17 @@ def server_tls(config: SecurityConfig) -> ServerTls | None:
         missing = "tls_certificate" if certificate is None else "tls_key"
         raise ConfigError(f"security.{missing} is not set: TLS needs tls_certificate and tls_key")
     return ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=client_ca), period_s=config.reload_s)
+
+
+def warn_of_readable_keys(config: ServerConfig) -> None:
+    """Log when API keys would travel unencrypted to another machine; a proxy with TLS in front makes that harmless."""
+    host = config.listen.grpc_host
+    if config.security.api_keys and config.security.tls_certificate is None and not _is_loopback(host):
+        get_logger().warning("api_keys_without_tls", grpc_host=host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from grpc_health.v1 import health_pb2
 from protos import translation_pb2 as pb
 from service.api.api_keys import generate_key
 from service.client import AsyncClient
-from service.client.channel import ClientConfig, TlsOptions
+from service.client.channel import ClientConfig, RetryPolicy, TlsOptions
 from service.commands.keys_command import NewKey, append_entry, entry_of
+from service.errors import Unavailable
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, failure, trailer
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.server_fixtures import StartServer
@@ -98,6 +101,23 @@ class TestTls:
         assert await refusal(server, trusting(ours, ours.issue("former", is_expired=True)))
         assert await succeeds(server, trusting(ours, ours.issue("client")))
 
+    def test_tls_before_1_2_is_not_spoken(self, start_server, ours):
+        server = start_server(**tls_settings(ours.issue("server")))
+
+        assert spoken(server, ours, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+        assert spoken(server, ours, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        with pytest.raises(ssl.SSLError), pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            spoken(server, ours, ssl.TLSVersion.TLSv1_1)
+
+    async def test_the_client_says_why_it_has_no_connection(self, start_server, ours, others):
+        server = start_server(**tls_settings(ours.issue("server")))
+        tls = TlsOptions(root_certificates=others.certificate)
+        config = ClientConfig(tls=tls, wait_for_ready=False, retry=RetryPolicy(max_attempts=1))
+
+        async with AsyncClient(server.address, config) as client:
+            with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.translate(["a"])
+
     async def test_the_client_has_every_file_and_the_name_of_tls(self, start_server, ours):
         server = start_server(**tls_settings(ours.issue("named", "dragoman.example"), ours.certificate))
         pair = ours.issue("client")
@@ -173,6 +193,19 @@ class TestTls:
         (line,) = [line for line in errors.splitlines() if line.startswith("dragoman:")]
         assert line.startswith(f"dragoman: security.{setting.lower()}: {file}")
         assert line.endswith(problem)
+
+
+def spoken(server: ServerProcess, authority: Authority, version: ssl.TLSVersion) -> str | None:
+    """The version of TLS that a client of this one alone gets."""
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.set_ciphers("ALL:@SECLEVEL=0")  # OpenSSL's own refusal of the old ones would hide the server's
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", server.grpc_port), timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        return connection.version()
 
 
 async def answers(server: ServerProcess, credentials: grpc.ChannelCredentials) -> bool:

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from service.api.watched_files import WatchedFiles
-from service.config import ConfigError, SecurityConfig, TelemetryConfig
-from service.front.tls import ServerTls, TlsFiles, read_material, server_tls
+from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig, TelemetryConfig
+from service.front.tls import ServerTls, TlsFiles, read_material, server_tls, warn_of_readable_keys
 from service.telemetry.logs import configure_logging
 from tests.fakes.certificates import Authority, Pair
 
@@ -154,3 +154,23 @@ class TestWatchedFiles:
         file.unlink()
 
         assert [came, watched.have_changed(2.0), watched.have_changed(3.0)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "is_warned"),
+    [
+        ("0.0.0.0", {"api_keys": Path("keys")}, True),
+        ("dragoman.example", {"api_keys": Path("keys")}, True),
+        ("0.0.0.0", {"api_keys": Path("keys"), "tls_certificate": Path("a")}, False),
+        ("0.0.0.0", {}, False),
+        ("127.0.0.2", {"api_keys": Path("keys")}, False),
+        ("::1", {"api_keys": Path("keys")}, False),
+        ("localhost", {"api_keys": Path("keys")}, False),
+    ],
+)
+def test_keys_that_everybody_on_the_way_can_read_are_warned_of(log, host, settings, is_warned):
+    config = ServerConfig(listen=ListenConfig(grpc_host=host), security=SecurityConfig(**settings))
+
+    warn_of_readable_keys(config)
+
+    assert ("api_keys_without_tls" in log.getvalue()) is is_warned
