@@ -254,8 +254,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         is_limit_ours = remaining is None or remaining > limit
         deadline = now + (limit if remaining is None else min(remaining, limit))
         client = self._authenticator.client_of(key, _metadata_of(context), context.peer())
-        models = key.models if key else None
-        call = Call(method, _request_id(context), now, deadline, is_limit_ours, client, models)
+        call = Call(method, _request_id(context), now, deadline, is_limit_ours, client=client)
+        call.models = key.models if key else None
         self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
         _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
