@@ -138,6 +138,17 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
     return options
 
 
+def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
+    """A channel with everything of these settings but what each call brings: deadline and key.
+
+    Raises:
+        OSError, ValueError: see `credentials`.
+    """
+    if config.tls is None:
+        return grpc.insecure_channel(address, channel_options(config))
+    return grpc.secure_channel(address, credentials(config.tls), channel_options(config))
+
+
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
     """The credentials these files hold.
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,12 +20,12 @@ from protos import translation_pb2 as pb
 from service.api.api_keys import generate_key
 from service.client import AsyncClient
 from service.client.channel import ClientConfig, RetryPolicy, TlsOptions
-from service.commands.keys_command import NewKey, append_entry, entry_of
+from service.commands.keys_run import NewKey, append_entry, entry_of
 from service.errors import Unavailable
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, failure, trailer
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.server_fixtures import StartServer
-from tests.fakes.server_process import ServerProcess, run_to_end
+from tests.fakes.server_process import ROOT, ServerProcess, run_to_end
 
 Code = grpc.StatusCode
 GET_STATUS = "/dragoman.admin.v1.AdminService/GetStatus"
@@ -130,6 +133,17 @@ class TestTls:
 
         async with AsyncClient(server.address, ClientConfig(tls=tls, timeout_s=20.0)) as client:
             assert (await client.translate(["a"])).translations[0].text == "a"
+
+    def test_health_command_looks_through_tls(self, start_server, ours, others):
+        server = start_server(**tls_settings(ours.issue("server")))
+        command = [sys.executable, "-m", "service", "health", "--server", server.address]
+
+        codes = []
+        for authority in (ours.certificate, others.certificate, ""):
+            variables = os.environ | {"PYTHONPATH": str(ROOT), "DRAGOMAN_TLS_CA": str(authority)}
+            codes.append(subprocess.run(command, env=variables, capture_output=True, check=False).returncode)
+
+        assert codes == [0, 1, 1]
 
     async def test_new_certificates_are_taken_without_a_restart_and_open_connections_stay(
         self, start_server, ours, others

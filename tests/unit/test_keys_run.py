@@ -4,9 +4,12 @@ import tomllib
 from datetime import UTC, datetime
 
 import pytest
+from typer.testing import CliRunner
 
 from service.api.api_keys import parse_keys
-from service.commands.keys_command import NewKey, entry_of, run_new_key
+from service.commands import keys_command
+from service.commands.keys_run import NewKey, entry_of, run_new_key
+from service.traffic.clients import Priority
 
 
 def test_key_and_entry_are_printed_where_no_file_takes_the_entry(capsys):
@@ -76,3 +79,24 @@ def test_file_that_holds_something_else_is_left_as_it_is(tmp_path):
         run_new_key(NewKey(name="shop"), file)
 
     assert file.read_text() == "[listen]\n"
+
+
+def test_every_option_of_the_command_arrives(tmp_path):
+    file = tmp_path / "keys.toml"
+    options = "--priority batch --weight 2 --max-queued-tokens 9 --model a --model b --admin --expires 2027-01-31"
+
+    result = CliRunner().invoke(keys_command.app, ["new", "shop", "--file", str(file), *options.split()])
+
+    assert result.exit_code == 0
+    key = parse_keys(file.read_text()).find(result.output.strip())
+    assert key is not None
+    assert (key.client.priority, key.client.weight, key.client.max_queued_tokens) == (Priority.BATCH, 2.0, 9)
+    assert (key.models, key.is_admin, key.expires) == (frozenset("ab"), True, datetime(2027, 1, 31, tzinfo=UTC))
+
+
+def test_wrong_value_is_one_line_and_exit_code_2():
+    result = CliRunner().invoke(keys_command.app, ["new", "no spaces"])
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("dragoman: keys[0].name: ")
+    assert result.stderr.count("\n") == 1
