@@ -8,10 +8,10 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import grpc
@@ -20,12 +20,14 @@ import grpc.aio
 from service.api.status import code_of, to_wire
 from service.api.wire import Malformed
 from service.errors import DeadlineExceeded, DragomanError, InternalError, InvalidInput, Overloaded, Unavailable
+from service.telemetry.calls import CallObserver, EndedCall, Progress, follow
 from service.telemetry.families import OTHER
 from service.telemetry.logs import bind_request, describe_error, get_logger
 from service.telemetry.metrics import Metrics
 from service.traffic.clients import ANYBODY, Client
 
 REQUEST_ID_KEY = "x-request-id"
+TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
 MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them
 _STREAMS_RETRY_AFTER_S = 10.0
 _STOPPING = "the server is stopping"
@@ -36,7 +38,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only t
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """One call in progress; handlers fill in what only they know."""
 
@@ -48,6 +50,7 @@ class Call:
     client: Client = ANYBODY
     model: str = ""  # the model that answers, once it is known
     code: str = "OK"
+    progress: Progress = field(default_factory=Progress)
 
 
 _current_call: ContextVar[Call] = ContextVar("current_call")
@@ -61,7 +64,22 @@ def current_call() -> Call:
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of the server."""
 
-    def __init__(self, metrics: Metrics, *, methods: frozenset[str], max_request_seconds: float) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        methods: frozenset[str],
+        max_request_seconds: float,
+        observers: Sequence[CallObserver] = (),
+    ) -> None:
+        """Wrap handlers.
+
+        Args:
+            methods: those that are counted by name.
+            observers: told of each call that has ended, after it is in the books.
+        """
+        self.calls: set[Call] = set()  # in progress
+        self._observers = observers
         self._metrics = metrics
         self._methods = methods
         self._max_request_seconds = max_request_seconds
@@ -178,10 +196,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Count the call in, and out with its code whatever happens inside."""
         call = self._begin(method, context)
         self._metrics.call_received(method)
+        self.calls.add(call)
         try:
             yield call
         finally:
-            self._metrics.call_answered(method, call.model, call.code, time.monotonic() - call.started)
+            self.calls.discard(call)
+            duration_s = time.monotonic() - call.started
+            self._metrics.call_answered(method, call.model, call.code, duration_s)
+            self._tell(_ended(call, duration_s, context))
+
+    def _tell(self, ended: EndedCall) -> None:
+        for observer in self._observers:
+            try:
+                observer(ended)
+            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
+                get_logger().error("observer_failed", **describe_error(error))
 
     def _begin(self, method: str, context: Context) -> Call:
         now = time.monotonic()
@@ -192,6 +221,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call = Call(method, _request_id(context), now, deadline, is_limit_ours)
         self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        follow(call.progress)
         _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
         bind_request(call.request_id, method)
         return call
@@ -238,6 +268,23 @@ def _request_id(context: Context) -> str:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value
     return uuid.uuid4().hex
+
+
+def _ended(call: Call, duration_s: float, context: Context) -> EndedCall:
+    return EndedCall(
+        method=call.method,
+        request_id=call.request_id,
+        client=call.client.name,
+        model=call.model,
+        code=call.code,
+        duration_s=duration_s,
+        progress=call.progress,
+        trace_headers={
+            key: value
+            for key, value in context.invocation_metadata() or ()
+            if key in TRACE_KEYS and isinstance(value, str)
+        },
+    )
 
 
 def _refuse_malformed(request: object) -> None:

@@ -1,6 +1,7 @@
 """Builds the parts of a front process from its settings and connects them; starts nothing."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,17 +11,20 @@ from http import HTTPStatus
 import grpc.aio
 
 from model.bundle import Bundle
-from service.api import health, reflection, servicer
+from service.api import admin_servicer, health, reflection, servicer
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
+from service.front.diagnosis import StatusReader, admin_server, call_observers
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
+from service.front.readiness import Readiness
 from service.models.catalog import Catalog, LoadedModel
 from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer
+from service.models.snapshot import ModelSnapshot
 from service.models.translator import Translator
 from service.telemetry.metrics import CONTENT_TYPE, Metrics
 from service.traffic.admission import Admission
@@ -34,15 +38,9 @@ METHODS = frozenset(
         f"{servicer.SERVICE_NAME}/ListModels",
         *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
         *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
+        *admin_servicer.METHODS,
     }
 )
-
-
-@dataclass(slots=True)
-class Readiness:
-    """Whether this process wants work: started and not draining."""
-
-    is_accepting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +55,7 @@ class Parts:
     readiness: Readiness
     interceptor: CallInterceptor
     grpc_server: grpc.aio.Server
+    admin_server: grpc.aio.Server
     http_server: HttpServer
 
 
@@ -80,7 +79,21 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     translator = Translator(codec, dispatcher, executor)
     max_target_tokens = bundle.manifest.decoding.max_target_tokens
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
-    interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)
+    interceptor = CallInterceptor(
+        metrics,
+        methods=METHODS,
+        max_request_seconds=config.limits.max_request_seconds,
+        observers=call_observers(config, metrics),
+    )
+    status = StatusReader(
+        config=config,
+        metrics=metrics,
+        interceptor=interceptor,
+        admission=admission,
+        readiness=readiness,
+        models=lambda: [_model_snapshot(info, engines, readiness)],
+        has_engine=lambda: dispatcher.is_ready,
+    )
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
     _watch_load(metrics, info.name, dispatcher)
     max_tokens = config.limits.max_queued_tokens
@@ -94,6 +107,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         readiness=readiness,
         interceptor=interceptor,
         grpc_server=_grpc_server(config, interceptor, translation, checks),
+        admin_server=admin_server(interceptor, status, None),
         http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
     )
 
@@ -105,6 +119,17 @@ def _describe(bundle: Bundle, config: ServerConfig) -> ModelInfo:
     default_beam = min(info.default_options.beam_size or 1, limit)
     options = with_changes(info.default_options, beam_size=default_beam)
     return with_changes(info, default_options=options, max_beam_size=limit)
+
+
+def _model_snapshot(info: ModelInfo, engines: Engines, readiness: Readiness) -> ModelSnapshot:
+    return ModelSnapshot(
+        name=info.name,
+        version=info.version,
+        state="serving" if readiness.is_accepting else "draining" if readiness.is_draining else "loading",
+        info=info,
+        sha256_12=engines.bundle.sha256_12,
+        dispatch=engines.dispatcher.snapshot(time.monotonic()),
+    )
 
 
 def _grpc_server(

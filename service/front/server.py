@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 from service.config import ServerConfig
 from service.errors import DragomanError
+from service.front import stack_dump
 from service.front.engine_start import Engines, start_engines
 from service.front.listening import Address, ListenError
 from service.front.stop import StopSignal
 from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
+    import grpc.aio
+
     from service.front.assembly import Parts
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
@@ -39,6 +42,7 @@ async def serve(config: ServerConfig) -> int:
     """
     stop = StopSignal()
     stop.install()
+    stack_dump.install()
     try:
         engines = start_engines(config)
     except ValueError as error:  # BundleError
@@ -51,7 +55,7 @@ async def serve(config: ServerConfig) -> int:
 
 async def _serve(config: ServerConfig, engines: Engines, stop: StopSignal) -> int:
     assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # the engines hear from us meanwhile
-    configure_logging(config.telemetry)
+    configure_logging(config.telemetry, on_drop=engines.metrics.count_dropped_line)
     try:
         parts = assembly.assemble(config, engines)
     except ValueError as error:  # a tokenizer that is none, or not this model's
@@ -99,25 +103,24 @@ class Server:
             await self._close()
 
     async def _listen(self) -> dict[str, int]:
-        """Bind both ports, so that a taken one is known before the engines are warm."""
+        """Bind the ports, so that a taken one is known before the engines are warm."""
         listen = self._config.listen
         http = Address(listen.http_host, listen.http_port)
-        http.check_free("HTTP")
-        grpc_port = await self._listen_grpc(Address(listen.grpc_host, listen.grpc_port))
-        try:
-            http_port = await self._parts.http_server.start(http.host, http.port)
-        except OSError as error:
-            raise http.cannot_listen("HTTP", error) from error
-        return {"grpc_port": grpc_port, "http_port": http_port}
-
-    async def _listen_grpc(self, address: Address) -> int:
-        address.check_free("gRPC")
-        try:
-            port: int = self._parts.grpc_server.add_insecure_port(str(address))
-        except RuntimeError as error:
-            raise ListenError(f"cannot listen on {address} (gRPC): {error}") from error
-        await self._parts.grpc_server.start()
-        return port
+        if listen.http:
+            http.check_free("HTTP")
+        parts = self._parts
+        ports = {
+            "grpc_port": await _listen_grpc(parts.grpc_server, Address(listen.grpc_host, listen.grpc_port), "gRPC")
+        }
+        if listen.http:
+            try:
+                ports["http_port"] = await parts.http_server.start(http.host, http.port)
+            except OSError as error:
+                raise http.cannot_listen("HTTP", error) from error
+        if listen.admin_port is not None:
+            admin = Address(listen.admin_host, listen.admin_port)
+            ports["admin_port"] = await _listen_grpc(parts.admin_server, admin, "admin")
+        return ports
 
     async def _open(self, ports: dict[str, int]) -> None:
         """Let calls in and say so."""
@@ -151,7 +154,7 @@ class Server:
         """Stop serving without losing what was accepted."""
         parts, lifecycle = self._parts, self._config.lifecycle
         self._log.info("draining", requests=parts.admission.requests)
-        parts.readiness.is_accepting = False
+        parts.readiness.drain()
         await parts.health.drain()
         await asyncio.sleep(lifecycle.drain_delay_s)
         parts.admission.close("the server is draining")
@@ -195,9 +198,20 @@ class Server:
     async def _close(self) -> None:
         """Release what is ours, in whatever state it is."""
         await self._parts.grpc_server.stop(0)
+        await self._parts.admin_server.stop(0)
         await self._parts.http_server.stop()
         self._parts.executor.shutdown(wait=False, cancel_futures=True)
         self._log.info("stopped")
+
+
+async def _listen_grpc(server: "grpc.aio.Server", address: Address, purpose: str) -> int:
+    address.check_free(purpose)
+    try:
+        port: int = server.add_insecure_port(str(address))
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen on {address} ({purpose}): {error}") from error
+    await server.start()
+    return port
 
 
 async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:

@@ -19,6 +19,8 @@ RATIO_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 DROP_REASONS = ("cancelled", "deadline")
 STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
+PRIORITIES = ("interactive", "batch")
+RELOAD_RESULTS = ("loaded", "retired", "unchanged", "refused")
 
 
 class WorkFamilies:
@@ -31,10 +33,13 @@ class WorkFamilies:
             rejected: counts a text that was refused, by reason.
         """
         self.rejected = rejected
-        self.queue = families.histogram("queue_duration_seconds", "Submission to start.", QUEUE_BUCKETS, "model")
+        self.queue = families.histogram(
+            "queue_duration_seconds", "Submission to start.", QUEUE_BUCKETS, "model", "priority"
+        )
         self.stage = families.histogram("stage_duration_seconds", "Time in one stage.", STAGE_BUCKETS, "stage")
         self.rows = families.histogram("batch_rows", "Live hypotheses in a decoder step.", ROW_BUCKETS, "model")
         self.padding = families.histogram("batch_padding_ratio", "Padding in encoder batches.", RATIO_BUCKETS, "model")
+        self.encoder = families.counter("encoder_tokens", "Positions the encoder computed.", "model", "kind")
         self.steps = families.counter("decode_steps", "Decoder steps.", "model")
         self.busy = families.counter("engine_busy_seconds", "Time the engines worked.", "model")
         self.source_tokens = families.histogram("source_tokens", "Tokens of a text.", TOKEN_BUCKETS, "model")
@@ -46,6 +51,7 @@ class WorkFamilies:
         self.nonfinite = families.counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
         self.restarts = families.counter("engine_restarts", "Engine processes that were replaced.", "model")
         self.info = families.gauge("model_info", "A loaded model.", "model", "version", "sha256_12", "provider")
+        self.reloads = families.counter("model_reload", "Versions that were looked at.", "model", "result")
         self.loaded_at = families.gauge("model_loaded_timestamp_seconds", "When, as Unix time.", "model")
         self.watched: dict[str, Gauge] = {
             name: families.gauge(name, description, "model")
@@ -61,6 +67,7 @@ class WorkFamilies:
         for reason in DROP_REASONS:
             for where in ("queue", "decode"):
                 self.dropped.labels(where, reason)
+        self.wasted.labels("dropped")
 
 
 class ModelMetrics:
@@ -73,18 +80,27 @@ class ModelMetrics:
             family.labels(model)
         for direction in ("source", "target"):
             families.tokens.labels(model, direction)
+        for kind in ("source", "padding"):
+            families.encoder.labels(model, kind)
+        for priority in PRIORITIES:
+            families.queue.labels(model, priority)
+        for result in RELOAD_RESULTS:
+            families.reloads.labels(model, result)
         families.rows.labels(model)
-        families.queue.labels(model)
 
     def _counters(self) -> tuple[Counter, ...]:
         of = self._of
         return (of.steps, of.busy, of.failed, of.nonfinite, of.restarts)
 
-    def translated(self, translations: Sequence[Translation], timings: Timings) -> None:
+    def translated(
+        self, translations: Sequence[Translation], timings: Timings, *, priority: str = "interactive"
+    ) -> None:
         """A request was answered."""
         self._of.stage.labels("tokenize").observe(timings.tokenize_ms / 1e3)
         self._of.stage.labels("detokenize").observe(timings.detokenize_ms / 1e3)
-        self._of.queue.labels(self._model).observe(timings.queue_ms / 1e3)
+        self._of.queue.labels(self._model, priority if priority in PRIORITIES else OTHER).observe(
+            timings.queue_ms / 1e3
+        )
         for translation in translations:
             self._text_translated(translation)
 
@@ -109,6 +125,9 @@ class ModelMetrics:
         self._of.nonfinite.labels(self._model).inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
             self._of.padding.labels(self._model).observe(stats.padding_ratio)
+            padding = stats.padded_source_tokens - stats.source_tokens
+            self._of.encoder.labels(self._model, "source").inc(stats.source_tokens)
+            self._of.encoder.labels(self._model, "padding").inc(padding)
         for rows in stats.step_rows:
             self._of.rows.labels(self._model).observe(rows)
         stages = (("encode", stats.encode_s), ("decode_step", stats.step_decode_s), ("beam", stats.step_beam_s))
@@ -123,6 +142,10 @@ class ModelMetrics:
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
         """A sentence left before it had a result."""
         self._of.dropped.labels(where, reason if reason in DROP_REASONS else OTHER).inc()
+
+    def reloaded(self, result: str) -> None:
+        """A version was looked at: loaded, retired, found unchanged, or refused."""
+        self._of.reloads.labels(self._model, result if result in RELOAD_RESULTS else OTHER).inc()
 
     def loaded(self, *, version: str, sha256_12: str, provider: str) -> None:
         """This version answers from now on."""

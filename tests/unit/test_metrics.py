@@ -91,7 +91,7 @@ def test_answered_texts_are_counted_in_tokens():
     assert value(metrics, "dragoman_tokens_total", model="m", direction="source") == 5.0
     assert value(metrics, "dragoman_tokens_total", model="m", direction="target") == 14.0
     assert value(metrics, "dragoman_failed_texts_total", model="m") == 1.0
-    assert value(metrics, "dragoman_queue_duration_seconds_sum", model="m") == 0.002
+    assert value(metrics, "dragoman_queue_duration_seconds_sum", model="m", priority="interactive") == 0.002
     assert value(metrics, "dragoman_stage_duration_seconds_sum", stage="detokenize") == 0.005
 
 
