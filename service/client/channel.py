@@ -55,6 +55,7 @@ class ClientConfig:
     max_calls: int = 4  # calls of one `translate_all` under way at the same time
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tls: TlsOptions | None = None  # None: no encryption
+    api_key: str | None = field(default=None, repr=False)  # sent with every call
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "batch_size", "max_calls"):
@@ -103,6 +104,19 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
     if config.tls is not None and config.tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", config.tls.server_name))
     return options
+
+
+def call_metadata(config: ClientConfig) -> tuple[tuple[str, str], ...]:
+    """What every call of this client carries."""
+    return () if config.api_key is None else (("authorization", f"Bearer {config.api_key}"),)
+
+
+def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
+    """A channel for blocking calls; nothing is sent yet."""
+    options = channel_options(config)
+    if config.tls is None:
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials(config.tls), options)
 
 
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:

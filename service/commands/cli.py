@@ -1,4 +1,4 @@
-"""The command line: `dragoman serve | translate | models | tune | doctor | version`.
+"""The command line: `dragoman serve | translate | models | status | tune | doctor | version`.
 
 Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
 
@@ -16,6 +16,7 @@ from service.commands import (
     doctor_command,
     models_command,
     serve_command,
+    status_command,
     translate_command,
     tune_command,
     version_command,
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command(epilog=serve_command.EPILOG)(serve_command.serve)
 app.command(epilog=translate_command.EPILOG)(translate_command.translate)
 app.command(epilog=models_command.EPILOG)(models_command.models)
+app.command(epilog=status_command.EPILOG)(status_command.status)
 app.command(epilog=tune_command.EPILOG)(tune_command.tune)
 app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
 app.command()(version_command.version)

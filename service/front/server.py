@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from service.front.assembly import Parts
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
-MONITOR_PERIOD_S = 0.1
+MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time (tests/bench/bench_idle.py)
 QUIET_S = 0.1  # without a new call: whoever calls in a loop is held, and nothing is left to accept
 LAST_CALLS_S = 0.5  # waited for that at most
 GOAWAY_S = 0.1  # until clients have read it
