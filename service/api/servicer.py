@@ -18,7 +18,6 @@ from service.api.wire import deserializer
 from service.engine.job import FinishReason
 from service.models.catalog import Catalog, LoadedModel
 from service.models.model_info import search_params
-from service.telemetry.families import OTHER
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
@@ -44,7 +43,6 @@ class TranslationServicer:
         call = current_call()
         call.progress.texts = len(request.texts)
         with self._admission.admit(len(request.texts), now=time.monotonic(), deadline=call.deadline) as permit:
-            call.model = OTHER  # until it is known to be one of ours
             model = self._find(request)
             call.model = model.info.name
             params = search_params(model.info, to_options(request.options))

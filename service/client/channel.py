@@ -17,6 +17,7 @@ _SERVICE = "dragoman.v1.TranslationService"
 _RETRY_BUFFER_BYTES = 4 << 20
 
 ChannelOption = tuple[str, int | str]
+Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,17 @@ class ClientConfig:
     max_calls: int = 4  # calls of one `translate_all` under way at the same time
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tls: TlsOptions | None = None  # None: no encryption
-    api_key: str | None = field(default=None, repr=False)  # sent with every call
+    api_key: str | None = field(default=None, repr=False)  # without TLS everybody on the way can read it
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "batch_size", "max_calls"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
+
+
+def call_metadata(config: ClientConfig) -> Metadata:
+    """What every call sends beside its request."""
+    return () if config.api_key is None else (("authorization", f"Bearer {config.api_key}"),)
 
 
 def service_config(policy: RetryPolicy) -> str:
@@ -104,11 +110,6 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
     if config.tls is not None and config.tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", config.tls.server_name))
     return options
-
-
-def call_metadata(config: ClientConfig) -> tuple[tuple[str, str], ...]:
-    """What every call of this client carries."""
-    return () if config.api_key is None else (("authorization", f"Bearer {config.api_key}"),)
 
 
 def open_channel(address: str, config: ClientConfig) -> grpc.Channel:

@@ -97,7 +97,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
     _watch_load(metrics, info.name, dispatcher)
     max_tokens = config.limits.max_queued_tokens
-    metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
+    metrics.watch_admission(lambda: admission.tokens / max_tokens)
     return Parts(
         info=info,
         admission=admission,

@@ -20,6 +20,7 @@ REJECT_REASONS = (
     *("streams", "starting", "draining", "too_long"),
 )
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
+CODE_CLASSES = ("ok", "client_error", "server_error")
 _CLIENT_ERRORS = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"})
 
 
@@ -44,10 +45,12 @@ class Metrics:
 
     def _define_calls(self) -> None:
         self._received = self._families.counter("requests_received", "Calls that reached a handler.", "method")
-        self._answered = self._families.counter("requests", "Calls that ended.", "method", "model", "code")
+        self._answered = self._families.counter(
+            "requests", "Calls that ended, by gRPC status.", "method", "model", "code"
+        )
         self._in_flight = self._families.gauge("requests_in_flight", "Calls received and not ended.", "method")
         self._duration = self._families.histogram(
-            "request_duration_seconds", "Whole calls in the server.", LATENCY_BUCKETS, "model", "code_class"
+            "request_duration_seconds", "Time of whole calls in the server.", LATENCY_BUCKETS, "model", "code_class"
         )
         self._rejected = self._families.counter("rejected", "Calls, and too long texts, that were refused.", "reason")
         for reason in REJECT_REASONS:
@@ -58,7 +61,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self._lag = self._families.histogram("event_loop_lag_seconds", "How late the event loop wakes up.", LAG_BUCKETS)
-        self._families.gauge("build_info", "The running version.", "version").labels(server_version()).set(1)
+        self._families.gauge("build_info", "1 for the version that runs.", "version").labels(server_version()).set(1)
         self._log_dropped = self._families.counter("log_dropped", "Log lines that could not be written.")
 
     # What the interceptor reports.
@@ -70,6 +73,8 @@ class Metrics:
 
     def call_answered(self, method: str, model: str, code: str, duration_s: float) -> None:
         """A call that was received ended."""
+        if code == "NOT_FOUND" and not model:  # whatever its name was
+            model = OTHER
         self._in_flight.labels(method).dec()
         self._answered.labels(method, model, code).inc()
         self._duration.labels(model, _code_class(code)).observe(duration_s)
@@ -108,9 +113,10 @@ class Metrics:
         """Every family of ours, as it is documented."""
         return self._families.definitions
 
-    def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
-        """Define a gauge that is read at each scrape."""
-        self._families.gauge(name, description).set_function(read)
+    def watch_admission(self, read_used_ratio: Callable[[], float]) -> None:
+        """Have the share of the token budget that is used read at each scrape."""
+        gauge = self._families.gauge("token_budget_used_ratio", "Admitted source tokens / limits.max_queued_tokens.")
+        gauge.set_function(read_used_ratio)
 
     def exposition(self) -> bytes:
         """Everything in Prometheus' text format."""

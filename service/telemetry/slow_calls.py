@@ -3,42 +3,14 @@
 Holds numbers and names, no texts.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 
 from service.telemetry.calls import EndedCall
+from service.telemetry.log_limit import LogLimit
 from service.telemetry.logs import get_logger
 
-BURST = 20  # lines at once ...
-LINES_PER_S = 1.0  # ... and in the long run
-
-
-class LineBudget:
-    """A token bucket; told the time."""
-
-    def __init__(self, burst: int = BURST, per_s: float = LINES_PER_S) -> None:
-        self._burst = burst
-        self._per_s = per_s
-        self._left = float(burst)
-        self._counted_at: float | None = None
-        self.num_refused = 0  # since the last line that was allowed
-
-    def allows(self, now: float) -> bool:
-        """Whether there may be a line now; the answer is counted."""
-        elapsed_s = 0.0 if self._counted_at is None else now - self._counted_at
-        self._counted_at = now
-        self._left = min(self._burst, self._left + elapsed_s * self._per_s)
-        if self._left < 1.0:
-            self.num_refused += 1
-            return False
-        self._left -= 1.0
-        return True
-
-    def take_refused(self) -> int:
-        """How many lines were refused since the last call of this."""
-        refused, self.num_refused = self.num_refused, 0
-        return refused
+_MAX_LINES, _PERIOD_S = 20, 20.0
 
 
 class SlowCalls:
@@ -49,8 +21,7 @@ class SlowCalls:
         threshold_s: float,
         *,
         count: Callable[[], None],
-        budget: LineBudget | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        limit: LogLimit | None = None,
     ) -> None:
         """Watch calls.
 
@@ -60,8 +31,7 @@ class SlowCalls:
         """
         self._threshold_s = threshold_s
         self._count = count
-        self._budget = budget or LineBudget()
-        self._clock = clock
+        self._limit = limit or LogLimit(max_lines=_MAX_LINES, period_s=_PERIOD_S)
 
     def __call__(self, call: EndedCall) -> None:
         """Look at a call that has ended; calls that translate nothing (a health Watch) last as long as they please."""
@@ -70,7 +40,8 @@ class SlowCalls:
         if call.duration_s <= self._threshold_s or timings is None:
             return
         self._count()
-        if not self._budget.allows(self._clock()):
+        left_out = self._limit.take()
+        if left_out is None:
             return
         phases = {name: round(value, 1) for name, value in asdict(timings).items() if name != "total_ms"}
         get_logger().warning(
@@ -87,5 +58,5 @@ class SlowCalls:
             finished_texts=progress.finished_texts,
             source_tokens=progress.source_tokens,
             target_tokens=progress.target_tokens,
-            not_logged=self._budget.take_refused(),
+            left_out=left_out,
         )

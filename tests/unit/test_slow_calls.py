@@ -7,8 +7,9 @@ import pytest
 
 from service.config import TelemetryConfig
 from service.telemetry.calls import EndedCall, Progress
+from service.telemetry.log_limit import LogLimit
 from service.telemetry.logs import configure_logging
-from service.telemetry.slow_calls import LineBudget, SlowCalls
+from service.telemetry.slow_calls import SlowCalls
 from service.translation import Timings
 
 TIMINGS = Timings(tokenize_ms=1.0, queue_ms=2.0, encode_ms=3.04, decode_ms=4.0, detokenize_ms=5.0, total_ms=15.0)
@@ -63,19 +64,13 @@ def test_other_calls_are_not_logged(log, call):
 
 def test_lines_are_bounded_and_the_next_one_says_how_many_are_missing(log):
     now, count = [100.0], Counter()
-    watch = SlowCalls(1.0, count=count, budget=LineBudget(burst=2, per_s=0.5), clock=lambda: now[0])
+    limit = LogLimit(max_lines=2, period_s=10.0, clock=lambda: now[0])
+    watch = SlowCalls(1.0, count=count, limit=limit)
     for _ in range(5):
         watch(ended(2.0))
-    now[0] += 2.0
+    now[0] += 10.0
     watch(ended(2.0))
 
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    assert [line["not_logged"] for line in lines] == [0, 0, 3]
+    assert [line["left_out"] for line in lines] == [0, 0, 3]
     assert count.count == 6
-
-
-def test_a_long_silence_allows_no_more_than_one_burst():
-    budget = LineBudget(burst=2, per_s=1.0)
-
-    assert [budget.allows(0.0), budget.allows(1_000.0)] == [True, True]
-    assert [budget.allows(1_000.0), budget.allows(1_000.0)] == [True, False]
