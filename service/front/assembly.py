@@ -17,7 +17,7 @@ from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
-from service.front.diagnosis import StatusReader, admin_server, call_observers
+from service.front.diagnosis import StatusReader, admin_server, call_observers, open_traces
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
 from service.front.readiness import Readiness
@@ -57,13 +57,14 @@ class Parts:
     grpc_server: grpc.aio.Server
     admin_server: grpc.aio.Server
     http_server: HttpServer
+    close_traces: Callable[[], None]  # sends what is left of them; waits for that
 
 
 def assemble(config: ServerConfig, engines: Engines) -> Parts:
     """All parts, with admission closed until the engines are warm.
 
     Raises:
-        ValueError: the bundle's tokenizer cannot be used.
+        ValueError: the bundle's tokenizer cannot be used, or traces are wanted without their libraries.
     """
     bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
     info = _describe(bundle, config)
@@ -79,11 +80,12 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     translator = Translator(codec, dispatcher, executor)
     max_target_tokens = bundle.manifest.decoding.max_target_tokens
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
+    traces = open_traces(config)
     interceptor = CallInterceptor(
         metrics,
         methods=METHODS,
         max_request_seconds=config.limits.max_request_seconds,
-        observers=call_observers(config, metrics),
+        observers=call_observers(config, metrics, traces),
     )
     status = StatusReader(
         config=config,
@@ -109,6 +111,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         grpc_server=_grpc_server(config, interceptor, translation, checks),
         admin_server=admin_server(interceptor, status, None),
         http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
+        close_traces=traces.close if traces else lambda: None,
     )
 
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
@@ -18,6 +19,9 @@ from service.telemetry.logs import log_level
 from service.telemetry.metrics import Metrics, server_version
 from service.telemetry.slow_calls import SlowCalls
 from service.traffic.admission import Admission
+
+if TYPE_CHECKING:
+    from service.telemetry.traces import Traces
 
 _MAX_ADMIN_CALLS = 32
 
@@ -67,10 +71,31 @@ class StatusReader:
         )
 
 
-def call_observers(config: ServerConfig, metrics: Metrics) -> list[CallObserver]:
+def open_traces(config: ServerConfig) -> "Traces | None":
+    """Where traces go, None for nowhere; the libraries are loaded only if they go somewhere.
+
+    Raises:
+        ValueError: the libraries are missing.
+    """
+    endpoint = config.telemetry.otlp_endpoint
+    if endpoint is None:
+        return None
+    try:
+        from service.telemetry.traces import Traces  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"telemetry.otlp_endpoint is {endpoint!r} and {error.name} is not installed: pip install 'dragoman[otel]'"
+        ) from error
+    return Traces.to(endpoint)
+
+
+def call_observers(config: ServerConfig, metrics: Metrics, traces: "Traces | None") -> list[CallObserver]:
     """Who is told of each call that has ended."""
+    observers: list[CallObserver] = [] if traces is None else [traces]
     threshold_s = config.telemetry.slow_request_s
-    return [] if threshold_s is None else [SlowCalls(threshold_s, count=metrics.count_slow_request)]
+    if threshold_s is not None:
+        observers.append(SlowCalls(threshold_s, count=metrics.count_slow_request))
+    return observers
 
 
 def admin_server(

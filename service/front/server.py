@@ -200,6 +200,7 @@ class Server:
         await self._parts.grpc_server.stop(0)
         await self._parts.admin_server.stop(0)
         await self._parts.http_server.stop()
+        await asyncio.to_thread(self._parts.close_traces)
         self._parts.executor.shutdown(wait=False, cancel_futures=True)
         self._log.info("stopped")
 
