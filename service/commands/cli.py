@@ -1,4 +1,4 @@
-"""The command line: `dragoman serve | translate | models | status | tune | doctor | version`.
+"""The command line: `dragoman serve | translate | models | status | tune | doctor | health | loadtest | version`.
 
 Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
 
@@ -14,6 +14,8 @@ import typer
 
 from service.commands import (
     doctor_command,
+    health_command,
+    loadtest_command,
     models_command,
     serve_command,
     status_command,
@@ -40,4 +42,6 @@ app.command(epilog=models_command.EPILOG)(models_command.models)
 app.command(epilog=status_command.EPILOG)(status_command.status)
 app.command(epilog=tune_command.EPILOG)(tune_command.tune)
 app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
+app.command(epilog=health_command.EPILOG)(health_command.health)
+app.command(epilog=loadtest_command.EPILOG)(loadtest_command.loadtest)
 app.command()(version_command.version)

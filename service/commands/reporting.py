@@ -22,18 +22,19 @@ def reported() -> Iterator[None]:
     try:
         yield
     except (InvalidInput, NotFound, ValueError) as error:  # ValueError: settings and bundles
-        _fail(str(error), EXIT_USAGE)
+        fail(str(error), EXIT_USAGE)
     except DragomanError as error:
-        _fail(str(error), EXIT_NO_ANSWER)
+        fail(str(error), EXIT_NO_ANSWER)
     except BrokenPipeError:  # `dragoman translate | head`: nobody reads on
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - else Python complains about the flush at exit
         raise typer.Exit(EXIT_SOME_FAILED) from None
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_USAGE)
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_USAGE)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _fail(message: str, code: int) -> NoReturn:
+def fail(message: str, code: int) -> NoReturn:
+    """End the command with this line and exit code."""
     typer.echo(f"dragoman: {message}", err=True)
     raise typer.Exit(code)
