@@ -1,4 +1,4 @@
-"""The command line: `dragoman serve | translate | models | status | tune | doctor | health | loadtest | version`.
+"""The command line: `dragoman COMMAND`, of which each has its file.
 
 Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
 
@@ -16,7 +16,9 @@ from service.commands import (
     doctor_command,
     health_command,
     loadtest_command,
+    log_level_command,
     models_command,
+    reload_command,
     serve_command,
     status_command,
     translate_command,
@@ -40,6 +42,8 @@ app.command(epilog=serve_command.EPILOG)(serve_command.serve)
 app.command(epilog=translate_command.EPILOG)(translate_command.translate)
 app.command(epilog=models_command.EPILOG)(models_command.models)
 app.command(epilog=status_command.EPILOG)(status_command.status)
+app.command(epilog=reload_command.EPILOG)(reload_command.reload)
+app.command("log-level", epilog=log_level_command.EPILOG)(log_level_command.log_level)
 app.command(epilog=tune_command.EPILOG)(tune_command.tune)
 app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
 app.command(epilog=health_command.EPILOG)(health_command.health)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls
-from service.commands.options import AsJson, examples
+from service.commands.options import AdminServer, AsJson, examples
 from service.commands.reporting import reported
 
 EPILOG = examples(
@@ -14,14 +14,6 @@ EPILOG = examples(
     "dragoman status --watch",
     "dragoman status --server 127.0.0.1:50052 --json",
 )
-
-AdminServer = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="The server's admin host:port.  [default: $DRAGOMAN_ADMIN_SERVER, else 127.0.0.1:50052]",
-    ),
-]
 
 
 def status(

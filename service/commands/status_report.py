@@ -31,10 +31,10 @@ class StatusQuery:
     connection: Connection = field(default_factory=Connection)
     max_requests: int = 20
 
-    @property
-    def address(self) -> str:
-        """The admin port's."""
-        return self.server or os.environ.get(SERVER_VARIABLE) or DEFAULT_ADMIN_ADDRESS
+
+def admin_address(server: str | None) -> str:
+    """The admin port to call: the one given, else the environment's, else the default."""
+    return server or os.environ.get(SERVER_VARIABLE) or DEFAULT_ADMIN_ADDRESS
 
 
 def show(query: StatusQuery, *, as_json: bool, watch: bool) -> None:
@@ -43,7 +43,7 @@ def show(query: StatusQuery, *, as_json: bool, watch: bool) -> None:
     Raises:
         DragomanError: there is no answer; the message says what to do about it.
     """
-    with AdminClient(query.address, query.connection.client_config()) as client:
+    with AdminClient(admin_address(query.server), query.connection.client_config()) as client:
 
         def read() -> pb.GetStatusResponse:
             return client.status(query.max_requests)

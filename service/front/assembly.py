@@ -17,7 +17,7 @@ from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
-from service.front.diagnosis import StatusReader, admin_server, call_observers, open_traces
+from service.front.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
 from service.front.readiness import Readiness
@@ -81,11 +81,10 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     max_target_tokens = bundle.manifest.decoding.max_target_tokens
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
     traces = open_traces(config)
-    interceptor = CallInterceptor(
-        metrics,
-        methods=METHODS,
-        max_request_seconds=config.limits.max_request_seconds,
-        observers=call_observers(config, metrics, traces),
+    observers = call_observers(config, metrics, traces)
+    interceptor, admin_interceptor = (
+        CallInterceptor(metrics, methods=METHODS, max_request_seconds=limit, observers=observers)
+        for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
     )
     status = StatusReader(
         config=config,
@@ -109,7 +108,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         readiness=readiness,
         interceptor=interceptor,
         grpc_server=_grpc_server(config, interceptor, translation, checks),
-        admin_server=admin_server(interceptor, status, None),
+        admin_server=admin_server(admin_interceptor, status, None),
         http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
         close_traces=traces.close if traces else lambda: None,
     )

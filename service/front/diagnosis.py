@@ -23,6 +23,7 @@ from service.traffic.admission import Admission
 if TYPE_CHECKING:
     from service.telemetry.traces import Traces
 
+MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
 _MAX_ADMIN_CALLS = 32
 
 
@@ -39,7 +40,13 @@ class StatusReader:
         readiness: Readiness,
         models: Callable[[], Sequence[ModelSnapshot]],
         has_engine: Callable[[], bool],
+        queued_work_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """Know whom to ask.
+
+        Args:
+            queued_work_s: estimated time of what was admitted.
+        """
         self._config = config
         self._metrics = metrics
         self._interceptor = interceptor
@@ -47,6 +54,7 @@ class StatusReader:
         self._readiness = readiness
         self._models = models
         self._has_engine = has_engine
+        self._queued_work_s = queued_work_s
         self._started = time.monotonic()
 
     def __call__(self) -> ServerSnapshot:
@@ -65,7 +73,7 @@ class StatusReader:
             calls=tuple(self._interceptor.calls),
             admitted_tokens=self._admission.tokens,
             max_admitted_tokens=self._config.limits.max_queued_tokens,
-            queued_work_s=0.0,
+            queued_work_s=self._queued_work_s(),
             event_loop_lag_s=self._metrics.recent_lag_s,
             log_level=log_level(),
         )
@@ -101,7 +109,11 @@ def call_observers(config: ServerConfig, metrics: Metrics, traces: "Traces | Non
 def admin_server(
     interceptor: CallInterceptor, read: Callable[[], ServerSnapshot], reloader: Reloader | None
 ) -> grpc.aio.Server:
-    """A server for operators alone, with the same books and the same doorkeeper as the other one."""
+    """A server for operators alone.
+
+    Args:
+        interceptor: with the same books as the other server's, and with a limit of `MAX_ADMIN_SECONDS`.
+    """
     server = grpc.aio.server(
         interceptors=[interceptor],
         options=[("grpc.so_reuseport", 0)],

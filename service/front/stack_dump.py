@@ -6,6 +6,7 @@ tasks follow as one event of the log once the loop runs.
 
 import asyncio
 import faulthandler
+import gc
 import signal
 import sys
 from types import FrameType
@@ -45,5 +46,12 @@ def _stack_of(task: "asyncio.Task[object]") -> str:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
         if frame is not None:
             frames.append(frame)
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+        awaited = _unwrapped(getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None))
     return " < ".join(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in frames[::-1])
+
+
+def _unwrapped(awaited: object) -> object:
+    """What gRPC's compiled code waits for: it holds our coroutines in wrappers that show nothing of them."""
+    if type(awaited).__name__ != "coroutine_wrapper":
+        return awaited
+    return next(iter(gc.get_referents(awaited)), None)

@@ -76,11 +76,10 @@ async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
     (model,) = at_rest.models
     assert (model.name, model.state, model.source_language) == ("echo", "serving", "en")
     assert [(engine.state, engine.jobs) for engine in model.engines] == [("up", 0)]
-    assert at_rest.requests[0].method.endswith("GetStatus")
-    translate = at_work.requests[0]
+    assert at_rest.num_requests == 0  # it does not count itself
+    (translate,) = at_work.requests
     assert (translate.request_id, translate.model, translate.phase) == ("mine", "echo", "decode")
     assert (translate.texts, translate.finished_texts) == (3, 1)  # the blank one
-    assert at_work.num_requests == 2
     assert at_work.admitted_tokens > 400
     assert (at_work.models[0].engines[0].jobs, at_work.models[0].engines[0].pid) == (2, server.engine_pids()[0])
 
@@ -94,6 +93,21 @@ async def test_status_tells_of_a_lost_engine(start_server):
     status = await status_of(server)
 
     assert status.models[0].engines[0].restarts == 1
+
+
+async def test_status_answers_while_the_server_drains(start_server):
+    server = start_server(**ADMIN, **SLOW)
+    async with calling(server.address) as calls:
+        pending = asyncio.ensure_future(code_of(calls.translate("x" * 100)))
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+        server.terminate()
+        await eventually(lambda: '"draining"' in server.log_text())
+        status = await status_of(server)
+
+        assert status.state == "draining"
+        assert [request.phase for request in status.requests] == ["decode"]
+        assert await pending is grpc.StatusCode.OK
+    assert await asyncio.to_thread(server.wait) == 0
 
 
 async def test_the_level_of_the_log_changes_while_the_server_runs(start_server):
@@ -114,12 +128,25 @@ async def test_a_server_of_one_bundle_has_nothing_to_reload(start_server):
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_the_status_command_shows_a_running_server(start_server):
-    server = start_server(**ADMIN)
-    command = [sys.executable, "-m", "service", "status", "--server", server.admin_address, "--json"]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+def dragoman(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
 
-    assert json.loads(done.stdout)["models"][0]["name"] == "echo"
+
+def test_an_operator_s_commands_reach_a_running_server(start_server):
+    server = start_server(**ADMIN)
+    address = ("--server", server.admin_address)
+    status, level, reload = (
+        dragoman("status", "--json", *address),
+        dragoman("log-level", "error", *address),
+        dragoman("reload", *address),
+    )
+
+    assert json.loads(status.stdout)["models"][0]["name"] == "echo"
+    assert (level.returncode, level.stdout) == (0, "info -> error\n")
+    assert reload.returncode == 2
+    assert reload.stderr.startswith("dragoman: this server has one bundle and no repository")
 
 
 async def test_a_taken_admin_port_stops_the_start_with_one_line(start_server, echo_bundle):
@@ -150,6 +177,7 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
     log = server.log_text()
 
     assert answer == ["geheim"]
+    assert "service/api/servicer.py" in log  # of the call itself
     assert "service/models/translator.py" in log
     assert "service/engine/process.py" in log
     assert "geheim" not in log

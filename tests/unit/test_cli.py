@@ -472,7 +472,9 @@ def test_client_and_server_meet_by_default():
     assert help_defaults("translate")["--server"].endswith(f"else {DEFAULT_ADDRESS}")
 
 
-@pytest.mark.parametrize("command", ["serve", "translate", "models", "doctor", "version"])
+@pytest.mark.parametrize(
+    "command", ["serve", "translate", "models", "status", "reload", "log-level", "doctor", "version"]
+)
 def test_every_command_explains_itself(command):
     result = run(command, "--help")
 
