@@ -56,7 +56,7 @@ LABELS: dict[str, str] = {
     "provider": "what computes: `cpu`",
 }
 
-# What one asks of each family; a family without a query has a test against it.
+# What one asks of a family; of one that is not here, what its kind suggests.
 QUERIES: dict[str, str] = {
     "dragoman_requests_received_total": "sum(rate(dragoman_requests_received_total[5m])) by (method)",
     "dragoman_requests_total": (
@@ -123,7 +123,20 @@ def _section(family: Definition) -> str:
     lines = [f"### {family.name}\n", f"{family.description} {family.kind.capitalize()}; labels: {labels}."]
     if family.buckets:
         lines.append(f"Buckets: {_numbers(family.buckets)}.")
-    return "\n".join([*lines, "", f"    {QUERIES[family.name]}", ""])
+    return "\n".join([*lines, "", f"    {query_of(family)}", ""])
+
+
+def query_of(family: Definition) -> str:
+    """An example in PromQL."""
+    if family.name in QUERIES:
+        return QUERIES[family.name]
+    match family.kind:
+        case "counter":
+            return f"rate({family.name}[5m])"
+        case "gauge":
+            return family.name
+        case "histogram":
+            return f"histogram_quantile(0.99, rate({family.name}_bucket[5m]))"
 
 
 def _label_table(labels: Iterable[str]) -> str:
