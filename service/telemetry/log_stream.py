@@ -1,13 +1,16 @@
 """Where log lines go: a line that cannot be written is counted and forgotten, and nothing else happens.
 
-A full disk or a closed standard error must not fail a call; so no buffer that remembers a failed write, and no
-exception.
+A full disk or a closed standard error must not fail a call, and a reader that has stopped must not stop the server:
+so no buffer that remembers a failed write, no exception, and no waiting.
 """
 
 import os
+import select
 from collections.abc import Callable
 from io import UnsupportedOperation
 from typing import TextIO
+
+_ATOMIC_BYTES = select.PIPE_BUF  # a pipe that takes anything takes this much without waiting
 
 
 class LogStream:
@@ -46,8 +49,19 @@ class LogStream:
             self._stream.write(line)
             return
         data = line.encode("utf-8", "backslashreplace")
-        if os.write(self._descriptor, data) != len(data):  # the disk got full within the line
-            raise OSError
+        for begin in range(0, len(data), _ATOMIC_BYTES):
+            _write_now(self._descriptor, data[begin : begin + _ATOMIC_BYTES])
+
+
+def _write_now(descriptor: int, data: bytes) -> None:
+    """Write all of it without waiting, or raise OSError.
+
+    The descriptor is asked first rather than set to non-blocking, which others who share it would notice.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    if not poll.poll(0) or os.write(descriptor, data) != len(data):
+        raise OSError  # nobody reads the pipe, or the disk got full within the line
 
 
 def _descriptor_of(stream: TextIO | None) -> int | None:

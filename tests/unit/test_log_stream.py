@@ -43,6 +43,33 @@ def test_a_full_disk_loses_lines_and_later_ones_are_written(tmp_path):
     assert ((tmp_path / "log").read_text(), drops.count) == ("kept\n", 1)
 
 
+def test_a_reader_that_stopped_costs_lines_and_stops_nobody():
+    drops = Drops()
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "w") as pipe, os.fdopen(read_end, "rb", buffering=0) as reader:
+        stream = LogStream(pipe, drops)
+        while drops.count == 0:
+            stream.write("x" * 999 + "\n")
+        before = drops.count
+        for _ in range(3):
+            reader.read(4_096)
+        stream.write("kept\n")
+        os.set_blocking(read_end, False)
+        rest = reader.read(1 << 20)
+
+    assert before == drops.count == 1
+    assert rest is not None
+    assert rest.endswith(b"\nkept\n")
+
+
+def test_a_long_line_arrives_whole(tmp_path):
+    line = "ä" * 10_000 + "\n"
+    with (tmp_path / "log").open("w") as stream:
+        LogStream(stream).write(line)
+
+    assert (tmp_path / "log").read_text() == line
+
+
 @pytest.mark.parametrize("kind", ["none", "closed", "closed file"])
 def test_without_a_stream_every_line_is_lost(tmp_path, kind):
     drops = Drops()
