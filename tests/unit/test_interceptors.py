@@ -722,7 +722,9 @@ async def test_ten_thousand_unknown_names_make_no_new_series(harness):
     def num_series() -> int:
         return sum(len(family.samples) for family in harness.metrics.registry.collect())
 
-    details = [SimpleNamespace(method=f"/any.Service/Method{number}") for number in range(10_000)]
+    details = [
+        SimpleNamespace(method=f"/any.Service/Method{number}", invocation_metadata=()) for number in range(10_000)
+    ]
     await harness.interceptor.intercept_service(nowhere, details[0])
     before = num_series()
     for one in details:
