@@ -10,10 +10,11 @@ from http import HTTPStatus
 import grpc.aio
 
 from model.bundle import Bundle
-from service.api import health, reflection, servicer
+from service.api import health, reflection, servicer, stream_servicer
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
+from service.api.stream_servicer import StreamServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
 from service.front.engine_start import Engines
@@ -24,6 +25,7 @@ from service.models.model_info import describe, load_tokenizer
 from service.models.translator import Translator
 from service.telemetry.metrics import CONTENT_TYPE, Metrics
 from service.traffic.admission import Admission
+from service.traffic.room import Room
 from service.translation import ModelInfo
 
 TOKENIZER_THREADS = 2
@@ -32,6 +34,7 @@ METHODS = frozenset(
     {
         f"{servicer.SERVICE_NAME}/Translate",
         f"{servicer.SERVICE_NAME}/ListModels",
+        stream_servicer.METHOD,
         *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
         *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
     }
@@ -56,6 +59,7 @@ class Parts:
     health: Health
     readiness: Readiness
     interceptor: CallInterceptor
+    streams: StreamServicer
     grpc_server: grpc.aio.Server
     http_server: HttpServer
 
@@ -68,8 +72,8 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     """
     bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
     info = _describe(bundle, config)
-    all_left, readiness = asyncio.Event(), Readiness()
-    admission = Admission(config.limits, on_empty=all_left.set)
+    all_left, readiness, room = asyncio.Event(), Readiness(), Room()
+    admission = Admission(config.limits, on_empty=all_left.set, on_leave=room.departed)
     admission.close("the server is starting", reason="starting")
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     codec = TextCodec(
@@ -80,8 +84,14 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     translator = Translator(codec, dispatcher, executor)
     max_target_tokens = bundle.manifest.decoding.max_target_tokens
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
-    interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)
+    interceptor = CallInterceptor(
+        metrics,
+        methods=METHODS,
+        max_request_seconds=config.limits.max_request_seconds,
+        own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds},
+    )
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
+    streams = StreamServicer(catalog, admission, room, metrics, config.limits)
     _watch_load(metrics, info.name, dispatcher)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
@@ -93,7 +103,8 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         health=checks,
         readiness=readiness,
         interceptor=interceptor,
-        grpc_server=_grpc_server(config, interceptor, translation, checks),
+        streams=streams,
+        grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
     )
 
@@ -108,14 +119,20 @@ def _describe(bundle: Bundle, config: ServerConfig) -> ModelInfo:
 
 
 def _grpc_server(
-    config: ServerConfig, interceptor: CallInterceptor, translation: TranslationServicer, checks: Health
+    config: ServerConfig,
+    interceptor: CallInterceptor,
+    translation: TranslationServicer,
+    streams: StreamServicer,
+    checks: Health,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
         interceptors=[interceptor],
         options=grpc_options(config),
-        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + 256,  # a last belt behind admission
+        # A last belt behind admission.
+        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + config.limits.max_streams + 256,
     )
     servicer.add_to_server(translation, server)
+    stream_servicer.add_to_server(streams, server)
     health.add_to_server(checks, server)
     if config.listen.reflection:
         reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)
