@@ -3,33 +3,20 @@
 Knows no call and no message.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 
+from service.client.retry import RetryPolicy, service_config
+
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
-_SERVICE = "dragoman.v1.TranslationService"
 # A request is kept for sending again while it fits here; grpc's own default of 256 KiB is less than 64 long texts.
 _RETRY_BUFFER_BYTES = 4 << 20
 
 ChannelOption = tuple[str, int | str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """When a call is sent again.  A pushback from the server overrides the backoff, and a negative one ends it."""
-
-    max_attempts: int = 4  # the first one included; grpc counts more than 5 as 5
-    initial_backoff_s: float = 0.1
-    max_backoff_s: float = 2.0
-    backoff_multiplier: float = 2.0
-    # Each failure costs one token, each success earns back 0.5; below half of them nothing is sent again, so that a
-    # server in trouble is not buried under retries.
-    throttle_tokens: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,38 +40,14 @@ class ClientConfig:
     max_message_bytes: int = 16 << 20  # one answer
     batch_size: int = 32  # texts per call of `translate_all`
     max_calls: int = 4  # calls of one `translate_all` under way at the same time
+    max_stream_texts: int = 128  # of one `translate_stream`: taken from its texts and not answered yet
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tls: TlsOptions | None = None  # None: no encryption
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "batch_size", "max_calls"):
+        for name in ("timeout_s", "batch_size", "max_calls", "max_stream_texts"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
-
-
-def service_config(policy: RetryPolicy) -> str:
-    """The gRPC service config: round robin over all addresses of the name, and the retries.
-
-    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait, CANCELLED because a server that
-    ends resets what reaches it too late; a call that its caller cancels is not sent again.
-    """
-    retries = {
-        "maxAttempts": policy.max_attempts,
-        "initialBackoff": f"{policy.initial_backoff_s}s",
-        "maxBackoff": f"{policy.max_backoff_s}s",
-        "backoffMultiplier": policy.backoff_multiplier,
-        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED"],
-    }
-    method: dict[str, object] = {"name": [{"service": _SERVICE}]}
-    if policy.max_attempts > 1:  # grpc refuses a policy of one attempt
-        method["retryPolicy"] = retries
-    return json.dumps(
-        {
-            "loadBalancingConfig": [{"round_robin": {}}],
-            "methodConfig": [method],
-            "retryThrottling": {"maxTokens": policy.throttle_tokens, "tokenRatio": 0.5},
-        }
-    )
 
 
 def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
@@ -95,7 +58,7 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
         # A server that is just starting is found soon after it listens; grpc's own first pause is a second.
         ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 10_000),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.keepalive_time_ms", round(config.keepalive_time_s * 1_000)),
         ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1_000)),
         ("grpc.max_receive_message_length", config.max_message_bytes),
