@@ -1,4 +1,7 @@
-"""One `translate_stream` of the asyncio client: a task reads the texts, one sends them, the caller's receives answers."""
+"""One `translate_stream` of the asyncio client.
+
+A task reads the caller's texts, one sends them, the caller's own receives the answers; they meet in `Unanswered`.
+"""
 
 import asyncio
 import time

@@ -1,6 +1,7 @@
 """One `translate_stream` of the blocking client.
 
-A thread reads the caller's texts, one of gRPC's sends them, the caller's own receives the answers.  They meet in `Unanswered`, which the condition here guards.
+A thread reads the caller's texts, one of gRPC's sends them, the caller's own receives the answers; they meet in
+`Unanswered`, which the condition here guards.
 """
 
 import threading

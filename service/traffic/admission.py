@@ -4,7 +4,8 @@ Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: whateve
 it is released.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
@@ -37,7 +38,8 @@ class Admission:
 
         Args:
             on_empty: called whenever the last permit comes back.
-            on_leave: called whenever anything comes back.
+            on_leave: called whenever a permit comes back that was not refused anything.  (What was refused holds too
+                little to matter to others, and who waits for room would wake itself by being refused.)
         """
         self._limits = limits
         self._on_empty = on_empty
@@ -117,13 +119,14 @@ class Admission:
                 "options.use_shortlist is true, and the model has no shortlist", field="options.use_shortlist"
             )
 
-    def leave(self, characters: int, tokens: int, kind: Kind) -> None:
+    def leave(self, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
         """Count a request, its characters and its tokens out, for a permit."""
         self.requests -= kind != "part"
         self.streams -= kind == "stream"
         self.characters -= characters
         self.tokens -= tokens
-        self._on_leave()
+        if not was_refused:
+            self._on_leave()
         if self.requests == 0:
             self._on_empty()
 
@@ -169,6 +172,7 @@ class Permit:
         self._kind = kind
         self._characters = 0
         self._tokens = 0
+        self._was_refused = False
         self._is_released = False
 
     def take_characters(self, count: int) -> None:
@@ -178,7 +182,8 @@ class Permit:
             Overloaded: they, or the tokens that they are likely to make, do not fit; nothing was added.
         """
         assert not self._is_released, "the permit was released"
-        self._admission.take_characters(count)
+        with self._refusable():
+            self._admission.take_characters(count)
         self._characters += count
 
     def take_tokens(self, count: int) -> None:
@@ -188,7 +193,8 @@ class Permit:
             Overloaded: they do not fit; the request holds what it held before.
         """
         assert not self._is_released, "the permit was released"
-        self._admission.take_tokens(count)
+        with self._refusable():
+            self._admission.take_tokens(count)
         self._tokens += count
 
     def part(self) -> "Permit":
@@ -200,7 +206,15 @@ class Permit:
         if self._is_released:
             return
         self._is_released = True
-        self._admission.leave(self._characters, self._tokens, self._kind)
+        self._admission.leave(self._characters, self._tokens, self._kind, was_refused=self._was_refused)
+
+    @contextmanager
+    def _refusable(self) -> Iterator[None]:
+        try:
+            yield
+        except Overloaded:
+            self._was_refused = True
+            raise
 
     def __enter__(self) -> Self:
         return self

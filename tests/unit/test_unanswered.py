@@ -1,7 +1,7 @@
 """Which texts of a stream are to be sent, and which answers are handed out, over any sequence of losses."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.client.retry import RetryPolicy
@@ -150,6 +150,7 @@ def test_server_s_deadline_after_progress_is_only_an_interruption():
         unanswered.lost(DeadlineExceeded("6 h"), 2.0)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_every_text_is_answered_exactly_once_over_any_connections(data):
     """Random takes, sends, answers, lost engines and lost connections; then a server that works."""
