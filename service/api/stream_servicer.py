@@ -28,7 +28,7 @@ from service.models.text_stream import StreamAnswer, TextStream
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission, Permit
 from service.traffic.room import Room
-from service.translation import Translation
+from service.translation import ModelInfo, Translation
 
 METHOD = f"{SERVICE_NAME}/TranslateStream"
 
@@ -57,7 +57,7 @@ class StreamServicer:
 
     async def translate_stream(self, requests: Requests, context: Any) -> AsyncIterator[pb.TranslateStreamResponse]:
         """The translations as they finish; see the contract for the statuses."""
-        with self._admission.admit_stream() as permit, self._session(permit) as session:
+        with self._session(self._admission.admit_stream()) as session:
             context.add_done_callback(lambda _: session.stream.cancel())  # gone while a message was being sent
             session.start(requests)
             while answers := await session.stream.answers():
@@ -77,7 +77,7 @@ class StreamServicer:
             yield session
         finally:
             self._sessions.discard(session)
-            session.close()
+            session.close(permit.release)
 
     def _num_texts(self) -> int:
         return sum(session.stream.num_held for session in self._sessions)
@@ -104,12 +104,12 @@ class _Session:
             self._reader.cancel()
         self.stream.end_input(Unavailable("the server is draining; send what has no answer again"))
 
-    def close(self) -> None:
-        """Stop everything that still runs."""
+    def close(self, then: Callable[[], None]) -> None:
+        """Stop everything that still runs, and `then` say so."""
         self._timer.cancel()
         if self._reader is not None:
             self._reader.cancel()
-        self.stream.cancel()
+        self.stream.cancel(then)
 
     async def _read(self, requests: Requests) -> None:
         try:
@@ -152,7 +152,7 @@ class _TextSource:
         self._max_characters = limits.max_characters
         self._permit = permit
         self._settings = pb.StreamSettings()
-        self._chosen: tuple[LoadedModel, SearchParams] | None = None
+        self._params: tuple[ModelInfo, SearchParams] | None = None
 
     def choose(self, settings: pb.StreamSettings) -> None:
         """Translate with these settings.
@@ -161,8 +161,7 @@ class _TextSource:
             NotFound, InvalidInput: no text can be translated with them.
         """
         self._settings = settings
-        model, _ = self._choice()
-        self.call.model = model.info.name
+        self._choice()
 
     async def translate(self, text_id: int, text: str) -> StreamAnswer:
         """The answer to one text, also where that is an error of its own.
@@ -225,13 +224,14 @@ class _TextSource:
             source_language=settings.source_language,
             target_language=settings.target_language,
         )
-        if self._chosen is None or self._chosen[0] is not model:
+        self.call.model = model.info.name
+        if self._params is None or self._params[0] is not model.info:
             params = search_params(model.info, to_options(settings.options))
             self._admission.check_params(
                 params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
             )
-            self._chosen = (model, params)
-        return self._chosen
+            self._params = (model.info, params)  # not the model: an idle stream would keep a replaced one
+        return model, self._params[1]
 
 
 def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:

@@ -5,7 +5,7 @@ A task reads the caller's texts, one sends them, the caller's own receives the a
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -47,7 +47,7 @@ class AsyncStreamCall:
         self._for_taker, self._for_sender = asyncio.Event(), asyncio.Event()
         self._call: Any = None
 
-    async def answers(self) -> AsyncIterator[tuple[int, Translation]]:
+    async def answers(self) -> AsyncGenerator[tuple[int, Translation], None]:
         """As `StreamCall.answers`."""
         taker = asyncio.create_task(self._take_all())
         taker.add_done_callback(self._end_with_texts)

@@ -12,7 +12,7 @@ several stays in that text's `Translation`.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self
@@ -131,11 +131,11 @@ class Client:
         target_language: str = "",
         priority: Priority | None = None,
         timeout_s: float | None = None,
-    ) -> Iterator[tuple[int, Translation]]:
+    ) -> Generator[tuple[int, Translation], None, None]:
         """Translate texts as they come: each one's number, from 0, with its translation as soon as that is there.
 
         Texts are read in a thread of its own, `max_stream_texts` ahead of the answers taken.  A stream that is
-        interrupted is resumed with what has no answer; each text is answered once.
+        interrupted is resumed with what has no answer; each text is answered once.  `close()` leaves it early.
 
         Args:
             timeout_s: deadline of the whole; None for none.  Without an answer in between, interruptions are tolerated
@@ -146,7 +146,7 @@ class Client:
         """
         deadline = _deadline(timeout_s)
         call = StreamCall(
-            lambda requests: self._stub.TranslateStream(requests, **_stream_options(deadline)),
+            lambda requests: self._stub.TranslateStream(requests, **_stream_options(self._config, deadline)),
             to_stream_settings(
                 options=options,
                 model=model,
@@ -282,11 +282,11 @@ class AsyncClient:
         target_language: str = "",
         priority: Priority | None = None,
         timeout_s: float | None = None,
-    ) -> AsyncIterator[tuple[int, Translation]]:
+    ) -> AsyncGenerator[tuple[int, Translation], None]:
         """As `Client.translate_stream`, without a thread."""
         deadline = _deadline(timeout_s)
         call = AsyncStreamCall(
-            lambda: self._stub.TranslateStream(**_stream_options(deadline)),
+            lambda: self._stub.TranslateStream(**_stream_options(self._config, deadline)),
             to_stream_settings(
                 options=options,
                 model=model,
@@ -357,9 +357,9 @@ def _deadline(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else time.monotonic() + timeout_s
 
 
-def _stream_options(deadline: float | None) -> dict[str, Any]:
+def _stream_options(config: ClientConfig, deadline: float | None) -> dict[str, Any]:
     """Of one connection of a stream; it does not wait for a server, as whoever resumes it knows how long to try."""
-    return {
+    return _call_options(config, None) | {
         "timeout": None if deadline is None else max(0.0, deadline - time.monotonic()),
         "wait_for_ready": False,
     }

@@ -6,7 +6,7 @@ A thread reads the caller's texts, one of gRPC's sends them, the caller's own re
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -51,7 +51,7 @@ class StreamCall:
         self._is_closed = False
         self._source_error: BaseException | None = None
 
-    def answers(self) -> Iterator[tuple[int, Translation]]:
+    def answers(self) -> Generator[tuple[int, Translation], None, None]:
         """Number of the text and its translation, in the order in which they finish.
 
         Raises:

@@ -52,6 +52,7 @@ class TextStream:
         self._sending_texts = self._sending_characters = 0  # what the last `answers` gave
         self._held_characters = 0
         self._has_ended = False  # nothing more comes in
+        self._on_idle: Callable[[], None] | None = None  # once cancelled
         self._ending: BaseException | None = None  # raised when all is answered
         self._failure: BaseException | None = None  # raised at once
         self._for_sender, self._for_receiver = asyncio.Event(), asyncio.Event()
@@ -86,11 +87,13 @@ class TextStream:
             self.cancel()
             self._for_sender.set()
 
-    def cancel(self) -> None:
-        """Stop all work."""
+    def cancel(self, then: Callable[[], None] | None = None) -> None:
+        """Stop all work, and call `then` when all of it has stopped."""
         self._has_ended = True
+        self._on_idle = then or self._on_idle
         for task in self._running.values():
             task.cancel()
+        self._tell_if_idle()
 
     async def answers(self) -> list[StreamAnswer]:
         """What has finished, as soon as there is something; empty at the end.
@@ -142,6 +145,12 @@ class TextStream:
         else:
             self._finished.append((task.result(), characters))
             self._for_sender.set()
+        self._tell_if_idle()
+
+    def _tell_if_idle(self) -> None:
+        if not self._running and self._on_idle is not None:
+            on_idle, self._on_idle = self._on_idle, None
+            on_idle()
 
     def _next_batch(self) -> list[StreamAnswer]:
         batch: list[StreamAnswer] = []

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import pytest
@@ -18,6 +19,7 @@ from tests.fakes.calls import (
     Calls,
     calling,
     code_of,
+    details_of,
     error_info,
     eventually,
     failure,
@@ -30,7 +32,7 @@ LONG = "x" * 200  # four seconds when slow
 SMALL_WINDOW = [("grpc.enable_retries", 0), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
 
 
-def message(*texts: tuple[int, str], **settings: object) -> pb.TranslateStreamRequest:
+def message(*texts: tuple[int, str], **settings: Any) -> pb.TranslateStreamRequest:
     return pb.TranslateStreamRequest(
         settings=pb.StreamSettings(**settings) if settings else None,
         texts=[pb.StreamText(id=number, text=text) for number, text in texts],
@@ -146,7 +148,7 @@ class TestMistakes:
             error = await end_of(await opened(calls, *messages))
 
             assert error.code().name == code
-            assert words in error.details()
+            assert words in details_of(error)
             await has_gone_idle(server)
             assert server.metric("dragoman_requests_total", method=TRANSLATE_STREAM[1:], code=code) == 1
 
@@ -213,7 +215,7 @@ class TestFlowControl:
             assert await all_of(streams[0]) == {}
             assert await all_of(await self._done(await opened(calls, message((1, "next"))))) == {1: "next"}
 
-    async def _done(self, call):
+    async def _done(self, call: Any) -> Any:
         await call.done_writing()
         return call
 
@@ -384,8 +386,8 @@ async def test_a_hundred_streams_beside_calls(start_server):
         works = [*(stream(number) for number in range(100)), *(one_call(number) for number in range(100))]
         assert all(await asyncio.wait_for(asyncio.gather(*works), TIMEOUT_S))
         await has_gone_idle(server)
+        await eventually(lambda: server.metric("dragoman_requests_in_flight") == 0)
         for method in (TRANSLATE, TRANSLATE_STREAM):
-            await eventually(lambda method=method: server.metric("dragoman_requests_in_flight", method=method[1:]) == 0)
             assert server.metric("dragoman_requests_received_total", method=method[1:]) == 100
             assert server.metric("dragoman_requests_total", method=method[1:], code="OK") == 100
 

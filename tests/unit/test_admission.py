@@ -391,21 +391,21 @@ class TestStreams:
         assert admission.tokens == 5
 
     def test_texts_of_streams_are_no_requests_and_give_back_what_they_took(self):
-        departures = []
-        admission = Admission(LimitsConfig(), on_leave=lambda: departures.append(admission.tokens))
-        stream = admission.admit_stream()
+        departures: list[int] = []
+        door = Admission(LimitsConfig(), on_leave=lambda: departures.append(door.tokens))
+        stream = door.admit_stream()
         first, second = stream.part(), stream.part()
         first.take_characters(30)
         first.take_tokens(7)
         second.take_tokens(5)
-        assert (admission.requests, admission.tokens) == (1, 12)
+        assert (door.requests, door.tokens) == (1, 12)
 
         first.release()
         second.release()
         stream.release()
 
         assert departures == [5, 0, 0]
-        assert (admission.requests, admission.characters, admission.tokens) == (0, 0, 0)
+        assert (door.requests, door.characters, door.tokens) == (0, 0, 0)
 
     def test_who_was_refused_wakes_nobody(self):
         departures = []

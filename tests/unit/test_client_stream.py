@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -35,17 +36,17 @@ async def running() -> AsyncIterator[ScriptedServer]:
 def translate(request, running):
     """Number and text of every answer to these texts, by either client."""
 
-    async def with_asyncio(texts, config, **fields):
+    async def with_asyncio(texts: Any, config: ClientConfig, fields: dict[str, Any]) -> list[tuple[int, str]]:
         async with AsyncClient(running.address, config) as client:
             return [(number, answer.text) async for number, answer in client.translate_stream(texts, **fields)]
 
-    def blocking(texts, config, fields):
+    def blocking(texts: Any, config: ClientConfig, fields: dict[str, Any]) -> list[tuple[int, str]]:
         with Client(running.address, config) as client:
             return [(number, answer.text) for number, answer in client.translate_stream(texts, **fields)]
 
-    async def call(texts, config=QUICK, **fields):
+    async def call(texts: Any, config: ClientConfig = QUICK, **fields: Any) -> list[tuple[int, str]]:
         if request.param == "asyncio":
-            return await asyncio.wait_for(with_asyncio(texts, config, **fields), 20)
+            return await asyncio.wait_for(with_asyncio(texts, config, fields), 20)
         return await asyncio.wait_for(asyncio.to_thread(blocking, texts, config, fields), 20)
 
     return call

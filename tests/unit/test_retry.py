@@ -1,6 +1,7 @@
 """The published retry policy and the pauses between streams."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_pushback_is_the_shortest_pause():
     assert Backoff(RetryPolicy(initial_backoff_s=0.1)).next_s(at_least_s=3.0) == 3.0
 
 
-def _with_floats(config: dict) -> dict:
+def _with_floats(config: dict[str, Any]) -> dict[str, Any]:
     """With durations as Python writes them: 5.0s for 5s."""
     policy = config["methodConfig"][0]["retryPolicy"]
     durations = {name: f"{float(policy[name].removesuffix('s'))}s" for name in ("initialBackoff", "maxBackoff")}

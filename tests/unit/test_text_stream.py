@@ -159,6 +159,19 @@ async def test_failure_is_raised_at_once_and_stops_the_work():
     assert desk.futures[2].cancelled()
 
 
+async def test_cancelled_stream_says_when_all_its_work_has_stopped():
+    desk, said = Desk(), []
+    await desk.take(1, 2)
+
+    desk.stream.cancel(lambda: said.append("stopped"))
+    assert said == []
+    await settle()
+    assert said == ["stopped"]
+
+    desk.stream.cancel(lambda: said.append("at once"))
+    assert said == ["stopped", "at once"]
+
+
 async def test_error_of_a_translation_ends_the_stream():
     desk = Desk()
     await desk.take(1)

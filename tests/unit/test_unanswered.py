@@ -18,8 +18,8 @@ def texts_of(max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
     return Unanswered(max_texts=max_texts, give_up_s=give_up_s, retry=RetryPolicy(initial_backoff_s=1.0))
 
 
-def taken(*texts: str, **limits: float) -> Unanswered:
-    unanswered = texts_of(**limits)
+def taken(*texts: str, max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
+    unanswered = texts_of(max_texts, give_up_s)
     for text in texts:
         unanswered.take(text)
     return unanswered
@@ -77,6 +77,7 @@ def test_text_of_a_lost_engine_is_sent_again_after_a_pause():
 
     assert unanswered.answered(0, LOST, 10.0) is None
     pause = unanswered.pause_s(10.0)
+    assert pause is not None
     assert pause == pytest.approx(1.0, rel=0.21)
     assert unanswered.next_message(10.0) == []
     assert unanswered.next_message(10.0 + pause) == [(0, "a")]
