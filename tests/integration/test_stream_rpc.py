@@ -84,6 +84,20 @@ class TestAnswers:
             assert {(answer.model_version, answer.beam_size) for answer in answers} == {("1.2.3", 2)}
             assert await call.code() is grpc.StatusCode.OK
 
+    async def test_long_text_holds_nobody_up(self, start_server):
+        """Ten short texts, one after the other, are all answered while the long one before them decodes."""
+        server = start_server(ECHO_STEP_S="0.005")
+        async with calling(server.address) as calls:
+            call = await opened(calls, message((100, LONG)))
+            answers = answers_of(call)
+            order = []
+            for number in range(10):
+                await call.write(message((number, "short")))
+                order.append((await anext(answers)).id)
+            await call.done_writing()
+
+            assert [*order, (await anext(answers)).id] == [*range(10), 100]
+
     async def test_answer_comes_while_the_client_still_sends(self, server):
         async with calling(server.address) as calls:
             call = await opened(calls, message((1, "first")))
@@ -170,11 +184,13 @@ class TestFlowControl:
     async def test_slow_reader_stops_its_own_stream_and_nothing_else(self, start_server):
         """With every place taken by an answer nobody reads, nothing runs, nothing more is read, others are served."""
         server = start_server(DRAGOMAN_LIMITS__MAX_STREAM_TEXTS="16")
-        num_texts, text = 1_500, "x" * 200
+        num_texts, text = 600, "x" * 50
+        options = pb.TranslateOptions(beam_size=8, num_hypotheses=8)  # answers larger than texts
         async with grpc.aio.insecure_channel(server.address, options=SMALL_WINDOW) as channel:
             call = Calls(channel).translate_stream()
 
             async def send_all() -> None:
+                await call.write(message(options=options))
                 for number in range(num_texts):
                     await call.write(message((number, text)))
                 await call.done_writing()
