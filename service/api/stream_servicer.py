@@ -224,7 +224,7 @@ class _TextSource:
             source_language=settings.source_language,
             target_language=settings.target_language,
         )
-        self.call.model = model.info.name
+        self.call.use_model(model.info.name)
         if self._params is None or self._params[0] is not model.info:
             params = search_params(model.info, to_options(settings.options))
             self._admission.check_params(

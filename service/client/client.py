@@ -25,7 +25,14 @@ from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
 from service.api.replies import to_error, to_models, to_reply, to_request, to_stream_settings
 from service.client.aio_stream_call import AsyncStreamCall
-from service.client.channel import DEFAULT_ADDRESS, ClientConfig, channel_options, credentials
+from service.client.channel import (
+    DEFAULT_ADDRESS,
+    ClientConfig,
+    call_metadata,
+    channel_options,
+    credentials,
+    open_channel,
+)
 from service.client.stream_call import StreamCall
 from service.client.unanswered import Unanswered
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
@@ -45,11 +52,7 @@ class Client:
         """
         self.address = address
         self._config = config or ClientConfig()
-        options = channel_options(self._config)
-        if self._config.tls is None:
-            self._channel = grpc.insecure_channel(address, options)
-        else:
-            self._channel = grpc.secure_channel(address, credentials(self._config.tls), options)
+        self._channel = open_channel(address, self._config)
         self._stub = TranslationServiceStub(self._channel)
 
     def translate(
@@ -350,6 +353,7 @@ def _call_options(config: ClientConfig, timeout_s: float | None) -> dict[str, An
     return {
         "timeout": config.timeout_s if timeout_s is None else timeout_s,
         "wait_for_ready": config.wait_for_ready,
+        "metadata": call_metadata(config),
     }
 
 
