@@ -65,7 +65,7 @@ def arrange_graph(config: ModelConfig, dtype: int, weights: WeightFile) -> Graph
         int32 [M, 1, 1], rows between two heads of that slot.
     Output: target [A, M, H, T, d].
     """
-    return _moving_graph("arrange", config, dtype, weights, lambda graph, source: source)
+    return _moving_graph("arrange", config, dtype, weights, lambda _, source: source)
 
 
 def extend_graph(config: ModelConfig, dtype: int, weights: WeightFile) -> GraphBuilder:

@@ -304,8 +304,8 @@ class DecoderStepGraph(TransformerGraph):
             self.graph.hint_shape(name, FLOAT, ["B * K * V"])
         return self.graph.node("Reshape", edited, self.shape_of_logits(logits))
 
-    def shape_of_logits(self, logits: str) -> str:  # noqa: ARG002 - not of their own: they would be kept for it
-        """[3]: B, K and the vocabulary."""
+    def shape_of_logits(self, logits: str) -> str:
+        """[3]: B, K and the vocabulary; not from `logits`, which could not be edited in place then."""
         beams = self.graph.node("Shape", self.step.tokens)  # B, K
         return self.graph.node("Concat", beams, self.graph.constant("vocabulary", np.array([-1])), axis=0)
 

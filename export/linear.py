@@ -1,6 +1,6 @@
 """The products of a Transformer with its weights, in each precision the project ships.
 
-All that differs between an fp32, an fp16 and an int8 graph is in this file; `graphs.py` is given one of these strategies.
+What differs between fp32, fp16 and int8 graphs is in this file; `graphs.py` is given one of these strategies.
 Axes: D model width, V vocabulary, I inputs and O outputs of a layer.
 """
 
