@@ -21,6 +21,8 @@ from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
 
+_RETRY_AFTER_MEMORY_S = 1.0  # an engine whose device had too little memory runs less at once by then
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchConfig(KeeperConfig):

@@ -5,16 +5,6 @@ from dataclasses import dataclass, replace
 from service.engine.scheduler import SchedulerConfig
 from service.engine.slots import CacheShape
 
-# Where nothing else is said.  A GPU's step costs launches more than rows, so rows come by the thousand; measure them
-# with tests/bench/bench_gpu.py.
-GPU_BUDGETS = SchedulerConfig(
-    max_rows=1_024,
-    max_source_tokens=65_536,
-    max_encode_tokens=32_768,
-    max_ahead_tokens=8_192,
-    encoder_run_tokens=16_384,
-)
-
 USABLE = 0.8  # of the free memory; the rest is for workspaces of products and for what memory in pieces loses
 _MEMORIES = 3  # keys and values are moved from one memory to another, and a larger one is made beside both
 _LOGIT_BYTES = 2 + 3 * 4  # half precision as a product, float32 as logits, edited, log-probabilities

@@ -49,9 +49,7 @@ def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None
         "enable_cuda_graph": "1" if cuda_graphs else "0",
     }
     try:
-        session = ort.InferenceSession(
-            graph, options, providers=[("CUDAExecutionProvider", cuda)], enable_fallback=0
-        )
+        session = ort.InferenceSession(graph, options, providers=[("CUDAExecutionProvider", cuda)], enable_fallback=0)
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
         raise DeviceError(f"{graph} cannot be run on CUDA by ONNX Runtime {ort.__version__}: {error}") from error
     if session.get_providers()[0] != "CUDAExecutionProvider":

@@ -21,7 +21,7 @@ from service.engine.device import Device
 from service.engine.device_slots import DeviceEncoded, DeviceSlots, DeviceStorage, Place
 from service.engine.faults import explained
 from service.engine.kv_cache import CacheShape, KeyValueCache
-from service.engine.runner import Floats, Ints, layer_names, pad
+from service.engine.runner import Floats, Ints, check_limits, layer_names, pad
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engine.vocabulary import LiveVocabulary
@@ -38,7 +38,7 @@ class DeviceRunner:
     """The fp16 graphs of one bundle on one device (`Runner`)."""
 
     def __init__(
-        self, bundle: Bundle, sessions: Sessions, device: Device, *, records: bool = False, storage: Any = None
+        self, bundle: Bundle, sessions: Sessions, device: Device, *, records: bool = False, storage: DeviceStorage | None = None
     ) -> None:
         """Take sessions that are open.
 
@@ -48,6 +48,7 @@ class DeviceRunner:
             records: whether they can record steps and replay them (CUDA graphs).
             storage: where keys and values lie, if not as usual.
         """
+        check_limits(bundle)
         config = bundle.manifest.config
         self.cache_shape = CacheShape(
             num_layers=config.num_decoder_layers, num_heads=config.num_heads, d_head=config.d_head
@@ -151,24 +152,22 @@ class _DeviceBinding:
         own, cross = _device_slots(cache)
         self._decoder, self._options = decoder, options
         self._io = decoder.io_binding()
-        self._host: dict[str, npt.NDArray[Any]] = {}  # what is sent, by name
-        self._sent: dict[str, ort.OrtValue] = {}
-        for name, array in {
+        self._host: dict[str, npt.NDArray[Any]] = {  # what is sent, by name
             "tokens": np.zeros((B, K), np.int64),
             "scores": np.zeros((B, K, 1), np.float32),
             "past_lengths": np.zeros((B, 1), np.int64),
             "columns": np.zeros(B, np.int64),
             "source_lengths": np.ones(B, np.int32),
             "self_mask": np.zeros((B, 1, K, own.place.num_columns), dtype),
-        }.items():
-            self._host[name], self._sent[name] = array, on_device(array, device)
-            self._io.bind_ortvalue_input(name, self._sent[name])
+        }
+        self._sent = {name: on_device(array, device) for name, array in self._host.items()}
         self._constants = [
             on_device(np.zeros(0, np.int64), device),
             on_device(np.zeros(0, np.float32), device),
             on_device(np.array([width], np.int64), "cpu"),  # TopK reads it on the host
         ]
-        for name, value in zip(("edit_places", "edit_values", "num_candidates"), self._constants, strict=True):
+        constants = zip(("edit_places", "edit_values", "num_candidates"), self._constants, strict=True)
+        for name, value in (*self._sent.items(), *constants):
             self._io.bind_ortvalue_input(name, value)
         for kind, slots in (("cross", cross), ("self", own)):
             shape = [B, *_slot_shape(slots)]

@@ -202,7 +202,8 @@ class DeviceSlots:
 
     def _identity(self) -> Rows:
         first = np.arange(self._place.capacity, dtype=np.int32)[:, None] * (self.shape.num_heads * self.num_columns)
-        return first + np.arange(self.num_columns, dtype=np.int32)
+        rows: Rows = first + np.arange(self.num_columns, dtype=np.int32)
+        return rows
 
 
 def bucket(num_slots: int) -> int:

@@ -36,7 +36,8 @@ class DeviceLost(SystemExit):
 
 _OUT_OF_MEMORY = re.compile(
     r"Failed to allocate memory for requested buffer|Available memory of \d+ is smaller than requested|"
-    r"CUDA failure 2:|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUBLAS failure 3:|out of memory|std::bad_alloc"
+    r"CUDA failure 2:|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUBLAS failure 3:|out of memory|"
+    r"std::bad_alloc"
 )
 # Errors after which cuda.h calls the process' context unusable, and devices that are not there any more.
 _LOST_CODES = frozenset({

@@ -73,8 +73,10 @@ class OnnxRunner:
 
     def __init__(self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1) -> None:
         variant = bundle.variant(precision)
+        if variant.arrange:
+            raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
         config = bundle.manifest.config
-        _check_limits(bundle)
+        check_limits(bundle)
         self.cache_shape = CacheShape(
             num_layers=config.num_decoder_layers, num_heads=config.num_heads, d_head=config.d_head
         )
@@ -270,7 +272,7 @@ def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptio
     return options
 
 
-def _check_limits(bundle: Bundle) -> None:
+def check_limits(bundle: Bundle) -> None:
     """Refuse limits beyond the position table: a step past its end would fail the whole batch."""
     decoding, positions = bundle.manifest.decoding, bundle.manifest.config.max_positions
     for name in ("max_target_tokens", "max_source_tokens"):

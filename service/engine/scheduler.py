@@ -30,6 +30,17 @@ class SchedulerConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}, at least 1 is needed")
 
 
+# Where nothing else is said.  A GPU's step costs launches more than rows, so rows come by the thousand; measure them
+# with tests/bench/bench_gpu.py.
+GPU_BUDGETS = SchedulerConfig(
+    max_rows=1_024,
+    max_source_tokens=65_536,
+    max_encode_tokens=32_768,
+    max_ahead_tokens=8_192,
+    encoder_run_tokens=16_384,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Drop:
     """A job that ends without a result."""

@@ -58,7 +58,7 @@ class Encoded(NamedTuple):
     @property
     def num_columns(self) -> int:
         """See `EncodedSentences`."""
-        return self.arrays[0].shape[2]
+        return int(self.arrays[0].shape[2])
 
 
 class Slots(Protocol):
@@ -201,8 +201,15 @@ class MaskBuffer:
 class Storage(Protocol):
     """Where keys and values lie."""
 
-    masked: np.floating[Any]
-    steps_between_squeezes: int
+    @property
+    def masked(self) -> np.floating[Any]:
+        """What is added to the product of a query and a key that do not belong together; its type is the mask's."""
+        ...
+
+    @property
+    def steps_between_squeezes(self) -> int:
+        """After how many steps a sentence's unused columns are squeezed out."""
+        ...
 
     def slots(self, shape: CacheShape, num_columns: int) -> Slots:
         """New ones."""
@@ -212,7 +219,7 @@ class Storage(Protocol):
 class HostStorage:
     """In this process' memory."""
 
-    masked = MASKED
+    masked: np.floating[Any] = MASKED
     steps_between_squeezes = _STEPS_BETWEEN_SQUEEZES
 
     def slots(self, shape: CacheShape, num_columns: int) -> Slots:

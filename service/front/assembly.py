@@ -16,12 +16,14 @@ from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
+from service.engine.device import Device
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
 from service.models.catalog import Catalog, LoadedModel
 from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer
 from service.models.translator import Translator
+from service.telemetry.logs import get_logger
 from service.telemetry.metrics import CONTENT_TYPE, Metrics
 from service.traffic.admission import Admission
 from service.translation import ModelInfo
@@ -67,7 +69,9 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         ValueError: the bundle's tokenizer cannot be used.
     """
     bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
-    info = _describe(bundle, config)
+    if engines.device.reason:
+        get_logger().warning("device_not_used", asked=config.engine.device, used="cpu", reason=engines.device.reason)
+    info = _describe(bundle, config, engines.device.device)
     all_left, readiness = asyncio.Event(), Readiness()
     admission = Admission(config.limits, on_empty=all_left.set)
     admission.close("the server is starting", reason="starting")
@@ -98,9 +102,9 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     )
 
 
-def _describe(bundle: Bundle, config: ServerConfig) -> ModelInfo:
+def _describe(bundle: Bundle, config: ServerConfig, device: Device) -> ModelInfo:
     """The model as this server offers it: its own limit on beams also holds for the default."""
-    info = describe(bundle, config.engine.precision)
+    info = describe(bundle, config.engine.precision, device)
     limit = config.limits.max_beam_size
     default_beam = min(info.default_options.beam_size or 1, limit)
     options = with_changes(info.default_options, beam_size=default_beam)
