@@ -38,7 +38,13 @@ class DeviceRunner:
     """The fp16 graphs of one bundle on one device (`Runner`)."""
 
     def __init__(
-        self, bundle: Bundle, sessions: Sessions, device: Device, *, records: bool = False, storage: DeviceStorage | None = None
+        self,
+        bundle: Bundle,
+        sessions: Sessions,
+        device: Device,
+        *,
+        records: bool = False,
+        storage: DeviceStorage | None = None,
     ) -> None:
         """Take sessions that are open.
 
@@ -60,7 +66,7 @@ class DeviceRunner:
             max_target_tokens=bundle.manifest.decoding.max_target_tokens,
         )
         self._encoder, self._decoder = sessions["encoder"], sessions["decoder_step"]
-        self._storage = storage or DeviceStorage(device, sessions["arrange"], sessions["extend"])
+        self.storage = storage or DeviceStorage(device, sessions["arrange"], sessions["extend"])
         self._device = device
         self._vocab_size = config.vocab_size
         self._records = records
@@ -73,7 +79,7 @@ class DeviceRunner:
 
     def new_cache(self, beam_size: int) -> KeyValueCache:
         """See `Runner.new_cache`."""
-        return KeyValueCache(self.cache_shape, beam_size, self._storage)
+        return KeyValueCache(self.cache_shape, beam_size, self.storage)
 
     def live_vocabulary(self) -> LiveVocabulary | None:
         """None: a GPU's products are large enough for all tokens."""
@@ -117,7 +123,7 @@ class DeviceRunner:
         return binding
 
     def _new_binding(self, cache: KeyValueCache, num_slots: int) -> "_DeviceBinding":
-        return _DeviceBinding(self._decoder, self._device, cache, num_slots, self._storage.dtype, self._run_options())
+        return _DeviceBinding(self._decoder, self._device, cache, num_slots, self.storage.dtype, self._run_options())
 
     def _run_options(self) -> ort.RunOptions | None:
         """A number of its own for each binding, by which its step is recorded; -1 when there are too many."""

@@ -202,8 +202,7 @@ class DeviceSlots:
 
     def _identity(self) -> Rows:
         first = np.arange(self._place.capacity, dtype=np.int32)[:, None] * (self.shape.num_heads * self.num_columns)
-        rows: Rows = first + np.arange(self.num_columns, dtype=np.int32)
-        return rows
+        return np.asarray(first + np.arange(self.num_columns), np.int32)
 
 
 def bucket(num_slots: int) -> int:

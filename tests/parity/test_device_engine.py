@@ -1,14 +1,13 @@
 """What a GPU will run, run here: the same tokens as the CPU engine, whoever joins, leaves or is squeezed."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from export.linear import FloatProducts
-from export.onnx_export import ExportOptions, Samples, export_bundle, write_cuda_graphs
+from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
@@ -63,7 +62,7 @@ def finish(loop: EngineLoop, submitted: Iterable[Job] = ()) -> dict[int, Outcome
     return outcomes
 
 
-def tokens(outcomes: dict[int, Outcome]) -> dict[int, tuple[int, ...]]:
+def tokens(outcomes: Mapping[int, Outcome]) -> dict[int, tuple[int, ...]]:
     return {number: result_of(outcome).hypotheses[0].token_ids for number, outcome in outcomes.items()}
 
 
@@ -209,19 +208,11 @@ def test_half_precision_gives_the_trained_models_tokens(trained):
     assert sum(found[n] == expected[n] for n in expected) >= 99
 
 
-def test_graphs_for_a_gpu_are_refused_by_the_cpu_runner_and_missing_ones_by_the_other(bundle, tmp_path):
-    model = tiny_model(tiny_config(vocab_size=VOCABULARY))
-    runner = write_cuda_graphs(model.config, dict(model_state(model)), FloatProducts(), tmp_path / "fp16")
-
-    assert runner is not None
+def test_a_bundle_without_graphs_for_a_gpu_says_how_to_make_them(bundle):
     with pytest.raises(BundleError, match=r"has no 'fp16' graphs; `python -m export .* --precision fp16`"):
         graph_paths(bundle)
     with pytest.raises(BundleError, match="int8 graphs are for CPUs"):
         graph_paths(bundle, "int8")
-
-
-def model_state(model):
-    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
 def test_a_bundle_with_graphs_for_a_gpu_alone_says_so_on_a_cpu(tmp_path: Path):

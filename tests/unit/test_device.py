@@ -18,17 +18,14 @@ from service.engine.slots import CacheShape
 
 # As ONNX Runtime and CUDA were seen to put it, in their issues and in runs.
 OUT_OF_MEMORY = (
-    "Non-zero status code returned while running ReduceSum node. onnxruntime::BFCArena::AllocateRawInternal "
-    "Failed to allocate memory for requested buffer of size 939524096",
-    "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running FusedMatMul node. "
-    "Name:'MatMul_92' Status Message: bfc_arena.cc:331 Failed to allocate memory for requested buffer of size 8388608",
+    "running ReduceSum node. BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 9395",
+    "6 : RUNTIME_EXCEPTION : bfc_arena.cc:331 Failed to allocate memory for requested buffer of size 8388608",
     "Available memory of 1024 is smaller than requested bytes of 4096",
-    "CUDA failure 2: out of memory ; GPU=0 ; hostname=a ; file=cuda_allocator.cc ; line=48 ; expr=cudaMalloc(&p, size);",
+    "CUDA failure 2: out of memory ; GPU=0 ; file=cuda_allocator.cc ; line=48 ; expr=cudaMalloc(&p, size);",
     "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0 ; expr=cublasCreate(&cublas_handle_);",
 )
 LOST = (
-    "[ONNXRuntimeError] : 1 : FAIL : CUDA failure 719: unspecified launch failure ; GPU=0 ; hostname=BALYN ; "
-    "file=gpu_data_transfer.cc ; line=73 ; expr=cudaMemcpyAsync(dst_data, src_data, bytes, cudaMemcpyDeviceToHost);",
+    "1 : FAIL : CUDA failure 719: unspecified launch failure ; GPU=0 ; expr=cudaMemcpyAsync(dst, src, bytes);",
     "CUDA failure 700: an illegal memory access was encountered ; GPU=1 ; expr=cudaLaunchHostFunc(stream);",
     "CUDA failure 999: unknown error ; GPU=0 ; expr=cudaSetDevice(info_.device_id);",
     "CUDA failure 46: CUDA-capable device(s) is/are busy or unavailable ; GPU=0 ; expr=cudaSetDevice(0);",
@@ -59,7 +56,7 @@ def test_errors_are_told_apart_by_their_text(message, fault):
 
 
 def test_an_explained_error_keeps_its_text_and_others_stay_what_they_are():
-    with pytest.raises(DeviceOutOfMemory, match="939524096"), explained():
+    with pytest.raises(DeviceOutOfMemory, match="9395"), explained():
         raise RuntimeError(OUT_OF_MEMORY[0])
     with pytest.raises(DeviceLost) as lost, explained():
         raise RuntimeError(LOST[0])

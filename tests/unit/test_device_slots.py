@@ -151,7 +151,9 @@ def test_any_sequence_leaves_both_the_same(storage, seed):
     for _ in range(60):
         match int(random.integers(0, 5)) if pair.num_slots else 0:
             case 0:
-                lengths = random.integers(1, min(COLUMNS, pair.here.num_columns) + 1, int(random.integers(1, 6))).tolist()
+                lengths = random.integers(
+                    1, min(COLUMNS, pair.here.num_columns) + 1, int(random.integers(1, 6))
+                ).tolist()
                 pair.append(lengths)
                 widths += lengths
             case 1:

@@ -119,7 +119,10 @@ def run_cell(cell: Cell, track: Track) -> Record:
     ]
     ours = OurSide(model, cell.precision, options[0], track.layouts)
     if cell.peer == HUGGING_FACE:
-        return _record(cell, race_baseline(cell, track, ours, HuggingFaceSide(model, options[1], track.cpus, device_of(cell.precision))))
+        return _record(
+            cell,
+            race_baseline(cell, track, ours, HuggingFaceSide(model, options[1], track.cpus, device_of(cell.precision))),
+        )
     theirs = TheirSide(model, cell.precision, options[1], track.layouts)
     return _record(cell, REGIMES[cell.regime](cell, track, ours, theirs))
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from model.bundle import GPU_PRECISION, Bundle
+from service.engine.device import Device
 from service.engine.job import Job, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.process import (
@@ -30,7 +31,6 @@ from service.engine.process import (
     from_payload,
     to_frame,
 )
-from service.engine.device import Device
 from service.engine.runner import create_runner
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
