@@ -80,8 +80,10 @@ class EngineConfig:
     """Which model runs, and on how much of the machine."""
 
     bundle: Path = field(default_factory=default_bundle_dir)
-    precision: Literal["int8", "fp32"] | None = None  # None: the best the bundle has
-    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for.
+    device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
+    cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
+    precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
+    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default

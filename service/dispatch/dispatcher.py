@@ -20,8 +20,10 @@ from service.dispatch.snapshot import DispatchSnapshot, EngineSnapshot, EngineSt
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
-from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
 from service.telemetry.calls import Progress, current_progress
+
+_RETRY_AFTER_MEMORY_S = 1.0  # an engine whose device had too little memory runs less at once by then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +337,8 @@ def _resolve(future: "asyncio.Future[JobResult]", outcome: Outcome) -> None:
 def _error_of(failure: JobFailure) -> DragomanError:
     if failure.kind is FailureKind.DEADLINE:
         return DeadlineExceeded(failure.message)
+    if failure.kind is FailureKind.OUT_OF_MEMORY:
+        return Overloaded(failure.message, reason="out_of_memory", retry_after_s=_RETRY_AFTER_MEMORY_S)
     return InternalError(failure.message)
 
 
