@@ -14,7 +14,17 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 
-REJECT_REASONS = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
+REJECT_REASONS = (
+    "queue_full",
+    "token_budget",
+    "client_budget",
+    "queue_seconds",
+    "deadline_unattainable",
+    "streams",
+    "starting",
+    "draining",
+    "too_long",
+)
 _CLIENT_ERRORS = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"})
 
 
@@ -26,6 +36,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._families = Families(self.registry)
         self._define_calls()
+        self._define_clients()
         self._define_process()
         self._work = WorkFamilies(self._families, self.rejected)
         self._models: dict[str, ModelMetrics] = {}
@@ -46,6 +57,14 @@ class Metrics:
         self._rejected = self._families.counter("rejected", "Calls, and too long texts, that were refused.", "reason")
         for reason in REJECT_REASONS:
             self._rejected.labels(reason)
+
+    def _define_clients(self) -> None:
+        names = {"texts": "Texts answered.", "characters": "Characters of those.", "row_steps": "Beam x decoder steps."}
+        self._used = {
+            name: self._families.counter(f"client_{name}", description, "client") for name, description in names.items()
+        }
+        self._used_tokens = self._families.counter("client_tokens", "Tokens of those texts.", "client", "direction")
+        self.client_used(OTHER, texts=0, characters=0, source_tokens=0, target_tokens=0, row_steps=0)
 
     def _define_process(self) -> None:
         ProcessCollector(registry=self.registry)
@@ -74,6 +93,15 @@ class Metrics:
     def rejected(self, reason: str) -> None:
         """A call, or one text of it, was refused."""
         self._rejected.labels(reason if reason in REJECT_REASONS else OTHER).inc()
+
+    def client_used(
+        self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
+    ) -> None:
+        """A client, by its label (`service.traffic.usage.label_of`), had texts translated."""
+        for name, amount in (("texts", texts), ("characters", characters), ("row_steps", row_steps)):
+            self._used[name].labels(client).inc(amount)
+        self._used_tokens.labels(client, "source").inc(source_tokens)
+        self._used_tokens.labels(client, "target").inc(target_tokens)
 
     # What the server reports.
 
