@@ -2,7 +2,7 @@
 
 Lives in the front process's event loop.  Jobs wait here, in the backlog's order, where a cancelled or late one costs
 nothing; an engine holds what it can run now and a few more, so that it never waits for this process.  They also wait
-for an engine that is replaced at once; when all replacements have to pause first, the queue is refused rather than kept.
+for an engine that is replaced at once; when all replacements have to pause first, the queue is refused and not kept.
 """
 
 import asyncio

@@ -64,7 +64,10 @@ def test_labels_outside_their_set_count_as_other():
 def test_every_reason_to_refuse_is_exported_before_it_occurs():
     metrics = Metrics()
 
-    reasons = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
+    reasons = (
+        *("queue_full", "token_budget", "client_budget", "queue_seconds", "deadline_unattainable"),
+        *("streams", "starting", "draining", "too_long"),
+    )
     read = metrics.registry.get_sample_value
     assert [read("dragoman_rejected_total", {"reason": reason}) for reason in reasons] == [0.0] * len(reasons)
 
