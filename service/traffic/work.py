@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from service.engine.job import JobResult, SearchParams, StepStats
 
-# What encoding a source token costs in row-steps, once a sentence whatever its beam: 35 - 44 us a token beside 34 us a
-# row-step (bench_growth, panels source and rows, of the included model).
+# What encoding a source token costs in row-steps, once a sentence whatever its beam: 49 - 76 us a token (16 to 128 of
+# them) beside 58 - 67 us a row-step (64 to 256 rows), `bench_growth --panel source --panel rows`, the included model.
 ENCODER_ROW_STEPS = 1.0
 _MEMORY = 32  # sentences over which averages follow
 _RATE_MEMORY_S = 1.0  # of an engine's working time over which its rate follows
