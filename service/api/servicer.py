@@ -50,7 +50,7 @@ class TranslationServicer:
         client, now = call.client, time.monotonic()
         with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, client=client) as permit:
             model = self._find(request)
-            call.model = model.info.name
+            call.use_model(model.info.name)
             params = self._params(request, model)
             translations, timings = await model.translator.translate(
                 request.texts,
@@ -64,8 +64,10 @@ class TranslationServicer:
         return to_response(translations, timings, model.info, beam_size=params.beam_size)
 
     async def list_models(self, request: pb.ListModelsRequest, context: object) -> pb.ListModelsResponse:
-        """The loaded models; none while the server starts."""
-        return pb.ListModelsResponse(models=[to_model(loaded.info) for loaded in self._catalog.models])
+        """The loaded models that the caller may use; none while the server starts."""
+        may_use = current_call().may_use
+        infos = [loaded.info for loaded in self._catalog.models if may_use(loaded.info.name)]
+        return pb.ListModelsResponse(models=[to_model(info) for info in infos])
 
     def _params(self, request: pb.TranslateRequest, model: LoadedModel) -> SearchParams:
         """How to search, with a smaller beam where load and caller say so."""

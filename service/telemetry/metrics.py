@@ -25,7 +25,18 @@ REJECT_REASONS = (
     "draining",
     "too_long",
 )
-_CLIENT_ERRORS = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"})
+_CLIENT_ERRORS = frozenset(
+    {
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "CANCELLED",
+        "UNIMPLEMENTED",
+        "RESOURCE_EXHAUSTED",
+        "UNAUTHENTICATED",
+        "PERMISSION_DENIED",
+        "FAILED_PRECONDITION",
+    }
+)
 
 
 class Metrics:
@@ -84,11 +95,6 @@ class Metrics:
         self._in_flight.labels(method).dec()
         self._answered.labels(method, model, code).inc()
         self._duration.labels(model, _code_class(code)).observe(duration_s)
-
-    def count_unknown_method(self) -> None:
-        """A call to a method that does not exist came and was refused."""
-        self._received.labels(OTHER).inc()
-        self._answered.labels(OTHER, "", "UNIMPLEMENTED").inc()
 
     def rejected(self, reason: str) -> None:
         """A call, or one text of it, was refused."""

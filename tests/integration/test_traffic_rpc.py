@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import pytest
@@ -19,7 +20,7 @@ RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @asynccontextmanager
-async def behind_a_queue(server: ServerProcess, **options: int) -> AsyncIterator[Calls]:
+async def behind_a_queue(server: ServerProcess, **options: Any) -> AsyncIterator[Calls]:
     """Calls to a server that knows how fast it is and has five seconds of work or more."""
     async with calling(server.address) as calls:
         await calls.translate(*[TEXT] * 8, options=BEAM)
@@ -60,6 +61,21 @@ async def test_interactive_call_overtakes_batch_work(start_server):
         assert await calls.texts("urgent", options=BEAM, timeout=4.0) == ["urgent"]
         assert not document.done()
         document.cancel()
+
+
+async def test_client_with_one_text_does_not_wait_for_the_queue_of_another(start_server):
+    server = start_server(
+        DRAGOMAN_SECURITY__IDENTITY_HEADER="x-client", DRAGOMAN_SECURITY__TRUSTED_PROXIES="127.0.0.1", **SLOW_AND_NARROW
+    )
+    greedy, other = (("x-client", "greedy"),), (("x-client", "other"),)
+    async with behind_a_queue(server, metadata=greedy) as calls:
+        own = await failure(calls.translate(TEXT, metadata=greedy, timeout=3.0))
+
+        response = await calls.translate("text", metadata=other, timeout=3.0)
+
+        assert error_info(own).reason == "deadline_unattainable"
+        assert response.translations[0].hypotheses[0].text == "text"
+        assert server.metric("dragoman_queue_requests") > 10
 
 
 @pytest.mark.parametrize(("allowed", "beam"), [(True, 1), (False, 4)])

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -17,11 +18,15 @@ ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
 A, B = Client(name="a"), Client(name="b")
 
 
+def _note(answered: list[str], name: str, _: object) -> None:
+    answered.append(name)
+
+
 async def order_of(jobs: "dict[str, asyncio.Future[JobResult]]") -> list[str]:
     """Names of the jobs as they were answered."""
     answered: list[str] = []
     for name, job in jobs.items():
-        job.add_done_callback(lambda _, name=name: answered.append(name))
+        job.add_done_callback(partial(_note, answered, name))
     async with asyncio.timeout(60):
         await asyncio.gather(*jobs.values())
     await asyncio.sleep(0)
