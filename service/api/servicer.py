@@ -47,6 +47,7 @@ class TranslationServicer:
     async def translate(self, request: pb.TranslateRequest, context: object) -> pb.TranslateResponse:
         """One translation per text; see the contract for the statuses."""
         call = current_call()
+        call.progress.texts = len(request.texts)
         client, now = call.client, time.monotonic()
         with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, client=client) as permit:
             model = self._find(request)

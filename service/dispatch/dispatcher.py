@@ -8,17 +8,20 @@ for an engine that is replaced at once; when all replacements have to pause firs
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Literal, Protocol
 
 from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
 from service.dispatch.engine_link import EngineStartError
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
+from service.dispatch.outcomes import drop_reason, fail, resolve
+from service.dispatch.snapshot import DispatchSnapshot, EngineSnapshot, EngineState
+from service.engine.job import Job, JobResult, Outcome, SearchParams, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
+from service.telemetry.calls import Progress, current_progress
 from service.traffic.backlog import Backlog, Forecast, Load
 from service.traffic.clients import ANYBODY, Client, Priority
 from service.traffic.fair_queue import Entry
@@ -62,6 +65,7 @@ class _Pending:
     future: "asyncio.Future[JobResult]"
     slot: "_Slot | None" = None  # None: not given to an engine
     entry: "Entry[_Pending] | None" = None  # its place in the queue
+    progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
     timer: asyncio.TimerHandle | None = None
 
 
@@ -74,34 +78,51 @@ class _Slot:
         self.rows = 0  # that the jobs it holds need
         self.live_rows = 0  # that were decoding at its last report
         self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
+        self.num_losses = 0
+        self.heard_at = time.monotonic()
         self._dispatcher = dispatcher
 
     def add(self, pending: _Pending) -> None:
         pending.slot = self
+        pending.progress.phase = "decode"
         self.jobs[pending.job.id] = pending
         self.rows += pending.job.params.beam_size
 
     def fail_all(self, error: DragomanError) -> None:
         for pending in self.jobs.values():
-            _fail(pending.future, error)
+            fail(pending.future, error)
         self.jobs.clear()
         self.rows = 0
 
     def heard(self, report: Report) -> None:
+        self.heard_at = time.monotonic()
         for outcome in report.outcomes:
             pending = self.jobs.pop(outcome.job_id, None)
             if pending is not None:  # not failed meanwhile
                 self.rows -= pending.job.params.beam_size
                 self._dispatcher.job_answered(pending.job, outcome)
-                _resolve(pending.future, outcome)
+                resolve(pending.future, outcome)
         if report.stats:
             self.live_rows = report.stats.live_rows
         self._dispatcher.engine_reported(report)
 
     def lost(self, reason: str) -> None:
         self.live_rows = 0
+        self.num_losses += 1
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
         self._dispatcher.engine_lost()
+
+    def snapshot(self, now: float, max_rows: int) -> EngineSnapshot:
+        waiting: EngineState = "starting" if self.retry_in_s is None else "waiting"
+        return EngineSnapshot(
+            pid=self.keeper.pid,
+            state="up" if self.keeper.is_up else waiting,
+            jobs=len(self.jobs),
+            rows=self.live_rows,
+            max_rows=max_rows,
+            restarts=self.num_losses,
+            silent_s=now - self.heard_at,
+        )
 
     def delayed(self, retry_in_s: float) -> None:
         self.retry_in_s = retry_in_s
@@ -164,6 +185,15 @@ class Dispatcher:
         """Process ids of the engines that are up."""
         return [slot.keeper.pid for slot in self._slots if slot.keeper.pid is not None]
 
+    def snapshot(self, now: float) -> DispatchSnapshot:
+        """What waits and what each engine does.
+
+        Args:
+            now: time.monotonic().
+        """
+        engines = tuple(slot.snapshot(now, self._max_rows) for slot in self._slots)
+        return DispatchSnapshot(queued_jobs=self.queued_jobs, queued_tokens=self.queued_tokens, engines=engines)
+
     async def start(self) -> None:
         """Return when all engines are warm.
 
@@ -224,7 +254,7 @@ class Dispatcher:
         job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
         pending = _Pending(job, loop.create_future())
         if refusal := self._refusal():
-            _fail(pending.future, refusal)
+            fail(pending.future, refusal)
             return pending.future
         pending.entry = self._backlog.add(
             pending, len(job.source_ids), params, client=client, priority=priority, now=now
@@ -307,7 +337,7 @@ class Dispatcher:
             if not (is_late or pending.future.done()):
                 return entry
             self._leave_queue(pending)
-            _fail(pending.future, DeadlineExceeded("too little time was left when the sentence's turn came"))
+            fail(pending.future, DeadlineExceeded("too little time was left when the sentence's turn came"))
         return None
 
     def _schedule_after(self, seconds: float) -> None:
@@ -343,7 +373,7 @@ class Dispatcher:
         """The future has a result, or nobody wants one any more."""
         if pending.timer is not None:
             pending.timer.cancel()
-        reason = _drop_reason(future)
+        reason = drop_reason(future)
         if pending.slot is None:
             self._leave_queue(pending)
         elif pending.job.id in pending.slot.jobs:  # without an answer yet
@@ -353,39 +383,12 @@ class Dispatcher:
 
     def _fail_queue(self, error: DragomanError) -> None:
         for pending in list(self._backlog):
-            _fail(pending.future, error)
+            fail(pending.future, error)
 
     async def _stop_engines(self) -> None:
         await asyncio.gather(*(slot.keeper.stop() for slot in self._slots))
 
 
-def _resolve(future: "asyncio.Future[JobResult]", outcome: Outcome) -> None:
-    """Give an outcome to whoever waits; nobody does after a cancellation."""
-    if future.done():
-        return
-    if isinstance(outcome, JobResult):
-        future.set_result(outcome)
-    else:
-        future.set_exception(_error_of(outcome))
-
-
-def _error_of(failure: JobFailure) -> DragomanError:
-    if failure.kind is FailureKind.DEADLINE:
-        return DeadlineExceeded(failure.message)
-    return InternalError(failure.message)
-
-
 def _expire(pending: _Pending) -> None:
     where = "queued" if pending.slot is None else "decoding"
-    _fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
-
-
-def _fail(future: "asyncio.Future[JobResult]", error: DragomanError) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _drop_reason(future: "asyncio.Future[JobResult]") -> str | None:
-    if future.cancelled():
-        return "cancelled"
-    return "deadline" if isinstance(future.exception(), DeadlineExceeded) else None
+    fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))

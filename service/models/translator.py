@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from service.engine.job import JobResult, SearchParams
 from service.errors import InternalError, InvalidInput
 from service.models.codec import BLANK_TRANSLATION, TextCodec
+from service.telemetry.calls import current_progress
 from service.traffic.admission import Permit
 from service.traffic.backlog import Forecast
 from service.traffic.clients import Client, Priority
@@ -110,20 +111,25 @@ class Translator:
             Overloaded: the texts or their source tokens do not fit in the queue, would wait too long or be too late.
             DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
         """
-        clock = PhaseClock()
+        clock, progress = PhaseClock(), current_progress()
+        progress.read_timings = clock.timings
         num_characters = sum(map(len, texts))
         permit.take_characters(num_characters)
         is_small = num_characters <= INLINE_CHARACTERS
         if not is_small:  # before it costs anything
             self._check_time((), params, permit, deadline, priority)
+        progress.phase = "tokenize"
         sources = await self._encode(texts, clock, is_small=is_small)
         lengths = [len(ids) for ids in sources if isinstance(ids, list) and ids]
-        permit.take_tokens(sum(lengths))
+        progress.source_tokens = sum(lengths)
+        permit.take_tokens(progress.source_tokens)
         self._check_time(lengths, params, permit, deadline, priority)
         submit = partial(
             self._dispatcher.submit, params=params, deadline=deadline, client=permit.client, priority=priority
         )
+        progress.phase = "queue"
         results = await self._run(sources, submit, clock)
+        progress.phase = "detokenize"
         translations = await self._decode(sources, results, clock, beam_size=params.beam_size)
         return translations, clock.timings()
 
@@ -161,6 +167,7 @@ class Translator:
     ) -> dict[int, JobResult | InternalError]:
         """Results of the texts that need the model, by index; the first error that concerns all texts is raised."""
         jobs = {index: submit(ids) for index, ids in enumerate(sources) if isinstance(ids, list) and ids}
+        current_progress().finished_texts = len(sources) - len(jobs)
         try:
             results = await asyncio.gather(*(_settle(job, clock) for job in jobs.values()))
         finally:
@@ -204,10 +211,14 @@ class Translator:
 
 
 async def _settle(job: "asyncio.Future[JobResult]", clock: PhaseClock) -> JobResult | InternalError:
+    progress = current_progress()
     try:
         result = await job
     except InternalError as error:  # concerns this text only
+        progress.finished_texts += 1
         return error
+    progress.finished_texts += 1
+    progress.target_tokens += _num_tokens(result)
     clock.add_job(result)
     return result
 
