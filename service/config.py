@@ -62,6 +62,7 @@ class LimitsConfig:
     max_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts per request
     max_characters: Count = 10_000  # characters per text
     max_beam_size: Annotated[int, Ge(1), Le(64)] = 16
+    # Of these two, clients that hold less than an equal share still get in when they are used up, to twice as much.
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
     max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed
@@ -70,9 +71,10 @@ class LimitsConfig:
     max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
     max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
-    batch_aging_s: Seconds = 10.0  # batch work that has waited this long goes first
-    brownout_seconds: Seconds | None = None  # queued work at which smaller beams are used where allowed; None: never
-    retry_after_s: Delay = 1.0  # what a refused caller is told to wait
+    batch_aging_s: Seconds = 10.0  # batch work that has waited this long takes part beside interactive work
+    # Queued work from which on beams are halved where allowed, and again from twice as much; None: never.
+    brownout_seconds: Seconds | None = None
+    retry_after_s: Delay = 1.0  # what a refused caller is told to wait; where it can be estimated, to ten times of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -198,5 +198,6 @@ def _watch_load(metrics: Metrics, model: str, dispatcher: Dispatcher) -> None:
     of_the_model = metrics.model(model)
     of_the_model.watch("queue_requests", lambda: dispatcher.queued_jobs)
     of_the_model.watch("queue_tokens", lambda: dispatcher.queued_tokens)
+    of_the_model.watch("queue_work_seconds", lambda: dispatcher.queued_work_s)
     of_the_model.watch("running_jobs", lambda: dispatcher.running_jobs)
     of_the_model.watch("live_rows", lambda: dispatcher.live_rows)

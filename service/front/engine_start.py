@@ -95,6 +95,7 @@ def dispatch_config(config: ServerConfig, device: Device = "cpu") -> DispatchCon
         num_engines=num_engines(config.engine, device),
         start_timeout_s=lifecycle.start_timeout_s,
         heartbeat_timeout_s=lifecycle.engine_silence_s,
+        batch_aging_s=config.limits.batch_aging_s,
     )
 
 
