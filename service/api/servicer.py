@@ -48,9 +48,10 @@ class TranslationServicer:
             self._admission.check_params(
                 params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
             )
-            translations, timings = await model.translator.translate(
-                request.texts, params, permit=permit, deadline=call.deadline
-            )
+            with model.usage:
+                translations, timings = await model.translator.translate(
+                    request.texts, params, permit=permit, deadline=call.deadline
+                )
         self._metrics.model(model.info.name).translated(translations, timings)
         return to_response(translations, timings, model.info)
 

@@ -160,13 +160,20 @@ def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> No
 def _create_engine(spec: EngineSpec) -> "EngineLoop":
     from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
 
-    module, _, function = spec.runner_factory.partition(":")
-    create = cast("Callable[[EngineSpec], Runner]", getattr(importlib.import_module(module), function))
+    if spec.preflight:
+        cast("Callable[[EngineSpec], None]", _find(spec.preflight))(spec)
+    create = cast("Callable[[EngineSpec], Runner]", _find(spec.runner_factory))
     engine = EngineLoop(create(spec), spec.scheduler)
     _warm_up(engine, spec.scheduler.max_rows)
     gc.collect()
     gc.freeze()  # what is loaded now stays: no later collection has to look at it
     return engine
+
+
+def _find(name: str) -> object:
+    """What "module:function" names."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
 
 
 def _warm_up(engine: "EngineLoop", max_rows: int) -> None:

@@ -1,32 +1,22 @@
 """Builds the parts of a front process from its settings and connects them; starts nothing."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+import time
 from dataclasses import dataclass
-from dataclasses import replace as with_changes
 from http import HTTPStatus
 
 import grpc.aio
 
-from model.bundle import Bundle
 from service.api import health, reflection, servicer
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
-from service.dispatch.dispatcher import Dispatcher
-from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
-from service.models.catalog import Catalog, LoadedModel
-from service.models.codec import TextCodec
-from service.models.model_info import describe, load_tokenizer
-from service.models.translator import Translator
-from service.telemetry.metrics import CONTENT_TYPE, Metrics
+from service.front.model_hosting import Models
+from service.front.readiness import Readiness
+from service.telemetry.metrics import CONTENT_TYPE
 from service.traffic.admission import Admission
-from service.translation import ModelInfo
-
-TOKENIZER_THREADS = 2
 
 METHODS = frozenset(
     {
@@ -38,21 +28,12 @@ METHODS = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Readiness:
-    """Whether this process wants work: started and not draining."""
-
-    is_accepting: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a front process has beside its engines."""
+    """What a front process has beside its models."""
 
-    info: ModelInfo
     admission: Admission
     all_left: asyncio.Event  # set whenever the last call leaves admission
-    executor: Executor
     health: Health
     readiness: Readiness
     interceptor: CallInterceptor
@@ -60,51 +41,26 @@ class Parts:
     http_server: HttpServer
 
 
-def assemble(config: ServerConfig, engines: Engines) -> Parts:
-    """All parts, with admission closed until the engines are warm.
-
-    Raises:
-        ValueError: the bundle's tokenizer cannot be used.
-    """
-    bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
-    info = _describe(bundle, config)
-    all_left, readiness = asyncio.Event(), Readiness()
+def assemble(config: ServerConfig, models: Models) -> Parts:
+    """All parts, with admission closed until the models are loaded."""
+    metrics, reloader = models.metrics, models.reloader
+    all_left, readiness = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s)
     admission = Admission(config.limits, on_empty=all_left.set)
     admission.close("the server is starting", reason="starting")
-    executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-    codec = TextCodec(
-        load_tokenizer(bundle),
-        max_characters=config.limits.max_characters,
-        max_source_tokens=info.max_source_tokens,
-    )
-    translator = Translator(codec, dispatcher, executor)
-    max_target_tokens = bundle.manifest.decoding.max_target_tokens
-    catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
     interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)
-    translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
-    _watch_load(metrics, info.name, dispatcher)
+    translation = TranslationServicer(reloader.catalog, admission, metrics)
+    checks = Health((servicer.SERVICE_NAME,))
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
     return Parts(
-        info=info,
         admission=admission,
         all_left=all_left,
-        executor=executor,
         health=checks,
         readiness=readiness,
         interceptor=interceptor,
         grpc_server=_grpc_server(config, interceptor, translation, checks),
-        http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
+        http_server=_http_server(config, models, readiness),
     )
-
-
-def _describe(bundle: Bundle, config: ServerConfig) -> ModelInfo:
-    """The model as this server offers it: its own limit on beams also holds for the default."""
-    info = describe(bundle, config.engine.precision)
-    limit = config.limits.max_beam_size
-    default_beam = min(info.default_options.beam_size or 1, limit)
-    options = with_changes(info.default_options, beam_size=default_beam)
-    return with_changes(info, default_options=options, max_beam_size=limit)
 
 
 def _grpc_server(
@@ -137,23 +93,20 @@ def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
     ]
 
 
-def _http_server(config: ServerConfig, metrics: Metrics, is_ready: Callable[[], bool]) -> HttpServer:
-    def readiness() -> Page:
-        if is_ready():
-            return Page(HTTPStatus.OK, b"ready\n")
-        return Page(HTTPStatus.SERVICE_UNAVAILABLE, b"not ready\n")
+def _http_server(config: ServerConfig, models: Models, readiness: Readiness) -> HttpServer:
+    def ready() -> Page:
+        return _status(readiness.is_accepting and models.reloader.is_ready, b"ready\n", b"not ready\n")
+
+    def alive() -> Page:
+        return _status(readiness.is_alive(time.monotonic()), b"alive\n", b"no engine for too long\n")
 
     pages = {
-        "/metrics": lambda: Page(HTTPStatus.OK, metrics.exposition(), CONTENT_TYPE),
-        "/healthz": lambda: Page(HTTPStatus.OK, b"alive\n"),
-        "/readyz": readiness,
+        "/metrics": lambda: Page(HTTPStatus.OK, models.metrics.exposition(), CONTENT_TYPE),
+        "/healthz": alive,
+        "/readyz": ready,
     }
     return HttpServer(pages, max_connections=config.listen.max_http_connections)
 
 
-def _watch_load(metrics: Metrics, model: str, dispatcher: Dispatcher) -> None:
-    of_the_model = metrics.model(model)
-    of_the_model.watch("queue_requests", lambda: dispatcher.queued_jobs)
-    of_the_model.watch("queue_tokens", lambda: dispatcher.queued_tokens)
-    of_the_model.watch("running_jobs", lambda: dispatcher.running_jobs)
-    of_the_model.watch("live_rows", lambda: dispatcher.live_rows)
+def _status(is_good: bool, good: bytes, bad: bytes) -> Page:
+    return Page(HTTPStatus.OK, good) if is_good else Page(HTTPStatus.SERVICE_UNAVAILABLE, bad)

@@ -1,53 +1,14 @@
-"""Engines that start while the rest of the server is still being loaded.
+"""How the engines of a model are run, from the settings: how many, with how many threads, and how patient to be."""
 
-Imports little on purpose: an engine takes about a second to load its model, and the front process's own libraries load
-meanwhile.
-"""
-
-import asyncio
-from dataclasses import dataclass
 from typing import Any
 
-from model.bundle import Bundle
 from service.config import EngineConfig, ServerConfig
-from service.dispatch.dispatcher import DispatchConfig, Dispatcher
+from service.dispatch.dispatcher import DispatchConfig
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.telemetry.metrics import Metrics
 from service.threads import available_threads
 
 _MOST_ENGINES = 16  # by default: each has a copy of the model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engines:
-    """Engines on their way, and what they are to serve."""
-
-    bundle: Bundle
-    metrics: Metrics
-    dispatcher: Dispatcher
-    starting: "asyncio.Task[None]"  # done when all are warm; raises what `Dispatcher.start` raises
-
-    async def stop(self) -> None:
-        """End them, in whatever state they are."""
-        self.starting.cancel()
-        await asyncio.gather(self.starting, return_exceptions=True)
-        await self.dispatcher.close()
-
-
-def start_engines(config: ServerConfig) -> Engines:
-    """Check the bundle and set its engines going.
-
-    Raises:
-        BundleError: the bundle cannot be used, or has no graphs of the wanted precision.
-    """
-    bundle = Bundle.load(config.engine.bundle)
-    bundle.variant(config.engine.precision)  # raises if there is none
-    metrics = Metrics()
-    observer = metrics.model(bundle.manifest.name)
-    dispatcher = Dispatcher(engine_spec(config.engine), dispatch_config(config), observer=observer)
-    starting = asyncio.create_task(dispatcher.start())
-    return Engines(bundle=bundle, metrics=metrics, dispatcher=dispatcher, starting=starting)
 
 
 def engine_spec(config: EngineConfig) -> EngineSpec:

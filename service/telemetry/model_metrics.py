@@ -18,6 +18,7 @@ ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 RATIO_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 DROP_REASONS = ("cancelled", "deadline")
+CHANGES = ("loaded", "retired", "refused")
 STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
 
 
@@ -46,6 +47,9 @@ class WorkFamilies:
         self.nonfinite = families.counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
         self.restarts = families.counter("engine_restarts", "Engine processes that were replaced.", "model")
         self.info = families.gauge("model_info", "A loaded model.", "model", "version", "sha256_12", "provider")
+        self.changes = families.counter(
+            "model_reload", "Versions that were loaded, retired or refused.", "model", "result"
+        )
         self.loaded_at = families.gauge("model_loaded_timestamp_seconds", "When, as Unix time.", "model")
         self.watched: dict[str, Gauge] = {
             name: families.gauge(name, description, "model")
@@ -73,6 +77,8 @@ class ModelMetrics:
             family.labels(model)
         for direction in ("source", "target"):
             families.tokens.labels(model, direction)
+        for result in CHANGES:
+            families.changes.labels(model, result)
         families.rows.labels(model)
         families.queue.labels(model)
 
@@ -123,6 +129,10 @@ class ModelMetrics:
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
         """A sentence left before it had a result."""
         self._of.dropped.labels(where, reason if reason in DROP_REASONS else OTHER).inc()
+
+    def changed(self, result: str) -> None:
+        """A version of it was loaded, retired or refused."""
+        self._of.changes.labels(self._model, result if result in CHANGES else OTHER).inc()
 
     def loaded(self, *, version: str, sha256_12: str, provider: str) -> None:
         """This version answers from now on."""
