@@ -240,7 +240,7 @@ def write_bundle(staging: Path, destination: Path, manifest: Manifest) -> Bundle
     Raises:
         BundleError: `destination` holds something else, or the result would not load.
     """
-    entries = {name: _entry(staging / name) for name in _file_names(staging)}
+    entries = {name: file_entry(staging / name) for name in _file_names(staging)}
     staged_manifest = staging / MANIFEST_NAME
     staged_manifest.write_text(replace(manifest, files=entries).to_json(), encoding="utf-8")
     Bundle.load(staging, verify=False)
@@ -330,7 +330,8 @@ def _file_names(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
-def _entry(path: Path) -> FileEntry:
+def file_entry(path: Path) -> FileEntry:
+    """What the manifest says of a file that is as it should be."""
     return FileEntry(sha256=_sha256(path), bytes=path.stat().st_size)
 
 
