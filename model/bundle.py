@@ -307,8 +307,11 @@ def _check_file(directory: Path, name: str, entry: FileEntry, *, verify: bool) -
     size = path.stat().st_size
     if size != entry.bytes:
         raise BundleError(f"{path} has {size} bytes, the manifest says {entry.bytes}; restore the file or export again")
-    if verify and _sha256(path) != entry.sha256:
-        raise BundleError(f"{path} has another SHA-256 than the manifest says; restore the file or export again")
+    if verify and (found := _sha256(path)) != entry.sha256:
+        digests = f"{found[:12]}, not {entry.sha256[:12]}"
+        raise BundleError(
+            f"{path} has another SHA-256 than the manifest says ({digests}); restore the file or export again"
+        )
 
 
 def _inside(directory: Path, name: str) -> Path:

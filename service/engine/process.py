@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from model.config import EOS_ID, UNK_ID
-from service.engine.job import Job, Outcome, SearchParams, StepStats
+from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchParams, StepStats
 from service.engine.spec import EngineSpec
 
 if TYPE_CHECKING:
@@ -177,12 +177,23 @@ def _find(name: str) -> object:
 
 
 def _warm_up(engine: "EngineLoop", max_rows: int) -> None:
-    """Fill the batch once, so that the first sentences find memory touched and kernels chosen."""
+    """Fill the batch once, so that the first sentences find memory touched and kernels chosen.
+
+    Raises:
+        RuntimeError: the model cannot even do that.
+    """
     for number in range(max(1, max_rows // _WARM_UP_BEAM.beam_size)):
         engine.submit(Job(id=-1 - number, source_ids=(UNK_ID, EOS_ID), params=_WARM_UP_BEAM))
     while not engine.is_idle:
-        engine.step()
+        _require_no_fault(engine.step())
     engine.take_stats()
+
+
+def _require_no_fault(outcomes: Sequence[Outcome]) -> None:
+    """A model that cannot translate the simplest of sentences has graphs that do not fit together."""
+    for outcome in outcomes:
+        if isinstance(outcome, JobFailure) and outcome.kind is FailureKind.INTERNAL:
+            raise RuntimeError(f"the model does not run: {outcome.message}")
 
 
 def _serve(

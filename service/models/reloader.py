@@ -342,7 +342,8 @@ class Reloader:
     def _refuse(self, refusal: Refusal) -> ModelChange:
         candidate = refusal.candidate
         self.refusals.append(refusal)
-        get_logger().error("model_refused", model=candidate.label, reason=refusal.reason)
+        digits = candidate.manifest_sha256[:12]
+        get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
         if not refusal.is_foreseen:
             get_logger().error("model_refused_unexpectedly", **describe_error(refusal.error))
         name = candidate.name or next((host.info.name for host in self._serving.values()), candidate.directory.name)
