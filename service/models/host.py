@@ -12,6 +12,7 @@ from dataclasses import replace as with_changes
 from enum import StrEnum
 
 from model.bundle import Bundle
+from model.tokenizer import Tokenizer
 from service.dispatch.dispatcher import Dispatcher
 from service.models.bundle_check import load_tokenizer
 from service.models.catalog import LoadedModel
@@ -80,17 +81,17 @@ class ModelHost:
             DragomanError: its engines do not start, or give no translations.
         """
         await self.dispatcher.start()
-        codec = await asyncio.to_thread(self._load_codec)  # an engine has tried the tokenizer before
+        tokenizer = await asyncio.to_thread(load_tokenizer, self.bundle)  # an engine has tried it before
         max_target_tokens = self.bundle.manifest.decoding.max_target_tokens
         if self._config.self_test:
             await run_self_test(
-                codec,
+                tokenizer,
                 self.dispatcher,
                 self.bundle.golden_sentences(self.info.precision),
                 max_target_tokens=max_target_tokens,
                 timeout_s=self._config.self_test_timeout_s,
             )
-        translator = Translator(codec, self.dispatcher, self._executor)
+        translator = Translator(self._codec(tokenizer), self.dispatcher, self._executor)
         self._model = LoadedModel(info=self.info, max_target_tokens=max_target_tokens, translator=translator)
         self.state = HostState.SERVING
 
@@ -111,9 +112,9 @@ class ModelHost:
         self.state = HostState.ENDED
         await self.dispatcher.close()
 
-    def _load_codec(self) -> TextCodec:
+    def _codec(self, tokenizer: Tokenizer) -> TextCodec:
         return TextCodec(
-            load_tokenizer(self.bundle),
+            tokenizer,
             max_characters=self._config.max_characters,
             max_source_tokens=self.info.max_source_tokens,
         )

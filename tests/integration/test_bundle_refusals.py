@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from model.bundle import default_bundle_dir
 from service.config import EngineConfig, ModelsConfig, ServerConfig
 from service.front.model_hosting import host_models
 
@@ -85,9 +86,7 @@ async def test_bundle_as_it_was_committed_is_fine(bundle):
         pytest.param(write("shared.spm", NOISE), "shared.spm is not a SentencePiece model", id="noise as tokenizer"),
         pytest.param(write("shared.spm", b""), "the engine did not start: ValueError: tokenizer", id="no tokenizer"),
         pytest.param(
-            lambda bundle: shutil.copyfile(
-                GOOD.parents[2] / "model/pretrained/en-de/shared.spm", bundle / "shared.spm"
-            ),
+            lambda bundle: shutil.copyfile(default_bundle_dir() / "shared.spm", bundle / "shared.spm"),
             "shared.spm has 8000 pieces, the model's embedding has 80 rows",
             id="tokenizer of another model",
         ),

@@ -10,7 +10,6 @@ from model.bundle import BundleError
 from model.golden import GoldenSentence
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import InternalError
-from service.models.codec import TextCodec
 from service.models.self_test import judge, run_self_test
 
 
@@ -52,8 +51,7 @@ def golden(*pairs: tuple[str, str]) -> list[GoldenSentence]:
 
 
 async def run(engine: Echo, sentences: Sequence[GoldenSentence], max_target_tokens: int = 256) -> None:
-    codec = TextCodec(Letters(), max_characters=100, max_source_tokens=100)
-    await run_self_test(codec, engine, sentences, max_target_tokens=max_target_tokens, timeout_s=1.0)
+    await run_self_test(Letters(), engine, sentences, max_target_tokens=max_target_tokens, timeout_s=1.0)
 
 
 async def test_sentences_that_come_out_as_expected_pass():

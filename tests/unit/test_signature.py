@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from export.sign import sign_bundle
 from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, BundleError
+from service.config import ModelsConfig, ServerConfig
+from service.front.model_hosting import BundleChecker
+from service.models.repository import Candidate
 from service.models.signature import KeyFileError, Signatures
 from tests.fakes.echo_bundle import write_echo_bundle
 
@@ -128,3 +131,13 @@ def test_command_signs(bundle, keys):
 
     assert (result.exit_code, result.output.strip()) == (0, f"signed: {bundle / SIGNATURE_NAME}")
     Signatures(keys[1]).check(bundle)
+
+
+def test_server_with_a_public_key_accepts_signed_bundles_only(bundle, keys):
+    check = BundleChecker(ServerConfig(models=ModelsConfig(public_key=keys[1])))
+    with pytest.raises(BundleError, match=r"manifest.sig is missing"):
+        check(Candidate(directory=bundle))
+
+    sign_bundle(keys[0], bundle)
+
+    assert check(Candidate(directory=bundle)).manifest.name == "echo"
