@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from model.bundle import Bundle
+from service.engine.process import return_freed_memory
 from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
 from service.models.catalog import Catalog
 from service.models.host import HostState, ModelHost
@@ -337,6 +338,7 @@ class Reloader:
             get_logger().warning("model_still_used", model=host.info.name, version=host.info.version, calls=host.calls)
         await host.close()
         self._leaving.discard(host)
+        return_freed_memory()
         get_logger().info("model_retired", model=host.info.name, version=host.info.version)
 
     def _refuse(self, refusal: Refusal) -> ModelChange:
@@ -346,6 +348,7 @@ class Reloader:
         get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
         if not refusal.is_foreseen:
             get_logger().error("model_refused_unexpectedly", **describe_error(refusal.error))
+        _forget_frames(refusal.error)
         name = candidate.name or next((host.info.name for host in self._serving.values()), candidate.directory.name)
         change = ModelChange(name=name, version=candidate.version, result=Result.REFUSED, reason=refusal.reason)
         return self._changed(change)
@@ -378,3 +381,10 @@ class Reloader:
 
     def _in_order(self) -> list[ModelHost]:
         return [self._serving[key] for key in sorted(self._serving)]
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of what an error that is kept still holds: the host that failed, with its tokenizer and all else."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -4,6 +4,8 @@ Hosts are fakes that start when the test lets them; there are no processes.
 """
 
 import asyncio
+import gc
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -356,6 +358,35 @@ class TestReload:
 
         await third
         assert models.serving() == ["a/3"]
+
+
+class TestMemory:
+    """A host holds a tokenizer and more: whoever has ended must not be kept."""
+
+    async def test_nothing_is_kept_of_a_version_that_has_left(self):
+        models = Directory("a/1")
+        await models.load()
+        old = weakref.ref(models.hosts.pop())
+        models.content["a/2"] = "1"
+
+        await models.reloader.reload()
+        await eventually(lambda: len(models.reloader.hosts) == 1)
+
+        gc.collect()
+        assert old() is None
+
+    async def test_nothing_but_the_reason_is_kept_of_a_version_that_was_refused(self):
+        models = Directory("a/1")
+        await models.load()
+        models.content["a/2"] = "1"
+        models.broken["a/2"] = InternalError("the engine did not start")
+
+        await models.reloader.reload()
+
+        bad = weakref.ref(models.hosts.pop())
+        gc.collect()
+        assert bad() is None
+        assert models.reloader.refusals[0].reason == "the engine did not start"
 
 
 class TestReadiness:
