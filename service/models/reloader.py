@@ -7,55 +7,16 @@ remembered, and changes nothing else.  Knows neither signals nor gRPC.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from model.bundle import Bundle
 from service.engine.process import return_freed_memory
-from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
+from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.models.catalog import Catalog
+from service.models.changes import ModelChange, Refusal, Result
 from service.models.host import HostState, ModelHost
 from service.models.repository import Candidate, Candidates, RepositoryError, Source
 from service.telemetry.logs import describe_error, get_logger
-
-
-class Result(StrEnum):
-    """What became of a version; the values are those of `admin.proto`."""
-
-    LOADED = "loaded"
-    RETIRED = "retired"
-    UNCHANGED = "unchanged"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChange:
-    """One line of the answer to a reload."""
-
-    name: str
-    version: str
-    result: Result
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A version that may not serve."""
-
-    candidate: Candidate
-    error: Exception
-
-    @property
-    def is_foreseen(self) -> bool:
-        """Whether the error says by itself what is wrong with the bundle."""
-        return isinstance(self.error, (ValueError, DragomanError))
-
-    @property
-    def reason(self) -> str:
-        """One line; of an error that nobody foresaw, its kind too."""
-        text = " ".join(str(self.error).split())
-        return text if self.is_foreseen else f"{type(self.error).__name__}: {text}"
 
 
 class ReloadObserver(Protocol):
@@ -72,17 +33,6 @@ class ReloadObserver(Protocol):
     def model_unloaded(self, host: ModelHost) -> None:
         """It answers no more."""
         ...
-
-
-def require_none_refused(changes: Iterable[ModelChange]) -> None:
-    """For an operator who asked for a reload.
-
-    Raises:
-        FailedPrecondition: something was refused; names each with its reason.
-    """
-    refused = [f"{change.name} {change.version}: {change.reason}" for change in changes if change.result == "refused"]
-    if refused:
-        raise FailedPrecondition(f"{len(refused)} refused: {'; '.join(refused)}")
 
 
 class Reloader:
@@ -348,7 +298,7 @@ class Reloader:
         get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
         if not refusal.is_foreseen:
             get_logger().error("model_refused_unexpectedly", **describe_error(refusal.error))
-        _forget_frames(refusal.error)
+        refusal.forget_frames()
         name = candidate.name or next((host.info.name for host in self._serving.values()), candidate.directory.name)
         change = ModelChange(name=name, version=candidate.version, result=Result.REFUSED, reason=refusal.reason)
         return self._changed(change)
@@ -381,10 +331,3 @@ class Reloader:
 
     def _in_order(self) -> list[ModelHost]:
         return [self._serving[key] for key in sorted(self._serving)]
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """Let go of what an error that is kept still holds: the host that failed, with its tokenizer and all else."""
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__

@@ -8,7 +8,7 @@ import asyncio
 from typing import Protocol
 
 from service.errors import DragomanError
-from service.models.reloader import ModelChange
+from service.models.changes import ModelChange
 from service.models.repository import Candidates, RepositoryError, Source
 from service.telemetry.logs import describe_error, get_logger
 

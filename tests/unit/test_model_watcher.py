@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import FailedPrecondition
-from service.models.reloader import ModelChange
+from service.models.changes import ModelChange
 from service.models.repository import Candidate, Candidates, RepositoryError
 from service.models.watcher import ModelWatcher
 from tests.fakes.calls import eventually

@@ -15,8 +15,9 @@ import pytest
 
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.models.catalog import LoadedModel
+from service.models.changes import ModelChange, Refusal, Result, require_none_refused
 from service.models.host import HostState
-from service.models.reloader import ModelChange, Refusal, Reloader, Result, require_none_refused
+from service.models.reloader import Reloader
 from service.models.repository import Candidate, Candidates, RepositoryError, version_order
 from service.translation import ModelInfo, TranslateOptions
 from tests.fakes.calls import eventually
