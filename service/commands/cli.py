@@ -1,4 +1,4 @@
-"""The command line: `dragoman serve | translate | models | tune | doctor | health | loadtest | version`.
+"""The command line: `dragoman serve | translate | bulk | models | tune | doctor | health | loadtest | keys | version`.
 
 Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
 
@@ -13,8 +13,10 @@ Exit codes:
 import typer
 
 from service.commands import (
+    bulk_command,
     doctor_command,
     health_command,
+    keys_command,
     loadtest_command,
     models_command,
     serve_command,
@@ -37,9 +39,11 @@ app = typer.Typer(
 
 app.command(epilog=serve_command.EPILOG)(serve_command.serve)
 app.command(epilog=translate_command.EPILOG)(translate_command.translate)
+app.command(epilog=bulk_command.EPILOG)(bulk_command.bulk)
 app.command(epilog=models_command.EPILOG)(models_command.models)
 app.command(epilog=tune_command.EPILOG)(tune_command.tune)
 app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
 app.command(epilog=health_command.EPILOG)(health_command.health)
 app.command(epilog=loadtest_command.EPILOG)(loadtest_command.loadtest)
+app.add_typer(keys_command.app, name="keys")
 app.command()(version_command.version)

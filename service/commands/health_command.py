@@ -16,7 +16,7 @@ EPILOG = examples("dragoman health", "dragoman health --server translate.example
 def health(
     server: Server = None, timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0
 ) -> None:
-    """Ask a server whether it serves; exit code 0 if it does, 1 if not."""
+    """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""
     with reported():
         from service.commands.translation_run import server_address
 
@@ -30,7 +30,9 @@ def _look(address: str, timeout_s: float) -> str | None:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    with grpc.insecure_channel(address) as channel:
+    from service.client.channel import config_from_environment, open_channel
+
+    with open_channel(address, config_from_environment()) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
             reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)

@@ -132,7 +132,7 @@ def _translator(command: TranslateCommand) -> Iterator[TranslateAll]:
 
 
 def _open_local(command: TranslateCommand, bundle: Path) -> TranslateAll:
-    from service.commands.local import DEFAULT_WINDOW, LocalTranslator
+    from service.models.local import DEFAULT_WINDOW, LocalTranslator
 
     translator = LocalTranslator.open(
         bundle,

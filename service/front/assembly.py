@@ -8,13 +8,16 @@ from http import HTTPStatus
 import grpc.aio
 
 from service.api import health, reflection, servicer
+from service.api.authentication import authenticator
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
 from service.front.http_server import HttpServer, Page
+from service.front.listening import grpc_options
 from service.front.model_hosting import Models
 from service.front.readiness import Readiness
+from service.front.tls import ServerTls, server_tls, warn_of_readable_keys
 from service.telemetry.metrics import CONTENT_TYPE
 from service.traffic.admission import Admission
 
@@ -38,18 +41,29 @@ class Parts:
     readiness: Readiness
     interceptor: CallInterceptor
     grpc_server: grpc.aio.Server
+    tls: ServerTls | None  # for every gRPC port; None: no encryption
     http_server: HttpServer
 
 
 def assemble(config: ServerConfig, models: Models) -> Parts:
-    """All parts, with admission closed until the models are loaded."""
+    """All parts, with admission closed until the models are loaded.
+
+    Raises:
+        ValueError: a certificate or the file of API keys cannot be used.
+    """
     metrics, reloader = models.metrics, models.reloader
     all_left, readiness = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s)
     admission = Admission(config.limits, on_empty=all_left.set)
     admission.close("the server is starting", reason="starting")
-    interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)
+    interceptor = CallInterceptor(
+        metrics,
+        methods=METHODS,
+        max_request_seconds=config.limits.max_request_seconds,
+        authenticator=authenticator(config.security),
+    )
     translation = TranslationServicer(reloader.catalog, admission, metrics)
     checks = Health((servicer.SERVICE_NAME,))
+    warn_of_readable_keys(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
     return Parts(
@@ -59,6 +73,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         readiness=readiness,
         interceptor=interceptor,
         grpc_server=_grpc_server(config, interceptor, translation, checks),
+        tls=server_tls(config.security),
         http_server=_http_server(config, models, readiness),
     )
 
@@ -76,21 +91,6 @@ def _grpc_server(
     if config.listen.reflection:
         reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)
     return server
-
-
-def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
-    """GRPC's channel arguments for these settings."""
-    listen, limits = config.listen, config.limits
-    return [
-        ("grpc.so_reuseport", 0),  # a taken port is an error, not shared
-        ("grpc.max_receive_message_length", limits.max_message_bytes),
-        ("grpc.max_send_message_length", -1),  # answers are bounded by texts x hypotheses x tokens
-        ("grpc.keepalive_time_ms", round(listen.keepalive_time_s * 1e3)),
-        ("grpc.keepalive_timeout_ms", round(listen.keepalive_timeout_s * 1e3)),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # what clients may do; faster is a flood
-        ("grpc.max_connection_idle_ms", round(listen.max_connection_idle_s * 1e3)),
-    ]
 
 
 def _http_server(config: ServerConfig, models: Models, readiness: Readiness) -> HttpServer:

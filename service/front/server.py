@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from service.config import ServerConfig
 from service.errors import DragomanError
-from service.front.listening import Address, ListenError
+from service.front.listening import Address, ListenError, add_grpc_port
 from service.front.model_hosting import Models, host_models
 from service.front.stop import StopSignal
 from service.models.repository import Candidates
@@ -36,8 +36,8 @@ ABORT_S = 1.0  # for what is still being sent
 async def serve(config: ServerConfig) -> int:
     """Serve until a signal comes; the exit status.
 
-    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when no bundle can be used.  A failure is one
-    line on standard error.
+    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when no bundle, or not the certificate or the
+    file of API keys, can be used.  A failure is one line on standard error.
     """
     stop = StopSignal()
     stop.install()
@@ -49,7 +49,7 @@ async def serve(config: ServerConfig) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.watcher.request)
     try:
         return await _serve(config, models, stop)
-    except ValueError as error:  # BundleError, RepositoryError
+    except ValueError as error:  # no bundle or repository that can be used; a wrong certificate or file of keys
         return _failed(error, EXIT_MISCONFIGURED)
     except (ListenError, DragomanError) as error:
         return _failed(error, EXIT_FAILED)
@@ -114,25 +114,26 @@ class Server:
             await self._close()
 
     async def _listen(self) -> dict[str, int]:
-        """Bind both ports, so that a taken one is known before the engines are warm."""
+        """Bind the ports, so that a taken one is known before the engines are warm."""
         listen = self._config.listen
         http = Address(listen.http_host, listen.http_port)
-        http.check_free("HTTP")
-        grpc_port = await self._listen_grpc(Address(listen.grpc_host, listen.grpc_port))
-        try:
-            http_port = await self._parts.http_server.start(http.host, http.port)
-        except OSError as error:
-            raise http.cannot_listen("HTTP", error) from error
-        return {"grpc_port": grpc_port, "http_port": http_port}
+        if listen.http:
+            http.check_free("HTTP")
+        ports = {"grpc_port": await self._listen_grpc(Address(listen.grpc_host, listen.grpc_port))}
+        if listen.http:
+            ports["http_port"] = await self._listen_http(http)
+        return ports
 
     async def _listen_grpc(self, address: Address) -> int:
-        address.check_free("gRPC")
-        try:
-            port: int = self._parts.grpc_server.add_insecure_port(str(address))
-        except RuntimeError as error:
-            raise ListenError(f"cannot listen on {address} (gRPC): {error}") from error
+        port = add_grpc_port(self._parts.grpc_server, address, self._parts.tls, "gRPC")
         await self._parts.grpc_server.start()
         return port
+
+    async def _listen_http(self, address: Address) -> int:
+        try:
+            return await self._parts.http_server.start(address.host, address.port)
+        except OSError as error:
+            raise address.cannot_listen("HTTP", error) from error
 
     async def _open(self, ports: dict[str, int]) -> None:
         """Let calls in and say so."""

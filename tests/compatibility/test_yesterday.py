@@ -16,7 +16,7 @@ from grpc_tools import protoc
 
 from model.bundle import Bundle
 from protos import translation_pb2
-from service.commands.local import LocalTranslator
+from service.models.local import LocalTranslator
 from service.translation import TranslateOptions
 from tests.compatibility.old_client import BEAM_SIZE, MAX_TARGET_TOKENS
 
