@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,31 +45,45 @@ async def serve(config: ServerConfig) -> int:
     stop.install()
     configure_logging(config.telemetry)
     try:
-        models = host_models(config)
-    except ValueError as error:  # a key that is none
-        return _failed(error, EXIT_MISCONFIGURED)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.watcher.request)
-    try:
-        return await _serve(config, models, stop)
-    except ValueError as error:  # no bundle or repository that can be used; a wrong certificate or file of keys
+        with _misconfiguration():  # a key for signatures that is none
+            models = host_models(config)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.watcher.request)
+        try:
+            await _serve(config, models, stop)
+        finally:
+            await models.close()
+    except Misconfigured as error:
         return _failed(error, EXIT_MISCONFIGURED)
     except (ListenError, DragomanError) as error:
         return _failed(error, EXIT_FAILED)
-    finally:
-        await models.close()
+    return EXIT_OK
 
 
-async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> int:
-    candidates = await models.reloader.prepare()
+async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> None:
+    with _misconfiguration():  # no repository, or no bundle that can be used
+        candidates = await models.reloader.prepare()
     loading = asyncio.create_task(models.reloader.load(candidates))
     try:
         assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # engines hear from us meanwhile
-        parts = assembly.assemble(config, models)
+        with _misconfiguration():  # a wrong certificate, or file of keys
+            parts = assembly.assemble(config, models)
         await Server(config, models, parts).run(stop, loading, candidates)
     finally:
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
-    return EXIT_OK
+
+
+class Misconfigured(Exception):
+    """The server cannot start as it is set up; `str(error)` says why."""
+
+
+@contextmanager
+def _misconfiguration() -> Iterator[None]:
+    """Make a ValueError, which is how the parts say it, one that no later mistake of ours is taken for."""
+    try:
+        yield
+    except ValueError as error:
+        raise Misconfigured(str(error)) from error
 
 
 def _failed(error: Exception, status: int) -> int:
@@ -93,7 +109,7 @@ class Server:
 
         Raises:
             ListenError: a port cannot be bound.
-            ValueError, DragomanError: no model can be loaded.
+            Misconfigured, DragomanError: no model can be loaded.
         """
         background: list[asyncio.Task[None]] = []
         try:
@@ -221,7 +237,8 @@ async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if starting.done():
-        starting.result()
+        with _misconfiguration():  # bundles that do not pass their self-test
+            starting.result()
     return not stop.is_set
 
 
