@@ -80,8 +80,10 @@ class EngineConfig:
     """Which model runs, and on how much of the machine."""
 
     bundle: Path = field(default_factory=default_bundle_dir)
-    precision: Literal["int8", "fp32"] | None = None  # None: the best the bundle has
-    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for.
+    device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
+    cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
+    precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
+    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
@@ -191,6 +193,22 @@ def load_config(file: Path | None = None, overrides: Mapping[str, object] | None
         return ServerConfig(**values)
     except ValidationError as error:
         raise ConfigError(_explain(error, flags, file)) from error
+
+
+def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Where the value of each setting comes from: "flag", "environment NAME", "file NAME" or "default".
+
+    For arguments that `load_config` takes without an error.
+    """
+    in_file, flags, environment = _read_toml(file) if file else {}, _nested(overrides or {}), _read_environment()
+
+    def source(group: str, name: str) -> str:
+        given = (values.get(group, {}) for values in (flags, environment, in_file))
+        return _source_of(group, [name], flags, file) if any(name in values for values in given) else "default"
+
+    return {
+        f"{group}.{item.name}": source(group, item.name) for group, kind in _GROUPS.items() for item in fields(kind)
+    }
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

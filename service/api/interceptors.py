@@ -8,10 +8,10 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import grpc
@@ -32,6 +32,7 @@ from service.errors import (
     Unavailable,
     Unimplemented,
 )
+from service.telemetry.calls import CallObserver, EndedCall, Progress, follow
 from service.telemetry.families import OTHER
 from service.telemetry.log_limit import LogLimit
 from service.telemetry.logs import bind_request, describe_error, get_logger
@@ -39,6 +40,7 @@ from service.telemetry.metrics import Metrics
 from service.traffic.clients import ANYBODY, Client
 
 REQUEST_ID_KEY = "x-request-id"
+TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
 MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
@@ -50,7 +52,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only t
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """One call in progress; handlers fill in what only they know."""
 
@@ -58,10 +60,12 @@ class Call:
     request_id: str
     started: float  # time.monotonic()
     deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
-    is_limit_ours: bool  # the deadline is the server's limit
+    is_limit_ours: bool  # the deadline is the server's limit ...
+    limit_s: float  # ... which is this for its method
     client: Client = ANYBODY
     models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
     code: str = "OK"
+    progress: Progress = field(default_factory=Progress)
     _model: str = ""
 
     @property
@@ -101,9 +105,22 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         *,
         methods: frozenset[str],
         max_request_seconds: float,
+        own_limits: Mapping[str, float] | None = None,
         authenticator: Authenticator | None = None,
+        observers: Sequence[CallObserver] = (),
     ) -> None:
+        """Wrap handlers.
+
+        Args:
+            methods: those that are counted by name.
+            own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
+            authenticator: None for one that lets everybody call.
+            observers: told of each call that has ended, after it is in the books.
+        """
+        self.calls: set[Call] = set()  # in progress
+        self._observers = observers
         self._metrics = metrics
+        self._own_limits = own_limits or {}
         self._methods = methods
         self._max_request_seconds = max_request_seconds
         self._authenticator = authenticator or Authenticator()
@@ -167,6 +184,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """End every held call and every open stream with UNAVAILABLE: none of them would end by itself."""
         self._ending.set()
 
+    async def _be_held(self) -> None:
+        """Return unless `hold_calls` was called; then wait for `end_calls`, and raise Unavailable."""
+        if self._is_holding:
+            await self._ending.wait()
+            raise Unavailable(_STOPPING, reason="draining")
+
     def _unary(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
         async def answer(request: object, context: Context) -> object:
             with self._accounted(method, context, key) as call:
@@ -183,7 +206,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with self._accounted(method, context, key) as call:
                 try:
                     _refuse_malformed(request)
-                    with self._counted_stream():
+                    await self._be_held()
+                    with self._counted_stream(method):
                         async for response in self._until_ended(behaviour(request, context)):
                             yield response
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
@@ -195,8 +219,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return answers
 
     @contextmanager
-    def _counted_stream(self) -> Iterator[None]:
+    def _counted_stream(self, method: str) -> Iterator[None]:
         """A place among the open streams; raises Overloaded if there is none."""
+        if method in self._own_limits:
+            yield
+            return
         if self._num_streams >= MAX_STREAMS:
             message = f"{self._num_streams} streams are open, at most {MAX_STREAMS} may be"
             raise Overloaded(message, reason="streams", retry_after_s=_STREAMS_RETRY_AFTER_S)
@@ -221,43 +248,44 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         _refuse_malformed(request)
         try:
             async with asyncio.timeout(call.deadline - time.monotonic()):
-                if self._is_holding:
-                    await self._ending.wait()
-                    raise Unavailable(_STOPPING, reason="draining")
+                await self._be_held()
                 return await behaviour(request, context)
         except TimeoutError:
-            raise self._late(call) from None
-        except DeadlineExceeded as error:
-            raise (self._late(call) if call.is_limit_ours else error) from None
-
-    def _late(self, call: Call) -> DeadlineExceeded:
-        if call.is_limit_ours:
-            return DeadlineExceeded(
-                f"the call took longer than {self._max_request_seconds:g} s, the most this server allows"
-            )
-        return DeadlineExceeded("the caller's deadline passed")
+            raise _late(call) from None
 
     @contextmanager
     def _accounted(self, method: str, context: Context, key: ApiKey | None) -> Iterator[Call]:
         """Count the call in, and out with its code whatever happens inside."""
         call = self._begin(method, context, key)
         self._metrics.call_received(method)
+        self.calls.add(call)
         try:
             yield call
         finally:
-            self._metrics.call_answered(method, call.model, call.code, time.monotonic() - call.started)
+            self.calls.discard(call)
+            duration_s = time.monotonic() - call.started
+            self._metrics.call_answered(method, call.model, call.code, duration_s)
+            self._tell(_ended(call, duration_s, context))
+
+    def _tell(self, ended: EndedCall) -> None:
+        for observer in self._observers:
+            try:
+                observer(ended)
+            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
+                get_logger().error("observer_failed", **describe_error(error))
 
     def _begin(self, method: str, context: Context, key: ApiKey | None) -> Call:
         now = time.monotonic()
-        limit = self._max_request_seconds
+        limit = self._own_limits.get(method, self._max_request_seconds)
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
         is_limit_ours = remaining is None or remaining > limit
         deadline = now + (limit if remaining is None else min(remaining, limit))
         client = self._authenticator.client_of(key, _metadata_of(context), context.peer())
-        call = Call(method, _request_id(context), now, deadline, is_limit_ours, client=client)
+        call = Call(method, _request_id(context), now, deadline, is_limit_ours, limit, client=client)
         call.models = key.models if key else None
         self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        follow(call.progress)
         _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
         bind_request(call.request_id, method)
         return call
@@ -273,11 +301,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call.code = "DEADLINE_EXCEEDED" if time.monotonic() >= call.deadline else "CANCELLED"
             raise error
         domain_error = _to_domain_error(error, call)
+        if isinstance(domain_error, DeadlineExceeded) and call.is_limit_ours:
+            domain_error = _late(call)
         if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
             self._metrics.rejected(domain_error.reason)
         call.code = code_of(domain_error).name
         status = to_wire(domain_error)
         await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+
+
+def _late(call: Call) -> DeadlineExceeded:
+    if call.is_limit_ours:
+        return DeadlineExceeded(f"the call took longer than {call.limit_s:g} s, the most this server allows")
+    return DeadlineExceeded("the caller's deadline passed")
 
 
 async def _first(response: Awaitable[object], ending: asyncio.Task[Any]) -> object:
@@ -310,6 +346,23 @@ def _request_id(context: Context) -> str:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value
     return uuid.uuid4().hex
+
+
+def _ended(call: Call, duration_s: float, context: Context) -> EndedCall:
+    return EndedCall(
+        method=call.method,
+        request_id=call.request_id,
+        client=call.client.name,
+        model=call.model,
+        code=call.code,
+        duration_s=duration_s,
+        progress=call.progress,
+        trace_headers={
+            key: value
+            for key, value in context.invocation_metadata() or ()
+            if key in TRACE_KEYS and isinstance(value, str)
+        },
+    )
 
 
 def _refuse_malformed(request: object) -> None:

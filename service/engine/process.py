@@ -8,6 +8,7 @@ for the records, so that NumPy and ONNX Runtime are loaded inside `main` only.  
 """
 
 import ctypes
+import faulthandler
 import gc
 import importlib
 import os
@@ -26,7 +27,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from model.config import EOS_ID, UNK_ID
+from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
 from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchParams, StepStats
+from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 
 if TYPE_CHECKING:
@@ -130,13 +133,19 @@ def main(descriptor: int) -> None:
         channel.sendall(to_frame(StartFailed(f"{type(error).__name__}: {error}")))
         return
     channel.sendall(to_frame(Ready(time.monotonic() - began)))
-    _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
+    try:
+        _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
+    except DeviceLost as error:
+        print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
+        os._exit(DEVICE_LOST_STATUS)  # at once: the ordinary way out waits for a device that may never answer
 
 
 def _bind_to_parent() -> None:
     """Leave the signals of a terminal or process group to the front process, which gets them too; never outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.stderr is not None:
+        faulthandler.register(signal.SIGUSR1, sys.stderr)  # where its threads stand; else the signal would end it
     if sys.platform == "linux":  # elsewhere the end of the socket tells
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -162,9 +171,10 @@ def _create_engine(spec: EngineSpec) -> "EngineLoop":
 
     if spec.preflight:
         cast("Callable[[EngineSpec], None]", _find(spec.preflight))(spec)
-    create = cast("Callable[[EngineSpec], Runner]", _find(spec.runner_factory))
-    engine = EngineLoop(create(spec), spec.scheduler)
-    _warm_up(engine, spec.scheduler.max_rows)
+    runner = cast("Callable[[EngineSpec], Runner]", _find(spec.runner_factory))(spec)
+    budgets = _budgets(spec, runner)
+    engine = EngineLoop(runner, budgets)
+    _warm_up(engine, budgets.max_rows)
     gc.collect()
     gc.freeze()  # what is loaded now stays: no later collection has to look at it
     return engine
@@ -174,6 +184,15 @@ def _find(name: str) -> object:
     """What "module:function" names."""
     module, _, function = name.partition(":")
     return getattr(importlib.import_module(module), function)
+
+
+def _budgets(spec: EngineSpec, runner: "Runner") -> SchedulerConfig:
+    """As wanted; on a GPU, as far as its memory goes."""
+    if spec.device == "cpu":
+        return spec.scheduler
+    from service.engine.device_runner import DeviceRunner  # noqa: PLC0415 - see the module's docstring
+
+    return runner.fitting(spec.scheduler) if isinstance(runner, DeviceRunner) else spec.scheduler
 
 
 def _warm_up(engine: "EngineLoop", max_rows: int) -> None:

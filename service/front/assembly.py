@@ -2,31 +2,38 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
 import grpc.aio
 
-from service.api import health, reflection, servicer
+from service.api import admin_servicer, health, reflection, servicer, stream_servicer
 from service.api.authentication import authenticator
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
+from service.api.stream_servicer import StreamServicer
 from service.config import ServerConfig
+from service.front.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.front.http_server import HttpServer, Page
 from service.front.listening import grpc_options
 from service.front.model_hosting import Models
 from service.front.readiness import Readiness
 from service.front.tls import ServerTls, server_tls, warn_of_readable_keys
+from service.models.snapshot import model_snapshots
 from service.telemetry.metrics import CONTENT_TYPE
 from service.traffic.admission import Admission
+from service.traffic.room import Room
 
 METHODS = frozenset(
     {
         f"{servicer.SERVICE_NAME}/Translate",
         f"{servicer.SERVICE_NAME}/ListModels",
+        stream_servicer.METHOD,
         *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
         *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
+        *admin_servicer.METHODS,
     }
 )
 
@@ -40,53 +47,82 @@ class Parts:
     health: Health
     readiness: Readiness
     interceptor: CallInterceptor
+    streams: StreamServicer
     grpc_server: grpc.aio.Server
     tls: ServerTls | None  # for every gRPC port; None: no encryption
+    admin_server: grpc.aio.Server
     http_server: HttpServer
+    close_traces: Callable[[], None]  # sends what is left of them; waits for that
 
 
 def assemble(config: ServerConfig, models: Models) -> Parts:
     """All parts, with admission closed until the models are loaded.
 
     Raises:
-        ValueError: a certificate or the file of API keys cannot be used.
+        ValueError: a certificate or the file of API keys cannot be used, or traces are wanted without their libraries.
     """
     metrics, reloader = models.metrics, models.reloader
-    all_left, readiness = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s)
-    admission = Admission(config.limits, on_empty=all_left.set)
+    all_left, readiness, room = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s), Room()
+    admission = Admission(config.limits, on_empty=all_left.set, on_leave=room.departed)
     admission.close("the server is starting", reason="starting")
-    interceptor = CallInterceptor(
-        metrics,
-        methods=METHODS,
-        max_request_seconds=config.limits.max_request_seconds,
-        authenticator=authenticator(config.security),
+    traces = open_traces(config)
+    observers = call_observers(config, metrics, traces)
+    guard = authenticator(config.security)
+    interceptor, admin_interceptor = (
+        CallInterceptor(
+            metrics,
+            methods=METHODS,
+            max_request_seconds=limit,
+            own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds},
+            authenticator=guard,
+            observers=observers,
+        )
+        for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
     )
-    translation = TranslationServicer(reloader.catalog, admission, metrics)
-    checks = Health((servicer.SERVICE_NAME,))
+    status = StatusReader(
+        config=config,
+        metrics=metrics,
+        interceptor=interceptor,
+        admission=admission,
+        readiness=readiness,
+        models=lambda: model_snapshots(reloader, time.monotonic()),
+        has_engine=lambda: reloader.is_ready,
+    )
+    translation, checks = TranslationServicer(reloader.catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
+    streams = StreamServicer(reloader.catalog, admission, room, metrics, config.limits)
     warn_of_readable_keys(config)
     max_tokens = config.limits.max_queued_tokens
-    metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
+    metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
     return Parts(
         admission=admission,
         all_left=all_left,
         health=checks,
         readiness=readiness,
         interceptor=interceptor,
-        grpc_server=_grpc_server(config, interceptor, translation, checks),
+        streams=streams,
+        grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
+        admin_server=admin_server(admin_interceptor, status, reloader),
         http_server=_http_server(config, models, readiness),
+        close_traces=traces.close if traces else lambda: None,
     )
 
 
 def _grpc_server(
-    config: ServerConfig, interceptor: CallInterceptor, translation: TranslationServicer, checks: Health
+    config: ServerConfig,
+    interceptor: CallInterceptor,
+    translation: TranslationServicer,
+    streams: StreamServicer,
+    checks: Health,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
         interceptors=[interceptor],
         options=grpc_options(config),
-        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + 256,  # a last belt behind admission
+        # A last belt behind admission.
+        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + config.limits.max_streams + 256,
     )
     servicer.add_to_server(translation, server)
+    stream_servicer.add_to_server(streams, server)
     health.add_to_server(checks, server)
     if config.listen.reflection:
         reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)

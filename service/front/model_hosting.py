@@ -6,12 +6,14 @@ meanwhile.
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from model.bundle import Bundle
+from model.bundle import GPU_PRECISION, Bundle
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
+from service.engine.device import Device, DeviceChoice, choose_device
 from service.engine.spec import EngineSpec
-from service.front.engine_start import dispatch_config, engine_spec
+from service.front.engine_start import dispatch_config, engine_spec, heartbeat_interval_s
 from service.models.bundle_check import IN_ENGINE, check_identity
 from service.models.graph_files import check_graph_files
 from service.models.host import HostConfig, ModelHost
@@ -19,6 +21,7 @@ from service.models.reloader import Reloader
 from service.models.repository import Candidate, Repository, SingleBundle, Source
 from service.models.signature import Signatures
 from service.models.watcher import ModelWatcher
+from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 
 TOKENIZER_THREADS = 2
@@ -62,6 +65,14 @@ def model_source(config: ServerConfig) -> Source:
     return Repository(directory) if directory is not None else SingleBundle(config.engine.bundle)
 
 
+def device_for(bundle: Bundle, setting: str) -> DeviceChoice:
+    """Where a bundle's graphs run; the first time, for `auto`, this takes a process and a second."""
+    return _choose_device(setting, has_graphs=GPU_PRECISION in bundle.manifest.variants)
+
+
+_choose_device = lru_cache(choose_device)
+
+
 class BundleChecker:
     """Opens a candidate's bundle, or says why it may not serve; may be called from any thread.
 
@@ -70,6 +81,7 @@ class BundleChecker:
     """
 
     def __init__(self, config: ServerConfig) -> None:
+        self._device = config.engine.device
         self._precision = config.engine.precision
         key = config.models.public_key
         self._signatures = Signatures(key) if key is not None else None
@@ -84,7 +96,8 @@ class BundleChecker:
             self._signatures.check(candidate.directory)
         bundle = Bundle.load(candidate.directory)
         check_identity(bundle, candidate)
-        bundle.variant(self._precision)  # raises if there is none
+        if device_for(bundle, self._device).device == "cpu":
+            bundle.variant(self._precision)  # raises if there is none
         check_graph_files(bundle)
         return bundle
 
@@ -93,8 +106,7 @@ class HostFactory:
     """Makes hosts, all in the way this server runs models."""
 
     def __init__(self, config: ServerConfig, metrics: Metrics, executor: ThreadPoolExecutor) -> None:
-        self._dispatch = dispatch_config(config)
-        self._spec = engine_spec(config.engine)
+        self._config = config
         self._metrics = metrics
         self._executor = executor
         self._host = HostConfig(
@@ -108,13 +120,19 @@ class HostFactory:
     def __call__(self, bundle: Bundle) -> ModelHost:
         """A host of this bundle, not started."""
         observer = self._metrics.model(bundle.manifest.name)
-        dispatcher = Dispatcher(self.spec(bundle), self._dispatch, observer=observer)
-        return ModelHost(bundle, dispatcher, self._executor, self._host)
+        choice = device_for(bundle, self._config.engine.device)
+        if choice.reason:
+            asked = self._config.engine.device
+            get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
+        keeping = dispatch_config(self._config, choice.device)
+        dispatcher = Dispatcher(self.spec(bundle, choice.device), keeping, observer=observer)
+        return ModelHost(bundle, dispatcher, self._executor, replace(self._host, device=choice.device))
 
-    def spec(self, bundle: Bundle) -> EngineSpec:
+    def spec(self, bundle: Bundle, device: Device = "cpu") -> EngineSpec:
         """What its engines are told."""
         return replace(
-            self._spec,
+            engine_spec(self._config.engine, device),
+            heartbeat_interval_s=heartbeat_interval_s(self._config),
             bundle_dir=bundle.directory,
             preflight=IN_ENGINE,
             manifest_sha256=bundle.manifest_sha256,

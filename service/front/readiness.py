@@ -5,17 +5,23 @@ Pure: is told the time and what there is.
 
 
 class Readiness:
-    """Ready: started, not draining, an engine for every model.  Alive: an engine for some model, not too long ago."""
+    """Accepting: started, and not draining.  Alive: with an engine for some model, not too long ago."""
 
-    def __init__(self, unready_exit_s: float | None) -> None:
-        """Neither started nor lost.
+    def __init__(self, unready_exit_s: float | None = None) -> None:
+        """Neither started nor draining.
 
         Args:
             unready_exit_s: without any engine for longer than this, the process is not alive; None for never mind.
         """
-        self.is_accepting = False  # started, not draining
+        self.is_accepting = False
+        self.is_draining = False
         self._unready_exit_s = unready_exit_s
         self._without_engine_since: float | None = None
+
+    def drain(self) -> None:
+        """Want no more work."""
+        self.is_accepting = False
+        self.is_draining = True
 
     def observe(self, now: float, *, has_engine: bool) -> None:
         """Take note; called many times a second once the server has started."""

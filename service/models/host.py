@@ -14,6 +14,7 @@ from enum import StrEnum
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
 from service.dispatch.dispatcher import Dispatcher
+from service.engine.device import Device
 from service.models.bundle_check import load_tokenizer
 from service.models.catalog import LoadedModel
 from service.models.codec import TextCodec
@@ -37,6 +38,7 @@ class HostConfig:
     """How this server offers every model."""
 
     precision: str | None = None  # None: the best of each bundle
+    device: Device = "cpu"
     max_characters: int = 10_000
     max_beam_size: int = 16
     self_test: bool = True
@@ -122,7 +124,7 @@ class ModelHost:
 
 def _offered(bundle: Bundle, config: HostConfig) -> ModelInfo:
     """The model as this server offers it: its own limit on beams also holds for the default."""
-    info = describe(bundle, config.precision)
+    info = describe(bundle, config.precision, config.device)
     default_beam = min(info.default_options.beam_size or 1, config.max_beam_size)
     options = with_changes(info.default_options, beam_size=default_beam)
     return with_changes(info, default_options=options, max_beam_size=config.max_beam_size)

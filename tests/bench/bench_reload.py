@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import MANIFEST_NAME, Bundle, default_bundle_dir
 from service.client import Client
-from service.client.channel import ClientConfig, RetryPolicy
+from service.client.channel import ClientConfig
+from service.client.retry import RetryPolicy
 from service.errors import DragomanError
 from tests.fakes.server_process import ServerProcess, start
 
