@@ -17,6 +17,7 @@ from onnx import TensorProto
 from export.builder import OPSET, WeightFile, save_graphs
 from export.calibrate import COVERAGE, activation_scales, observe
 from export.cuda import CudaEncoderGraph, CudaStepGraph, arrange_graph, extend_graph
+from export.golden import choose_texts, write_golden
 from export.graphs import DecoderStepGraph, EncoderGraph, ShortlistStepGraph, projection_graph
 from export.linear import FloatProducts, Int8Products, Products
 from export.runner import GraphRunner
@@ -36,6 +37,7 @@ from model.bundle import (
 )
 from model.config import ModelConfig
 from model.shortlist import SHORTLIST_NAME, Shortlist
+from model.tokenizer import Tokenizer
 
 ENCODER_NAME = "encoder.onnx"
 DECODER_STEP_NAME = "decoder_step.onnx"
@@ -108,7 +110,12 @@ def export_bundle(
             precision: _export_variant(source, staging, precision, options, samples, track)
             for precision in options.precisions
         }
-        return write_bundle(staging, destination, _manifest(source, options, samples, variants))
+        decoding = _decoding_defaults(source.config)
+        golden = write_golden(
+            staging, source.config, variants, _golden_texts(source, samples), decoding.max_target_tokens
+        )
+        manifest = replace(_manifest(source, options, samples, variants), golden=golden)
+        return write_bundle(staging, destination, manifest)
 
 
 def write_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> list[GraphRunner]:
@@ -209,6 +216,13 @@ def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, va
         shortlist=SHORTLIST_NAME if options.shortlist else "",
         exported_with={**tools, **settings},
     )
+
+
+def _golden_texts(source: ExportSource, samples: Samples) -> Sequence[str]:
+    """Those that the source has, or the first sentences that were given."""
+    if source.golden_texts:
+        return source.golden_texts
+    return choose_texts(Tokenizer.load(source.tokenizer_path), [*samples.verification, *samples.calibration])
 
 
 def _decoding_defaults(config: ModelConfig) -> DecodingDefaults:

@@ -34,6 +34,7 @@ class ExportSource:
     source_language: str
     target_language: str
     shortlist_path: Path | None = None
+    golden_texts: tuple[str, ...] = ()  # that the next bundle is to have the translations of
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -61,6 +62,7 @@ class ExportSource:
             source_language=manifest.source_language,
             target_language=manifest.target_language,
             shortlist_path=bundle.path(manifest.shortlist) if manifest.shortlist else None,
+            golden_texts=_golden_texts(bundle),
         )
 
     @classmethod
@@ -96,6 +98,11 @@ class ExportSource:
         """Write all parameters in float16."""
         save_file({name: array.astype(np.float16) for name, array in self.state.items()}, path)
         path.chmod(0o644)  # as every other file of a bundle; safetensors lets only the owner read
+
+
+def _golden_texts(bundle: Bundle) -> tuple[str, ...]:
+    golden = [sentence for precision in bundle.manifest.variants for sentence in bundle.golden_sentences(precision)]
+    return tuple(dict.fromkeys(sentence.source for sentence in golden))
 
 
 def load_state(path: Path) -> State:

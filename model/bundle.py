@@ -7,6 +7,8 @@
     fp16/                graphs for a GPU: encoder.onnx, decoder_step.onnx, and arrange.onnx and extend.onnx, which move
                          keys and values there
     shortlist.csr        optional: which part, by source token
+    golden.tsv           optional: sentences with the translations that the graphs must give, for a server to try
+    manifest.sig         optional: the signature of manifest.json, which does not list it
     weights.safetensors  optional: all parameters in half precision, to export other precisions from
 
 A bundle is read as untrusted input: nothing outside the directory, no links, no pickles, nothing that differs from the
@@ -25,15 +27,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from model.config import ModelConfig
+from model.golden import GoldenSentence, from_tsv
 
 BUNDLE_FORMAT_VERSION = 2  # 2: hypotheses share their cache columns, and the step graph ranks a sentence's candidates
 READABLE_FORMAT_VERSIONS = (1, 2)  # of a manifest; graphs can be run in the newest format only
 MANIFEST_NAME = "manifest.json"
+SIGNATURE_NAME = "manifest.sig"
 TOKENIZER_NAME = "shared.spm"
 WEIGHTS_NAME = "weights.safetensors"
 PREFERRED_PRECISIONS = ("int8", "fp32")  # on a CPU
 GPU_PRECISION = "fp16"  # the one whose graphs a GPU runs
-PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".npy", ".joblib"})
+PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".npy", ".npz", ".joblib"})
+# What no file of a bundle is, by its first bytes: a zip archive (of torch.save, among others) and a NumPy array.
+_ARCHIVE_MAGIC = (b"PK\x03\x04", b"\x93NUMPY")
+_PICKLE_PROTOCOLS = range(2, 6)
+_TEXT_FIELDS = ("name", "version", "source_language", "target_language", "tokenizer", "shortlist", "golden")
 
 
 class BundleError(ValueError):
@@ -94,6 +102,7 @@ class Manifest:
     variants: dict[str, Variant]  # by precision
     tokenizer: str = TOKENIZER_NAME
     shortlist: str = ""  # empty: the model has none
+    golden: str = ""  # likewise: nothing to try it with
     exported_with: dict[str, str] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     format_version: int = BUNDLE_FORMAT_VERSION
@@ -110,6 +119,9 @@ class Manifest:
             ValueError, TypeError, KeyError: the text is no manifest; the message names the part.
         """
         fields: dict[str, Any] = json.loads(text)
+        for name in _TEXT_FIELDS:
+            if not isinstance(fields.get(name, ""), str):
+                raise TypeError(f"{name} is {fields[name]!r}, it must be text")
         fields["config"] = ModelConfig.from_dict(fields["config"])
         fields["decoding"] = DecodingDefaults(**fields["decoding"])
         fields["variants"] = {precision: Variant(**variant) for precision, variant in fields["variants"].items()}
@@ -177,10 +189,30 @@ class Bundle:
         """The SentencePiece model."""
         return self.path(self.manifest.tokenizer)
 
+    def golden_sentences(self, precision: str) -> list[GoldenSentence]:
+        """What the graphs of this precision must translate as it says; empty where the bundle has nothing of the kind.
+
+        Raises:
+            BundleError: the file is none of golden sentences.
+        """
+        if not self.manifest.golden:
+            return []
+        path = self.path(self.manifest.golden)
+        try:
+            sentences = from_tsv(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise BundleError(f"{path} has no golden sentences: {error}; export again") from error
+        return [sentence for sentence in sentences if sentence.precision == precision]
+
+    @property
+    def manifest_sha256(self) -> str:
+        """What tells this bundle from any other, as long as nobody changes the file."""
+        return _sha256(self.path(MANIFEST_NAME))
+
     @property
     def sha256_12(self) -> str:
-        """Twelve hexadecimal digits that tell this bundle from any other."""
-        return _sha256(self.path(MANIFEST_NAME))[:12]
+        """The first twelve digits of that."""
+        return self.manifest_sha256[:12]
 
 
 def default_bundle_dir() -> Path:
@@ -213,7 +245,7 @@ def write_bundle(staging: Path, destination: Path, manifest: Manifest) -> Bundle
     Raises:
         BundleError: `destination` holds something else, or the result would not load.
     """
-    entries = {name: _entry(staging / name) for name in _file_names(staging)}
+    entries = {name: file_entry(staging / name) for name in _file_names(staging)}
     staged_manifest = staging / MANIFEST_NAME
     staged_manifest.write_text(replace(manifest, files=entries).to_json(), encoding="utf-8")
     Bundle.load(staging, verify=False)
@@ -233,7 +265,7 @@ def _read_manifest(directory: Path) -> Manifest:
         return Manifest.from_json(text)
     except BundleError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise BundleError(f"{path} is not a manifest ({reason}); restore the file or export again") from error
 
@@ -252,14 +284,26 @@ def _referenced_files(manifest: Manifest) -> list[str]:
     optional = [
         name for graph in variants for name in (graph.shortlist_step, graph.projection, graph.arrange, graph.extend)
     ]
-    return [manifest.tokenizer, *graphs, *filter(None, [*optional, manifest.shortlist])]
+    return [manifest.tokenizer, *graphs, *filter(None, [*optional, manifest.shortlist, manifest.golden])]
 
 
 def _refuse_pickles(directory: Path) -> None:
     """Formats that can run code when they are opened have no place in a bundle, listed or not."""
     for path in sorted(directory.rglob("*")):
-        if path.suffix.lower() in PICKLE_SUFFIXES:
+        if path.suffix.lower() in PICKLE_SUFFIXES or (path.is_file() and _is_pickle(path)):
             raise BundleError(f"{path} can run code when it is opened; convert it to safetensors and remove it")
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether it looks like one from inside: a pickle begins with its protocol and ends with a full stop."""
+    with path.open("rb") as stream:
+        head = stream.read(8)
+        if head.startswith(_ARCHIVE_MAGIC):
+            return True
+        if len(head) < 3 or head[0] != 0x80 or head[1] not in _PICKLE_PROTOCOLS:
+            return False
+        stream.seek(-1, os.SEEK_END)
+        return stream.read() == b"."
 
 
 def _check_file(directory: Path, name: str, entry: FileEntry, *, verify: bool) -> None:
@@ -269,8 +313,11 @@ def _check_file(directory: Path, name: str, entry: FileEntry, *, verify: bool) -
     size = path.stat().st_size
     if size != entry.bytes:
         raise BundleError(f"{path} has {size} bytes, the manifest says {entry.bytes}; restore the file or export again")
-    if verify and _sha256(path) != entry.sha256:
-        raise BundleError(f"{path} has another SHA-256 than the manifest says; restore the file or export again")
+    if verify and (found := _sha256(path)) != entry.sha256:
+        digests = f"{found[:12]}, not {entry.sha256[:12]}"
+        raise BundleError(
+            f"{path} has another SHA-256 than the manifest says ({digests}); restore the file or export again"
+        )
 
 
 def _inside(directory: Path, name: str) -> Path:
@@ -292,7 +339,8 @@ def _file_names(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
-def _entry(path: Path) -> FileEntry:
+def file_entry(path: Path) -> FileEntry:
+    """What the manifest says of a file that is as it should be."""
     return FileEntry(sha256=_sha256(path), bytes=path.stat().st_size)
 
 
@@ -306,7 +354,7 @@ def _keep_unlisted_files(old: Path, new: Path) -> None:
         return
     if not (old / MANIFEST_NAME).is_file():
         raise BundleError(f"{old} exists and is not a bundle; remove it or choose another directory")
-    listed = {*_read_manifest(old).files, MANIFEST_NAME}
+    listed = {*_read_manifest(old).files, MANIFEST_NAME, SIGNATURE_NAME}  # the old signature is not the new one's
     for name in _file_names(old):
         if name not in listed and not (new / name).exists():
             (new / name).parent.mkdir(parents=True, exist_ok=True)

@@ -97,11 +97,13 @@ class EngineConfig:
 class ModelsConfig:
     """A repository of models, instead of one bundle."""
 
-    directory: Path | None = None  # holds NAME/VERSION/, each a bundle; None: engine.bundle alone
+    # Holds NAME/VERSION/, each a bundle; of each name the highest version serves (9 < 10 < 10-a), and
+    # engine.bundle is not used.  None: engine.bundle alone.
+    directory: Path | None = None
     watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
     watch_period_s: Seconds = 5.0
     self_test: bool = True  # a bundle's golden sentences must come out before it serves
-    public_key: Path | None = None  # Ed25519, PEM; bundles without a valid signature by it are refused
+    public_key: Path | None = None  # Ed25519, PEM; bundles without a signature that fits it are refused (extra `sign`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -53,13 +53,14 @@ class TranslationServicer:
             model = self._find(request)
             call.use_model(model.info.name)
             params = self._params(request, model)
-            translations, timings = await model.translator.translate(
-                request.texts,
-                params,
-                permit=permit,
-                deadline=call.deadline,
-                priority=client.allowed(to_priority(request.priority)),
-            )
+            with model.usage:
+                translations, timings = await model.translator.translate(
+                    request.texts,
+                    params,
+                    permit=permit,
+                    deadline=call.deadline,
+                    priority=client.allowed(to_priority(request.priority)),
+                )
         self._metrics.model(model.info.name).translated(translations, timings)
         count_usage(self._metrics, client, usage_of(request.texts, translations))
         return to_response(translations, timings, model.info, beam_size=params.beam_size)

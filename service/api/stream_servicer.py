@@ -204,7 +204,7 @@ class _TextSource:
     async def _attempt(self, text_id: int, text: str, *, on_admitted: Callable[[], None]) -> StreamAnswer:
         """The answer of the model that serves now; raises Overloaded, before anything has begun, without room."""
         model, params = self._choice()
-        with self._permit.part() as permit:
+        with self._permit.part() as permit, model.usage:
             translations, timings = await model.translator.translate(
                 [text],
                 params,

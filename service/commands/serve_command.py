@@ -137,17 +137,16 @@ def serve(
 
 
 def preflight(config: "ServerConfig") -> None:
-    """Check what can be checked without starting: that the model, or the repository of models, can be used.
+    """Check what can be checked without starting: models, certificates, keys.
 
     Raises:
         ValueError: the first thing that is wrong, in one line.
     """
-    from model.bundle import Bundle
+    from service.front.preflight import check
 
-    if config.models.directory is None:
-        Bundle.load(config.engine.bundle).variant(config.engine.precision)
-    elif not config.models.directory.is_dir():
-        raise ValueError(f"models.directory is {config.models.directory}, which is not a directory")
+    problems = check(config)
+    if problems:
+        raise ValueError(problems[0])
 
 
 def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:

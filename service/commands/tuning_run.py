@@ -23,8 +23,9 @@ from service.commands.lines import from_bytes
 from service.commands.tuning import MAX_LATENCY_RATIO, Measurement, Preference, Sample, Setting, Tuner, choose
 from service.config import EngineConfig, LimitsConfig, ServerConfig
 from service.errors import InvalidInput, Unavailable
+from service.models.bundle_check import load_tokenizer
 from service.models.codec import TextCodec
-from service.models.model_info import describe, load_tokenizer, search_params
+from service.models.model_info import describe, search_params
 from service.telemetry.logs import configure_logging
 from service.threads import available_threads
 from service.translation import ModelInfo, TranslateOptions

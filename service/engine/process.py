@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from model.config import EOS_ID, UNK_ID
 from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
-from service.engine.job import Job, Outcome, SearchParams, StepStats
+from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchParams, StepStats
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 
@@ -169,15 +169,21 @@ def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> No
 def _create_engine(spec: EngineSpec) -> "EngineLoop":
     from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
 
-    module, _, function = spec.runner_factory.partition(":")
-    create = cast("Callable[[EngineSpec], Runner]", getattr(importlib.import_module(module), function))
-    runner = create(spec)
+    if spec.preflight:
+        cast("Callable[[EngineSpec], None]", _find(spec.preflight))(spec)
+    runner = cast("Callable[[EngineSpec], Runner]", _find(spec.runner_factory))(spec)
     budgets = _budgets(spec, runner)
     engine = EngineLoop(runner, budgets)
     _warm_up(engine, budgets.max_rows)
     gc.collect()
     gc.freeze()  # what is loaded now stays: no later collection has to look at it
     return engine
+
+
+def _find(name: str) -> object:
+    """What "module:function" names."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
 
 
 def _budgets(spec: EngineSpec, runner: "Runner") -> SchedulerConfig:
@@ -190,12 +196,23 @@ def _budgets(spec: EngineSpec, runner: "Runner") -> SchedulerConfig:
 
 
 def _warm_up(engine: "EngineLoop", max_rows: int) -> None:
-    """Fill the batch once, so that the first sentences find memory touched and kernels chosen."""
+    """Fill the batch once, so that the first sentences find memory touched and kernels chosen.
+
+    Raises:
+        RuntimeError: the model cannot even do that.
+    """
     for number in range(max(1, max_rows // _WARM_UP_BEAM.beam_size)):
         engine.submit(Job(id=-1 - number, source_ids=(UNK_ID, EOS_ID), params=_WARM_UP_BEAM))
     while not engine.is_idle:
-        engine.step()
+        _require_no_fault(engine.step())
     engine.take_stats()
+
+
+def _require_no_fault(outcomes: Sequence[Outcome]) -> None:
+    """A model that cannot translate the simplest of sentences has graphs that do not fit together."""
+    for outcome in outcomes:
+        if isinstance(outcome, JobFailure) and outcome.kind is FailureKind.INTERNAL:
+            raise RuntimeError(f"the model does not run: {outcome.message}")
 
 
 def _serve(

@@ -20,3 +20,6 @@ class EngineSpec:
     heartbeat_interval_s: float = 0.25
     # "module:function", called with this spec, returns a Runner.
     runner_factory: str = "service.engine.runner:create_runner"
+    # Likewise, called before that; what it raises ends the start.  Empty: nothing is called.
+    preflight: str = ""
+    manifest_sha256: str = ""  # of the bundle that is meant; for the preflight

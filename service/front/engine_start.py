@@ -1,60 +1,18 @@
-"""Engines that start while the rest of the server is still being loaded.
+"""How the engines of a model are run, from the settings: how many, with how many threads, and how patient to be."""
 
-Imports little on purpose: an engine takes about a second to load its model, and the front process's own libraries load
-meanwhile.
-"""
-
-import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from model.bundle import GPU_PRECISION, Bundle
 from service.config import EngineConfig, ServerConfig
-from service.dispatch.dispatcher import DispatchConfig, Dispatcher
-from service.engine.device import Device, DeviceChoice, choose_device
+from service.dispatch.dispatcher import DispatchConfig
+from service.engine.device import Device
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.telemetry.metrics import Metrics
 from service.threads import available_threads
 
 _MOST_ENGINES = 16  # by default: each has a copy of the model
 _IDLE_HEARTBEAT_S = 1.0
 _SIGNS_PER_SILENCE = 8  # expected while an engine may be silent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engines:
-    """Engines on their way, and what they are to serve."""
-
-    bundle: Bundle
-    device: DeviceChoice
-    metrics: Metrics
-    dispatcher: Dispatcher
-    starting: "asyncio.Task[None]"  # done when all are warm; raises what `Dispatcher.start` raises
-
-    async def stop(self) -> None:
-        """End them, in whatever state they are."""
-        self.starting.cancel()
-        await asyncio.gather(self.starting, return_exceptions=True)
-        await self.dispatcher.close()
-
-
-def start_engines(config: ServerConfig) -> Engines:
-    """Check the bundle and set its engines going.
-
-    Raises:
-        BundleError: the bundle cannot be used, or has no graphs of the wanted precision.
-    """
-    bundle = Bundle.load(config.engine.bundle)
-    choice = choose_device(config.engine.device, has_graphs=GPU_PRECISION in bundle.manifest.variants)
-    if choice.device == "cpu":
-        bundle.variant(config.engine.precision)  # raises if there is none
-    metrics = Metrics()
-    observer = metrics.model(bundle.manifest.name)
-    spec = replace(engine_spec(config.engine, choice.device), heartbeat_interval_s=heartbeat_interval_s(config))
-    dispatcher = Dispatcher(spec, dispatch_config(config, choice.device), observer=observer)
-    starting = asyncio.create_task(dispatcher.start())
-    return Engines(bundle=bundle, device=choice, metrics=metrics, dispatcher=dispatcher, starting=starting)
 
 
 def engine_spec(config: EngineConfig, device: Device = "cpu") -> EngineSpec:

@@ -1,16 +1,38 @@
-"""Whether a front process wants work."""
+"""Whether this process wants work, and whether it is beyond help: what /readyz and /healthz say.
 
-from dataclasses import dataclass
+Pure: is told the time and what there is.
+"""
 
 
-@dataclass(slots=True)
 class Readiness:
-    """Started, and not draining: then it is accepting."""
+    """Accepting: started, and not draining.  Alive: with an engine for some model, not too long ago."""
 
-    is_accepting: bool = False
-    is_draining: bool = False
+    def __init__(self, unready_exit_s: float | None = None) -> None:
+        """Neither started nor draining.
+
+        Args:
+            unready_exit_s: without any engine for longer than this, the process is not alive; None for never mind.
+        """
+        self.is_accepting = False
+        self.is_draining = False
+        self._unready_exit_s = unready_exit_s
+        self._without_engine_since: float | None = None
 
     def drain(self) -> None:
         """Want no more work."""
         self.is_accepting = False
         self.is_draining = True
+
+    def observe(self, now: float, *, has_engine: bool) -> None:
+        """Take note; called many times a second once the server has started."""
+        if has_engine:
+            self._without_engine_since = None
+        elif self._without_engine_since is None:
+            self._without_engine_since = now
+
+    def is_alive(self, now: float) -> bool:
+        """False when a restart is the only hope left; starting and draining take what they take."""
+        since = self._without_engine_since
+        if since is None or self._unready_exit_s is None or not self.is_accepting:
+            return True
+        return now - since <= self._unready_exit_s

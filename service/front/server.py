@@ -1,14 +1,17 @@
 """The front process's life: bind, start, serve, drain, end.
 
-Start: bundle checked, ports bound, engines warm, SERVING.  Stop: NOT_SERVING, drain delay, new calls refused, accepted
-calls finish within the grace period, engines end.
+Start: bundles checked, engines on their way, ports bound, models loaded and tested, SERVING.  Stop: NOT_SERVING, no
+more reloads, drain delay, new calls refused, accepted calls finish within the grace period, engines end.
 """
 
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +19,10 @@ from typing import TYPE_CHECKING
 from service.config import ServerConfig
 from service.errors import DragomanError
 from service.front import stack_dump
-from service.front.engine_start import Engines, start_engines
 from service.front.listening import Address, ListenError, add_grpc_port
+from service.front.model_hosting import Models, host_models
 from service.front.stop import StopSignal
+from service.models.repository import Candidates
 from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
@@ -37,34 +41,53 @@ ABORT_S = 1.0  # for what is still being sent
 async def serve(config: ServerConfig) -> int:
     """Serve until a signal comes; the exit status.
 
-    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when the bundle, a certificate or the file of
-    API keys cannot be used.  A failure is one line on standard error.
+    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when no bundle, or not the certificate or the
+    file of API keys, can be used.  A failure is one line on standard error.
     """
     stop = StopSignal()
     stop.install()
     stack_dump.install()
     try:
-        engines = start_engines(config)
-    except ValueError as error:  # BundleError
+        with _misconfiguration():  # a key for signatures that is none
+            models = host_models(config)
+        configure_logging(config.telemetry, on_drop=models.metrics.count_dropped_line)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.watcher.request)
+        try:
+            await _serve(config, models, stop)
+        finally:
+            await models.close()
+    except Misconfigured as error:
         return _failed(error, EXIT_MISCONFIGURED)
-    try:
-        return await _serve(config, engines, stop)
-    finally:
-        await engines.stop()
-
-
-async def _serve(config: ServerConfig, engines: Engines, stop: StopSignal) -> int:
-    assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # the engines hear from us meanwhile
-    configure_logging(config.telemetry, on_drop=engines.metrics.count_dropped_line)
-    try:
-        parts = assembly.assemble(config, engines)
-    except ValueError as error:  # a tokenizer that is none, or not this model's; a wrong certificate or file of keys
-        return _failed(error, EXIT_MISCONFIGURED)
-    try:
-        await Server(config, engines, parts).run(stop)
     except (ListenError, DragomanError) as error:
         return _failed(error, EXIT_FAILED)
     return EXIT_OK
+
+
+async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> None:
+    with _misconfiguration():  # no repository, or no bundle that can be used
+        candidates = await models.reloader.prepare()
+    loading = asyncio.create_task(models.reloader.load(candidates))
+    try:
+        assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # engines hear from us meanwhile
+        with _misconfiguration():  # a wrong certificate, or file of keys
+            parts = assembly.assemble(config, models)
+        await Server(config, models, parts).run(stop, loading, candidates)
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+
+
+class Misconfigured(Exception):
+    """The server cannot start as it is set up; `str(error)` says why."""
+
+
+@contextmanager
+def _misconfiguration() -> Iterator[None]:
+    """Make a ValueError, which is how the parts say it, one that no later mistake of ours is taken for."""
+    try:
+        yield
+    except ValueError as error:
+        raise Misconfigured(str(error)) from error
 
 
 def _failed(error: Exception, status: int) -> int:
@@ -75,31 +98,39 @@ def _failed(error: Exception, status: int) -> int:
 class Server:
     """Takes one front process through its life."""
 
-    def __init__(self, config: ServerConfig, engines: Engines, parts: "Parts") -> None:
+    def __init__(self, config: ServerConfig, models: Models, parts: "Parts") -> None:
         self._config = config
-        self._engines = engines
+        self._models = models
         self._parts = parts
         self._log = get_logger()
 
-    async def run(self, stop: StopSignal) -> None:
+    async def run(self, stop: StopSignal, loading: "asyncio.Task[None]", candidates: Candidates) -> None:
         """Start, serve until `stop` is set, drain.
+
+        Args:
+            loading: done when the models are loaded.
+            candidates: what it loads them from.
 
         Raises:
             ListenError: a port cannot be bound.
-            DragomanError: the engines do not start.
+            Misconfigured, DragomanError: no model can be loaded.
         """
-        monitor: asyncio.Task[None] | None = None
+        background: list[asyncio.Task[None]] = []
         try:
             ports = await self._listen()
-            if not await _started(self._engines.starting, stop):
+            if not await _started(loading, stop):
                 return
             await self._open(ports)
-            monitor = asyncio.create_task(self._monitor())
+            background = [
+                asyncio.create_task(self._monitor()),
+                asyncio.create_task(self._models.watcher.run(candidates)),
+            ]
             await stop.wait()
             await self._drain()
         finally:
-            if monitor is not None:
-                monitor.cancel()
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
             await self._close()
 
     async def _listen(self) -> dict[str, int]:
@@ -131,31 +162,30 @@ class Server:
 
     async def _open(self, ports: dict[str, int]) -> None:
         """Let calls in and say so."""
-        info = self._parts.info
-        self._engines.metrics.model(info.name).loaded(
-            version=self._parts.info.version, sha256_12=self._engines.bundle.sha256_12, provider=self._parts.info.device
-        )
         self._parts.admission.open()
         self._parts.readiness.is_accepting = True
         await self._parts.health.set_serving(True)
-        self._log.info(
-            "serving", **ports, pid=os.getpid(), model=info.name, version=info.version, precision=info.precision
-        )
+        infos = [model.info for model in self._models.reloader.catalog.models]
+        models = [f"{info.name} {info.version} {info.precision}" for info in infos]
+        self._log.info("serving", **ports, pid=os.getpid(), models=models)
         if self._config.lifecycle.ports_file:
             _write_atomically(self._config.lifecycle.ports_file, {"pid": os.getpid(), **ports})
 
     async def _monitor(self) -> None:
         """Keep readiness true to the engines and measure the event loop's lag."""
+        models, parts = self._models, self._parts
         was_ready = True
         while True:
             expected = time.monotonic() + MONITOR_PERIOD_S
             await asyncio.sleep(MONITOR_PERIOD_S)
-            self._engines.metrics.observe_lag(max(0.0, time.monotonic() - expected))
-            is_ready = self._engines.dispatcher.is_ready
+            now = time.monotonic()
+            models.metrics.observe_lag(max(0.0, now - expected))
+            parts.readiness.observe(now, has_engine=models.reloader.has_engine)
+            is_ready = models.reloader.is_ready
             if is_ready != was_ready:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
-                await self._parts.health.set_serving(is_ready)
+                await parts.health.set_serving(is_ready)
 
     async def _drain(self) -> None:
         """Stop serving without losing what was accepted."""
@@ -163,12 +193,13 @@ class Server:
         self._log.info("draining", requests=parts.admission.requests)
         parts.readiness.drain()
         await parts.health.drain()
+        await self._models.reloader.freeze()
         await asyncio.sleep(lifecycle.drain_delay_s)
         parts.admission.close("the server is draining")
         parts.streams.drain()
         if not await self._accepted_calls_end(lifecycle.grace_s):
             self._log.warning("grace_period_over", requests=parts.admission.requests)
-            await self._engines.dispatcher.close()  # their calls end with UNAVAILABLE
+            await self._models.reloader.close()  # their calls end with UNAVAILABLE
         await self._stop_grpc()
 
     async def _stop_grpc(self) -> None:
@@ -209,7 +240,6 @@ class Server:
         await self._parts.admin_server.stop(0)
         await self._parts.http_server.stop()
         await asyncio.to_thread(self._parts.close_traces)
-        self._parts.executor.shutdown(wait=False, cancel_futures=True)
         self._log.info("stopped")
 
 
@@ -219,7 +249,8 @@ async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if starting.done():
-        starting.result()
+        with _misconfiguration():  # bundles that do not pass their self-test
+            starting.result()
     return not stop.is_set
 
 

@@ -1,26 +1,57 @@
 """The models a server has loaded, and which of them a request means."""
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import TracebackType
 
 from service.models.model_info import index_of
 from service.models.translator import Translator
 from service.translation import ModelInfo
 
 
+class Usage:
+    """How many calls use a version now; each one says so with `with model.usage:`."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def wait_idle(self) -> None:
+        """Return when no call uses it."""
+        await self._is_idle.wait()
+
+    def __enter__(self) -> None:
+        self.calls += 1
+        self._is_idle.clear()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.calls -= 1
+        if self.calls == 0:
+            self._is_idle.set()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """One model that can translate."""
+    """One version of a model that can translate; whoever found it enters `usage` before it waits for anything."""
 
     info: ModelInfo
     max_target_tokens: int
     translator: Translator
+    usage: Usage = field(default_factory=Usage)
 
 
 class Catalog:
-    """Finds the model for a request, in the order of loading."""
+    """Finds the model for a request, in the order of names."""
 
     def __init__(self, models: Sequence[LoadedModel] = ()) -> None:
+        self.models = tuple(models)
+
+    def replace(self, models: Sequence[LoadedModel]) -> None:
+        """What later requests find; those that have found theirs keep it."""
         self.models = tuple(models)
 
     def find(self, *, model: str | None, source_language: str, target_language: str) -> LoadedModel:
@@ -29,7 +60,6 @@ class Catalog:
         Raises:
             NotFound: none does; the message lists what there is.
         """
-        infos = [loaded.info for loaded in self.models]
-        return self.models[
-            index_of(infos, model=model, source_language=source_language, target_language=target_language)
-        ]
+        models = self.models
+        infos = [loaded.info for loaded in models]
+        return models[index_of(infos, model=model, source_language=source_language, target_language=target_language)]

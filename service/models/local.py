@@ -13,8 +13,9 @@ from model.bundle import Bundle
 from service.config import LimitsConfig
 from service.engine.job import Job, JobFailure, Outcome, SearchParams
 from service.errors import InternalError, InvalidInput
+from service.models.bundle_check import load_tokenizer
 from service.models.codec import BLANK_TRANSLATION, TextCodec
-from service.models.model_info import describe, index_of, load_tokenizer, search_params
+from service.models.model_info import describe, index_of, search_params
 from service.threads import available_threads
 from service.traffic.admission import Admission
 from service.translation import ModelInfo, TranslateOptions, Translation

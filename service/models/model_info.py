@@ -1,5 +1,5 @@
-"""What a bundle says of its model before anything runs: its description, its tokenizer, its search defaults; and which
-of several models a request means.
+"""What a bundle says of its model before anything runs: its description and its search defaults; and which of several
+models a request means.
 
 Knows bundles and records; no engine and no server, so that a server and a translation in this process say the same.
 """
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
-from model.tokenizer import Tokenizer
 from service.config import LimitsConfig
 from service.engine.device import Device
 from service.engine.job import SearchParams
@@ -48,20 +47,6 @@ def describe(bundle: Bundle, precision: str | None = None, device: Device = "cpu
         max_beam_size=LimitsConfig().max_beam_size,
         has_shortlist=bool(manifest.shortlist) and device == "cpu",
     )
-
-
-def load_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The bundle's tokenizer.
-
-    Raises:
-        ValueError: it is no tokenizer, or not this model's.
-    """
-    tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    rows = bundle.manifest.config.vocab_size
-    if tokenizer.vocab_size != rows:
-        pieces = f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces"
-        raise ValueError(f"{pieces}, the model's embedding has {rows} rows; restore the file or export again")
-    return tokenizer
 
 
 def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:

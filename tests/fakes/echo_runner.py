@@ -7,9 +7,11 @@ the environment, which engine processes inherit:
     ECHO_LOAD_S      seconds to load
     ECHO_FAIL        a message: loading fails with it
     ECHO_NAN_LENGTH  sources of this many tokens give NaN
+    ECHO_CRASH       a bundle in a directory of this name kills its process while it is loaded, as a crafted graph could
 """
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,6 +34,8 @@ BEST, WORSE = -0.25, -8.0  # log-probabilities of the source's token and of ever
 def create(spec: EngineSpec) -> "EchoRunner":
     """What `EngineSpec.runner_factory` names."""
     time.sleep(float(os.environ.get("ECHO_LOAD_S", "0")))
+    if spec.bundle_dir.name == os.environ.get("ECHO_CRASH"):
+        os.kill(os.getpid(), signal.SIGSEGV)
     if message := os.environ.get("ECHO_FAIL"):
         raise ValueError(message)
     return EchoRunner(float(os.environ.get("ECHO_STEP_S", "0")), int(os.environ.get("ECHO_NAN_LENGTH", "0")))

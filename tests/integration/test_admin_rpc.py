@@ -14,7 +14,8 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 
 from protos import admin_pb2 as pb
-from tests.fakes.calls import calling, code_of, eventually, failure
+from tests.fakes.calls import calling, code_of, details_of, eventually, failure
+from tests.fakes.model_repository import ModelRepository, tamper
 from tests.fakes.server_process import ServerProcess, run_to_end
 
 SERVICE = "/dragoman.admin.v1.AdminService"
@@ -120,12 +121,24 @@ async def test_the_level_of_the_log_changes_while_the_server_runs(start_server):
     assert (await status_of(server)).log_level == "warning"
 
 
-async def test_a_server_of_one_bundle_has_nothing_to_reload(start_server):
-    server = start_server(**ADMIN)
+async def test_reload_loads_what_is_new_and_names_what_is_refused(start_server, tmp_path):
+    repository = ModelRepository(tmp_path / "models")
+    repository.put("echo", "1")
+    server = start_server(DRAGOMAN_MODELS__DIRECTORY=str(repository.directory), **ADMIN)
     async with calling(server.admin_address) as calls:
-        error = await failure(calls.method(f"{SERVICE}/ReloadModels")(b""))
+        reload = calls.method(f"{SERVICE}/ReloadModels")
+        repository.put("echo", "2")
+        answer = pb.ReloadModelsResponse.FromString(await reload(b""))
+        repository.put_bad("echo", "3", tamper)
+        error = await failure(reload(b""))
 
+    assert [(change.version, change.result) for change in answer.changes] == [("2", "loaded"), ("1", "retired")]
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "encoder.onnx has another SHA-256" in details_of(error)
+    models = {model.version: (model.state, model.reason) for model in (await status_of(server)).models}
+    assert models["2"] == ("serving", "")
+    assert models["3"][0] == "refused"
+    assert "another SHA-256" in models["3"][1]
 
 
 def dragoman(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -145,8 +158,7 @@ def test_an_operator_s_commands_reach_a_running_server(start_server):
 
     assert json.loads(status.stdout)["models"][0]["name"] == "echo"
     assert (level.returncode, level.stdout) == (0, "info -> error\n")
-    assert reload.returncode == 2
-    assert reload.stderr.startswith("dragoman: this server has one bundle and no repository")
+    assert (reload.returncode, reload.stdout) == (0, "echo 1.2.3: unchanged\n")
 
 
 async def test_a_taken_admin_port_stops_the_start_with_one_line(start_server, echo_bundle):

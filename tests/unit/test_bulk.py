@@ -17,7 +17,9 @@ from service.engine.job import FinishReason
 from service.errors import TooLong
 from service.translation import TranslatedText, Translation
 
-TEXT = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\u2028\u2029\x85"), max_size=12)
+TEXT = st.text(
+    st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\u2028\u2029\x85\ufeff"), max_size=12
+)
 
 
 def shout(texts: Iterable[str]) -> Iterator[Translation]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from model.bundle import (
     write_bundle,
 )
 from model.config import ModelConfig
+from model.golden import GoldenSentence
 
 FILES = {
     "shared.spm": b"pieces",
@@ -217,6 +219,53 @@ def test_a_pickle_is_refused_though_no_one_lists_it(directory: Path, name: str) 
     (directory / name).write_bytes(b"x")
 
     with pytest.raises(BundleError, match="can run code when it is opened; convert it to safetensors"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x80\x04\x95payload.", b"\x80\x02}q\x00.", b"PK\x03\x04data.pkl", b"\x93NUMPY\x01\x00"]
+)
+def test_a_pickle_or_archive_is_refused_under_any_name(directory: Path, content: bytes) -> None:
+    (directory / "notes.txt").write_bytes(content)
+
+    with pytest.raises(BundleError, match=r"notes.txt can run code when it is opened"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80", b"\x80\x02", b"\x80\x02numbers", b"\x80\x07numbers.", b"text."])
+def test_other_bytes_are_no_pickle(directory: Path, content: bytes) -> None:
+    (directory / "notes.txt").write_bytes(content)
+
+    Bundle.load(directory)
+
+
+def test_golden_sentences_are_those_of_the_precision(tmp_path: Path) -> None:
+    lines = b"int8\ta\tb\nfp32\tc\td\n"
+    bundle = write(tmp_path / "b", replace(manifest("int8"), golden="golden.tsv"), {**FILES, "golden.tsv": lines})
+
+    assert bundle.golden_sentences("fp32") == [GoldenSentence(precision="fp32", source="c", translation="d")]
+    assert bundle.golden_sentences("fp16") == []
+
+
+def test_a_file_without_golden_sentences_is_refused(tmp_path: Path) -> None:
+    bundle = write(tmp_path / "b", replace(manifest("int8"), golden="golden.tsv"), {**FILES, "golden.tsv": b"int8"})
+
+    with pytest.raises(BundleError, match=r"golden.tsv has no golden sentences: line 1 has 1 fields"):
+        bundle.golden_sentences("int8")
+
+
+@pytest.mark.parametrize("name", ["name", "version", "source_language", "target_language", "tokenizer", "golden"])
+def test_a_manifest_field_that_is_no_text_is_refused(directory: Path, name: str) -> None:
+    edit_manifest(directory, **{name: 5})
+
+    with pytest.raises(BundleError, match=f"{name} is 5, it must be text"):
+        Bundle.load(directory)
+
+
+def test_a_manifest_nested_beyond_reason_is_refused(directory: Path) -> None:
+    (directory / MANIFEST_NAME).write_text("[" * 100_000)
+
+    with pytest.raises(BundleError, match="is not a manifest"):
         Bundle.load(directory)
 
 

@@ -1,5 +1,6 @@
 """Which model a request means, and what it is told when there is none."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -65,3 +66,26 @@ def test_long_or_unprintable_names_are_shortened_and_escaped():
         CATALOG.find(model="\u202e" + "x" * 1_000, source_language="", target_language="")
 
     assert str(error.value) == f"there is no model '\\u202e{'x' * 39}...'; loaded: a, b, c"
+
+
+def test_replaced_models_are_what_later_requests_find_and_earlier_ones_keep_theirs():
+    catalog = Catalog([loaded("a", "en", "de")])
+    before = catalog.find(model="a", source_language="", target_language="")
+
+    catalog.replace([loaded("a", "en", "de")])
+
+    after = catalog.find(model="a", source_language="", target_language="")
+    assert before is not after
+    assert before.info.name == "a"
+
+
+async def test_usage_is_idle_when_the_last_call_has_left():
+    usage = loaded("a", "en", "de").usage
+    await usage.wait_idle()
+    with usage, usage:
+        waiting = asyncio.create_task(usage.wait_idle())
+        await asyncio.sleep(0)
+        assert (usage.calls, waiting.done()) == (2, False)
+
+    await asyncio.wait_for(waiting, 5)
+    assert usage.calls == 0

@@ -6,7 +6,8 @@ import pytest
 
 from model.bundle import Bundle
 from service.engine.job import SearchParams
-from service.models.model_info import describe, load_tokenizer, search_params
+from service.models.bundle_check import load_tokenizer
+from service.models.model_info import describe, search_params
 from service.translation import ModelInfo, TranslateOptions
 from tests.fakes.echo_bundle import write_echo_bundle
 

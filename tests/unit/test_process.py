@@ -28,6 +28,7 @@ from service.engine.process import (
     Report,
     Start,
     StartFailed,
+    _create_engine,
     _receive,
     _serve,
     _take,
@@ -176,3 +177,23 @@ def test_engine_imports_what_this_process_imports_and_starts_no_thread_pools_of_
 
     assert variables["PYTHONPATH"].split(":") == [str(Path.cwd()), "/somewhere"]
     assert variables["OPENBLAS_NUM_THREADS"] == "1"
+
+
+def test_model_that_cannot_translate_the_simplest_sentence_does_not_start():
+    class BrokenRunner(FakeRunner):
+        def encode(self, sources):
+            raise ValueError("inputs that are not there")
+
+    with pytest.raises(RuntimeError, match="the model does not run: the encoder failed: ValueError"):
+        _warm_up(EngineLoop(BrokenRunner(), SchedulerConfig(max_rows=4)), 4)
+
+
+def refuse(spec: EngineSpec) -> None:
+    raise ValueError(f"{spec.bundle_dir} is refused")
+
+
+def test_preflight_is_asked_before_the_runner_is_made():
+    spec = EngineSpec(bundle_dir=Path("b"), runner_factory="no.such:module", preflight=f"{__name__}:refuse")
+
+    with pytest.raises(ValueError, match="b is refused"):
+        _create_engine(spec)

@@ -1,0 +1,130 @@
+"""One version of one model in the server: its engine processes and what turns texts into their jobs, from start to end.
+
+    LOADING -> SERVING -> DRAINING -> ENDED        and from LOADING, whatever goes wrong, -> ENDED
+
+Knows one bundle; not which others there are, nor why it is started or stopped.
+"""
+
+import asyncio
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from enum import StrEnum
+
+from model.bundle import Bundle
+from model.tokenizer import Tokenizer
+from service.dispatch.dispatcher import Dispatcher
+from service.engine.device import Device
+from service.models.bundle_check import load_tokenizer
+from service.models.catalog import LoadedModel
+from service.models.codec import TextCodec
+from service.models.model_info import describe
+from service.models.self_test import run_self_test
+from service.models.translator import Translator
+from service.translation import ModelInfo
+
+
+class HostState(StrEnum):
+    """Where a version is in its life; the values are those of `admin.proto`."""
+
+    LOADING = "loading"
+    SERVING = "serving"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostConfig:
+    """How this server offers every model."""
+
+    precision: str | None = None  # None: the best of each bundle
+    device: Device = "cpu"
+    max_characters: int = 10_000
+    max_beam_size: int = 16
+    self_test: bool = True
+    self_test_timeout_s: float = 60.0
+
+
+class ModelHost:
+    """Owns the engines of one bundle."""
+
+    def __init__(self, bundle: Bundle, dispatcher: Dispatcher, executor: Executor, config: HostConfig) -> None:
+        """Nothing runs yet.
+
+        Args:
+            dispatcher: of engines that run this bundle, not started.
+            executor: for texts too long for the event loop.
+        """
+        self.bundle = bundle
+        self.sha256_12 = bundle.sha256_12  # of the manifest as it was loaded: the file may be replaced meanwhile
+        self.dispatcher = dispatcher
+        self.info = _offered(bundle, config)
+        self.state = HostState.LOADING
+        self._executor = executor
+        self._config = config
+        self._model: LoadedModel | None = None
+
+    @property
+    def model(self) -> LoadedModel:
+        """What requests use; only after `start`."""
+        assert self._model is not None
+        return self._model
+
+    @property
+    def calls(self) -> int:
+        """Requests that use it now."""
+        return self._model.usage.calls if self._model else 0
+
+    async def start(self) -> None:
+        """Return when it is warm and has passed its self-test.
+
+        Raises:
+            ValueError: tokenizer or self-test say that the bundle is not what it should be.
+            DragomanError: its engines do not start, or give no translations.
+        """
+        await self.dispatcher.start()
+        tokenizer = await asyncio.to_thread(load_tokenizer, self.bundle)  # an engine has tried it before
+        max_target_tokens = self.bundle.manifest.decoding.max_target_tokens
+        if self._config.self_test:
+            await run_self_test(
+                tokenizer,
+                self.dispatcher,
+                self.bundle.golden_sentences(self.info.precision),
+                max_target_tokens=max_target_tokens,
+                timeout_s=self._config.self_test_timeout_s,
+            )
+        translator = Translator(self._codec(tokenizer), self.dispatcher, self._executor)
+        self._model = LoadedModel(info=self.info, max_target_tokens=max_target_tokens, translator=translator)
+        self.state = HostState.SERVING
+
+    async def drain(self, within_s: float) -> bool:
+        """Wait until nobody uses it any more; False when that took too long.  Nobody must find it from now on."""
+        self.state = HostState.DRAINING
+        if self._model is None:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                await self._model.usage.wait_idle()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End its engines, in whatever state it is; calls that still use it fail with Unavailable."""
+        self.state = HostState.ENDED
+        await self.dispatcher.close()
+
+    def _codec(self, tokenizer: Tokenizer) -> TextCodec:
+        return TextCodec(
+            tokenizer,
+            max_characters=self._config.max_characters,
+            max_source_tokens=self.info.max_source_tokens,
+        )
+
+
+def _offered(bundle: Bundle, config: HostConfig) -> ModelInfo:
+    """The model as this server offers it: its own limit on beams also holds for the default."""
+    info = describe(bundle, config.precision, config.device)
+    default_beam = min(info.default_options.beam_size or 1, config.max_beam_size)
+    options = with_changes(info.default_options, beam_size=default_beam)
+    return with_changes(info, default_options=options, max_beam_size=config.max_beam_size)

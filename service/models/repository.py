@@ -1,0 +1,135 @@
+"""Where bundles are found: a directory of NAME/VERSION/, or one bundle alone.
+
+Says what there is and in which order it is tried; opens nothing but manifests, to tell their contents apart, and judges
+nothing.  Names that begin with a dot are left out: writers keep what is not finished there.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from model.bundle import MANIFEST_NAME
+
+_NUMBERS = re.compile(r"(\d+)")
+
+
+class RepositoryError(ValueError):
+    """There is no repository, or nothing in it; `str(error)` is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A directory that may hold a bundle."""
+
+    directory: Path
+    name: str = ""  # that its manifest must have; empty: any
+    version: str = ""  # likewise
+    manifest_sha256: str = ""  # empty: it has no manifest that can be read
+    fingerprint: str = ""  # changes whenever a file of it does: paths, sizes, times
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return f"{self.name}/{self.version}" if self.name else str(self.directory)
+
+
+Candidates = dict[str, tuple[Candidate, ...]]  # by name in order of names; of each name the highest version first
+
+
+class Source(Protocol):
+    """Where candidates come from."""
+
+    def scan(self) -> Candidates:
+        """What there is now.
+
+        Raises:
+            RepositoryError: nothing.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SingleBundle:
+    """One bundle, of whatever name; the key of its candidate is the empty string."""
+
+    directory: Path
+
+    def scan(self) -> Candidates:
+        """See `Source.scan`."""
+        return {"": (_candidate(self.directory),)}
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """NAME/VERSION/ under a directory."""
+
+    directory: Path
+
+    def scan(self) -> Candidates:
+        """See `Source.scan`."""
+        try:
+            found = {name.name: _versions(name) for name in _directories(self.directory)}
+        except OSError as error:
+            raise RepositoryError(f"model repository {self.directory} cannot be read: {error.strerror}") from error
+        candidates = {name: found[name] for name in sorted(found) if found[name]}
+        if not candidates:
+            raise RepositoryError(
+                f"model repository {self.directory} is empty; put bundles at {self.directory}/NAME/VERSION/"
+            )
+        return candidates
+
+
+def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
+    """A key by which versions sort as people read them: numbers by value, everything else as text.
+
+    "9" < "10", "1.9" < "1.10", "1" < "1.0", and letters come after digits.
+    """
+    return tuple(
+        (0, int(part), part) if part.isascii() and part.isdecimal() else (1, 0, part)
+        for part in _NUMBERS.split(version)
+        if part
+    )
+
+
+def _versions(name: Path) -> tuple[Candidate, ...]:
+    """The highest version first."""
+    directories = sorted(_directories(name), key=lambda path: version_order(path.name), reverse=True)
+    return tuple(_candidate(path, name=name.name, version=path.name) for path in directories)
+
+
+def _directories(parent: Path) -> list[Path]:
+    return [path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
+
+
+def _candidate(directory: Path, *, name: str = "", version: str = "") -> Candidate:
+    digest = hashlib.sha256("\n".join(sorted(_traces(directory))).encode("utf-8", "surrogateescape"))
+    return Candidate(
+        directory=directory,
+        name=name,
+        version=version,
+        manifest_sha256=_manifest_sha256(directory),
+        fingerprint=digest.hexdigest(),
+    )
+
+
+def _traces(directory: Path) -> Iterator[str]:
+    """A line for each file: what changes when somebody writes to it or puts another in its place."""
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118 - os.walk's own strings
+            try:
+                status = os.lstat(path)
+            except OSError:  # gone meanwhile, which the next scan sees
+                continue
+            yield f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
+
+
+def _manifest_sha256(directory: Path) -> str:
+    try:
+        return hashlib.sha256((directory / MANIFEST_NAME).read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,112 @@
+"""Bundles whose checksums are right and whose content is not: each costs an engine process at most, and says why.
+
+Real engines of the committed bundle of an older day, hosted in this process.
+"""
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model.bundle import default_bundle_dir
+from service.config import EngineConfig, ModelsConfig, ServerConfig
+from service.front.model_hosting import host_models
+
+GOOD = Path(__file__).resolve().parents[1] / "compatibility" / "bundle_2026_11_21"
+NOISE = random.Random(0).randbytes(5_000)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOOD, tmp_path / "bundle"))
+
+
+def seal(bundle: Path, **changes: object) -> None:
+    """Give the manifest the checksums of the files as they are now, as somebody who means harm would."""
+    manifest = json.loads((bundle / "manifest.json").read_text()) | changes
+    for name in manifest["files"]:
+        content = (bundle / name).read_bytes()
+        manifest["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+async def load(bundle: Path, *, self_test: bool = True) -> None:
+    """Load it as a server does, and end.
+
+    Raises:
+        Exception: what the server would say.
+    """
+    settings = ModelsConfig(self_test=self_test)
+    running = host_models(ServerConfig(engine=EngineConfig(bundle=bundle, num_engines=1, threads=1), models=settings))
+    try:
+        await running.reloader.load(await running.reloader.prepare())
+    finally:
+        await running.close()
+
+
+def swap_graphs(bundle: Path) -> None:
+    graphs = bundle / "fp32"
+    (graphs / "encoder.onnx").rename(graphs / "draft")
+    (graphs / "decoder_step.onnx").rename(graphs / "encoder.onnx")
+    (graphs / "draft").rename(graphs / "decoder_step.onnx")
+
+
+def shorten_weights(bundle: Path) -> None:
+    weights = bundle / "fp32" / "weights.data"
+    weights.write_bytes(weights.read_bytes()[:1_000])
+
+
+def change_config(bundle: Path) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    seal(bundle, config=manifest["config"] | {"num_decoder_layers": 2})
+
+
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda bundle: (bundle / name).write_bytes(content)
+
+
+async def test_bundle_as_it_was_committed_is_fine(bundle):
+    await load(bundle)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        pytest.param(write("fp32/encoder.onnx", NOISE), "encoder.onnx is not an ONNX file", id="noise as graph"),
+        pytest.param(write("fp32/encoder.onnx", b""), "encoder.onnx cannot be loaded by ONNX Runtime", id="no graph"),
+        pytest.param(shorten_weights, "cannot be loaded by ONNX Runtime", id="short weights"),
+        pytest.param(swap_graphs, "did not start: RuntimeError: the model does not run", id="graphs swapped"),
+        pytest.param(
+            change_config, "did not start: RuntimeError: the model does not run", id="layers that are not there"
+        ),
+        pytest.param(write("shared.spm", NOISE), "shared.spm is not a SentencePiece model", id="noise as tokenizer"),
+        pytest.param(write("shared.spm", b""), "the engine did not start: ValueError: tokenizer", id="no tokenizer"),
+        pytest.param(
+            lambda bundle: shutil.copyfile(default_bundle_dir() / "shared.spm", bundle / "shared.spm"),
+            "shared.spm has 8000 pieces, the model's embedding has 80 rows",
+            id="tokenizer of another model",
+        ),
+    ],
+)
+async def test_content_that_cannot_be_is_refused_with_its_file(bundle, spoil, reason):
+    spoil(bundle)
+    seal(bundle)
+
+    with pytest.raises(Exception, match=reason):
+        await load(bundle)
+
+
+async def test_golden_sentences_tell_weights_of_another_training(bundle):
+    """Graphs, shapes and checksums fit; only what it says does not."""
+    lines = (GOOD.parent / "translations_2026_11_21.tsv").read_text("utf-8").splitlines()
+    (bundle / "golden.tsv").write_text("".join(f"fp32\t{line}\n" for line in lines))
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    seal(bundle, golden="golden.tsv", files=manifest["files"] | {"golden.tsv": {}})
+
+    with pytest.raises(ValueError, match=r"of 10 golden sentences differ, at most 2 may"):
+        await load(bundle)
+    await load(bundle, self_test=False)

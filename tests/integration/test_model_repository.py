@@ -1,0 +1,287 @@
+"""Models that come and go in a running server: nothing is lost, and nothing bad gets in."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2
+
+from protos import translation_pb2 as pb
+from tests.fakes.calls import LIST_MODELS, Calls, calling, code_of, eventually
+from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.model_repository import WAYS_TO_SPOIL, ModelRepository, tamper
+from tests.fakes.server_process import ServerProcess, run_to_end
+
+OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
+CHANGES = "dragoman_model_reload_total"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> ModelRepository:
+    (tmp_path / "models").mkdir()
+    return ModelRepository(tmp_path / "models")
+
+
+@pytest.fixture
+def serve(start_server, repository) -> Callable[..., ServerProcess]:
+    """Starts a server of the repository."""
+    return lambda **variables: start_server(DRAGOMAN_MODELS__DIRECTORY=str(repository.directory), **variables)
+
+
+async def change(server: ServerProcess, result: str, action: Callable[[], object]) -> None:
+    """Do something to the repository, ask for a reload, and return when one more version has this result."""
+    before = server.metric(CHANGES, result=result)
+    action()
+    server.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: server.metric(CHANGES, result=result) > before)
+
+
+async def models_of(calls: Calls) -> list[tuple[str, str]]:
+    answer = pb.ListModelsResponse.FromString(await calls.method(LIST_MODELS)(b"", timeout=10))
+    return [(model.name, model.version) for model in answer.models]
+
+
+async def version_of(calls: Calls, **request: Any) -> tuple[str, str]:
+    answer = await calls.translate("hello", **request)
+    return answer.model, answer.model_version
+
+
+class TestStart:
+    async def test_each_name_is_served_in_its_highest_version_and_found_by_name_and_by_pair(self, serve, repository):
+        for name, version, pair in [
+            ("en-de", "9", ("en", "de")),
+            ("en-de", "10", ("en", "de")),
+            ("de-en", "1", ("de", "en")),
+            ("en-de-large", "1", ("en", "de")),
+        ]:
+            repository.put(name, version, languages=pair)
+        server = serve()
+
+        async with calling(server.address) as calls:
+            assert await models_of(calls) == [("de-en", "1"), ("en-de", "10"), ("en-de-large", "1")]
+            assert await version_of(calls, model="en-de-large") == ("en-de-large", "1")
+            assert await version_of(calls, source_language="en", target_language="de") == ("en-de", "10")
+            assert await version_of(calls, source_language="de", target_language="en") == ("de-en", "1")
+            assert await version_of(calls) == ("de-en", "1")
+        assert server.metric("dragoman_model_info", model="en-de", version="10") == 1
+        assert len(server.engine_pids()) == 3
+
+    def test_missing_repository_ends_the_start_with_one_line(self, echo_bundle, tmp_path):
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_MODELS__DIRECTORY=str(tmp_path / "none"))
+
+        expected = f"dragoman: model repository {tmp_path}/none cannot be read: No such file or directory"
+        assert (status, errors.splitlines()) == (2, [expected])
+
+    def test_empty_repository_ends_the_start_with_one_line(self, echo_bundle, tmp_path):
+        (tmp_path / "name").mkdir()
+
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_MODELS__DIRECTORY=str(tmp_path))
+
+        hint = f"put bundles at {tmp_path}/NAME/VERSION/"
+        assert (status, errors.splitlines()) == (2, [f"dragoman: model repository {tmp_path} is empty; {hint}"])
+
+    def test_repository_with_nothing_good_in_it_ends_the_start_with_one_line(self, echo_bundle, repository):
+        repository.put_bad("echo", "1", tamper)
+
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_MODELS__DIRECTORY=str(repository.directory))
+
+        assert (status, len(errors.splitlines())) == (2, 1)
+        assert "another SHA-256" in errors
+
+    async def test_bad_highest_version_leaves_the_place_to_the_next_one(self, serve, repository):
+        repository.put("echo", "1")
+        repository.put_bad("echo", "2", tamper)
+        server = serve()
+
+        async with calling(server.address) as calls:
+            assert await models_of(calls) == [("echo", "1")]
+        assert server.metric(CHANGES, model="echo", result="refused") == 1
+        assert '"event": "model_refused"' in server.log_text()
+
+    def test_golden_sentences_that_do_not_come_out_end_the_start(self, tmp_path):
+        bundle = write_echo_bundle(tmp_path / "bundle", golden=[("hello", "hello"), ("world", "Welt")])
+
+        status, errors = run_to_end(bundle)
+
+        assert status == 2
+        assert "1 of 2 golden sentences differ, at most 0 may: 'world' gave 'world', expected is 'Welt'" in errors
+
+    def test_self_test_can_be_switched_off(self, start_server, tmp_path):
+        bundle = write_echo_bundle(tmp_path / "bundle", golden=[("world", "Welt")])
+
+        start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle), DRAGOMAN_MODELS__SELF_TEST="false")
+
+
+class TestReload:
+    async def test_twenty_swaps_under_load_good_and_bad_lose_no_call(self, serve, repository):
+        """Every answer names a version that was good; then there is one model again, in processes and in memory."""
+        repository.put("echo", "0")
+        server = serve(ECHO_STEP_S="0.002")
+        front = psutil.Process(server.process.pid)
+        answers: list[str] = []
+        is_over = False
+        async with calling(server.address) as calls:
+
+            async def caller(number: int) -> None:
+                text = f"caller {number} says something"
+                while not is_over:
+                    answer = await calls.translate(text)
+                    assert answer.translations[0].hypotheses[0].text == text
+                    answers.append(answer.model_version)
+
+            callers = [asyncio.create_task(caller(number)) for number in range(8)]
+            good, bad = [str(2 * n) for n in range(1, 11)], [str(2 * n + 1) for n in range(10)]
+            ways = islice(cycle(WAYS_TO_SPOIL.values()), 10)
+            resident = 0
+            for version, bad_version, (spoil, reason) in zip(good, bad, ways, strict=True):
+                await change(server, "refused", partial(repository.put_bad, "echo", bad_version, spoil))
+                assert reason in server.log_text()
+                await change(server, "retired", partial(repository.put, "echo", version))
+                await eventually(partial(answers.__contains__, version))
+                resident = resident or front.memory_info().rss
+            is_over = True
+            await asyncio.gather(*callers)
+            await eventually(lambda: len(server.engine_pids()) == 1)
+            grown = front.memory_info().rss - resident
+
+        assert set(answers) == {"0", *good}
+        assert server.metric("dragoman_requests_total", code="OK") == len(answers)
+        assert server.metric("dragoman_requests_total") - server.metric("dragoman_requests_total", code="OK") == 0
+        assert server.metric("dragoman_model_info") == 1
+        assert grown < 10 << 20
+
+    async def test_call_under_way_is_finished_by_the_version_it_has_found(self, serve, repository):
+        repository.put("echo", "1")
+        server = serve(ECHO_STEP_S="0.02")
+        async with calling(server.address) as calls:
+            under_way = calls.translate("x" * 200)
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+
+            await change(server, "loaded", lambda: repository.put("echo", "2"))
+
+            assert await version_of(calls) == ("echo", "2")
+            assert not under_way.done()
+            assert (await under_way).model_version == "1"
+            await eventually(lambda: len(server.engine_pids()) == 1)
+
+    async def test_bad_versions_are_refused_with_their_reasons_while_the_old_one_serves(self, serve, repository):
+        repository.put("echo", "1")
+        server = serve()
+        async with calling(server.address) as calls:
+            for version, (spoil, reason) in enumerate(WAYS_TO_SPOIL.values(), start=2):
+                await change(server, "refused", partial(repository.put_bad, "echo", str(version), spoil))
+
+                health = await calls.health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+                assert health.status == health_pb2.HealthCheckResponse.SERVING
+                assert await version_of(calls) == ("echo", "1")
+                assert reason in server.log_text()
+        assert len(server.engine_pids()) == 1
+
+    async def test_version_whose_process_crashes_is_refused_and_costs_that_process_only(self, serve, repository):
+        repository.put("echo", "1")
+        server = serve(ECHO_CRASH="2")
+        async with calling(server.address) as calls:
+            await change(server, "refused", lambda: repository.put("echo", "2"))
+
+            assert await version_of(calls) == ("echo", "1")
+        assert "killed by SIGSEGV" in server.log_text()
+        assert len(server.engine_pids()) == 1
+
+    async def test_version_that_is_taken_away_leaves_the_place_to_the_next_one(self, serve, repository):
+        first, second = repository.put("echo", "1"), repository.put("echo", "2")
+        repository.put("other", "1")
+        server = serve()
+        async with calling(server.address) as calls:
+            await change(server, "loaded", lambda: second.rename(repository.directory / "echo" / ".2"))
+            assert await models_of(calls) == [("echo", "1"), ("other", "1")]
+
+            await change(server, "retired", lambda: first.rename(repository.directory / "echo" / ".1"))
+
+            await eventually(lambda: server.metric("dragoman_model_info") == 1)
+            assert await models_of(calls) == [("other", "1")]
+
+    async def test_repository_that_has_gone_changes_nothing(self, serve, repository):
+        repository.put("echo", "1")
+        server = serve()
+        repository.directory.rename(repository.directory.with_name("elsewhere"))
+
+        server.process.send_signal(signal.SIGHUP)
+
+        await eventually(lambda: '"event": "reload_failed"' in server.log_text())
+        async with calling(server.address) as calls:
+            assert await version_of(calls) == ("echo", "1")
+
+    async def test_watched_repository_is_followed_without_a_signal(self, serve, repository):
+        repository.put("echo", "1")
+        server = serve(DRAGOMAN_MODELS__WATCH="true", DRAGOMAN_MODELS__WATCH_PERIOD_S="0.05")
+
+        repository.put("echo", "2")
+        await eventually(lambda: server.metric(CHANGES, result="loaded") == 2)
+        bad = repository.put_bad("echo", "3", tamper)
+        await eventually(lambda: server.metric(CHANGES, result="refused") == 1)
+        bad.rename(repository.directory / "echo" / ".3")
+        repository.put("echo", "3")
+        await eventually(lambda: server.metric(CHANGES, result="loaded") == 3)
+
+        async with calling(server.address) as calls:
+            assert await version_of(calls) == ("echo", "3")
+        assert server.metric(CHANGES, result="refused") == 1
+
+    async def test_single_bundle_is_loaded_again_when_it_has_been_replaced(self, start_server, tmp_path):
+        bundle = write_echo_bundle(tmp_path / "bundle", version="1")
+        server = start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle))
+        async with calling(server.address) as calls:
+            await change(server, "loaded", lambda: write_echo_bundle(bundle, version="2"))
+
+            assert await version_of(calls) == ("echo", "2")
+
+    async def test_engine_of_a_replaced_bundle_is_not_restarted_with_the_new_one_s_files(self, start_server, tmp_path):
+        """Old ids and new graphs would give nonsense: there is no answer until the models are reloaded."""
+        bundle = write_echo_bundle(tmp_path / "bundle", version="1")
+        server = start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle))
+        write_echo_bundle(bundle, version="2")
+
+        os.kill(server.engine_pids()[0], signal.SIGKILL)
+
+        await eventually(lambda: "holds another bundle than when this one was loaded" in server.log_text())
+        async with calling(server.address) as calls:
+            assert await code_of(calls.translate("hello", timeout=5)) is UNAVAILABLE
+            server.process.send_signal(signal.SIGHUP)
+            await eventually(lambda: server.metric(CHANGES, result="loaded") == 2)
+            assert await version_of(calls) == ("echo", "2")
+
+
+class TestStop:
+    async def test_signal_during_a_reload_ends_the_server_and_both_versions_engines(self, serve, repository):
+        repository.put("echo", "1")
+        server = serve(ECHO_LOAD_S="1.5")
+        repository.put("echo", "2")
+        server.process.send_signal(signal.SIGHUP)
+        await eventually(lambda: len(server.engine_pids()) == 2)
+        engines = [psutil.Process(pid) for pid in server.engine_pids()]
+
+        server.terminate()
+
+        assert await asyncio.to_thread(server.wait) == 0
+        assert psutil.wait_procs(engines, timeout=5)[1] == []
+
+    async def test_signal_while_an_old_version_is_leaving_lets_its_call_finish(self, serve, repository):
+        repository.put("echo", "1")
+        server = serve(ECHO_STEP_S="0.02")
+        async with calling(server.address) as calls:
+            under_way = calls.translate("x" * 100)
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+            await change(server, "loaded", lambda: repository.put("echo", "2"))
+
+            server.terminate()
+
+            assert (await under_way).model_version == "1"
+        assert await asyncio.to_thread(server.wait) == 0

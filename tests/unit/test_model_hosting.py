@@ -1,0 +1,105 @@
+"""How the settings decide what is asked of a bundle, how it is run, and what is counted."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from model.bundle import Bundle, BundleError
+from service.config import EngineConfig, LimitsConfig, ModelsConfig, ServerConfig
+from service.front.model_hosting import Books, BundleChecker, HostFactory, model_source
+from service.models.bundle_check import IN_ENGINE, check_in_engine
+from service.models.repository import Candidate, Repository, SingleBundle
+from service.telemetry.metrics import Metrics
+from tests.fakes.echo_bundle import write_echo_bundle
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return write_echo_bundle(tmp_path / "echo" / "1.2.3")
+
+
+def candidate(directory: Path, name: str = "echo", version: str = "1.2.3") -> Candidate:
+    return Candidate(directory=directory, name=name, version=version)
+
+
+def test_bundle_that_is_what_its_directory_says_is_accepted(bundle):
+    assert BundleChecker(ServerConfig())(candidate(bundle)).manifest.name == "echo"
+
+
+def test_bundle_of_no_particular_name_is_accepted(bundle):
+    assert BundleChecker(ServerConfig())(candidate(bundle, "", "")).manifest.name == "echo"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "message"),
+    [("other", "1.2.3", "a manifest of name 'echo'"), ("echo", "1.2.4", "a manifest of version '1.2.3'")],
+)
+def test_bundle_of_another_name_or_version_is_refused(bundle, name, version, message):
+    with pytest.raises(BundleError, match=message):
+        BundleChecker(ServerConfig())(candidate(bundle, name, version))
+
+
+def test_bundle_without_the_precision_that_is_set_is_refused(bundle):
+    config = ServerConfig(engine=EngineConfig(precision="int8"))
+
+    with pytest.raises(BundleError, match="has no 'int8' graphs"):
+        BundleChecker(config)(candidate(bundle))
+
+
+def test_engines_are_told_their_bundle_and_to_check_it_first(bundle):
+    config = ServerConfig(engine=EngineConfig(threads=3, precision="fp32"), limits=LimitsConfig(max_beam_size=1))
+    loaded = Bundle.load(bundle)
+
+    factory = HostFactory(config, Metrics(), ThreadPoolExecutor(1))
+    spec, host = factory.spec(loaded), factory(loaded)
+
+    assert (spec.bundle_dir, spec.num_threads, spec.precision) == (bundle, 3, "fp32")
+    assert (spec.preflight, spec.manifest_sha256) == (IN_ENGINE, loaded.manifest_sha256)
+    assert host.info.max_beam_size == 1
+
+
+def test_engine_refuses_a_bundle_that_was_replaced(bundle):
+    spec = HostFactory(ServerConfig(), Metrics(), ThreadPoolExecutor(1)).spec(Bundle.load(bundle))
+    check_in_engine(spec)
+
+    write_echo_bundle(bundle, version="2")
+
+    with pytest.raises(BundleError, match="holds another bundle than when this one was loaded"):
+        check_in_engine(spec)
+
+
+def test_bundles_come_from_the_repository_where_there_is_one(tmp_path):
+    assert model_source(ServerConfig(engine=EngineConfig(bundle=tmp_path))) == SingleBundle(tmp_path)
+    assert model_source(ServerConfig(models=ModelsConfig(directory=tmp_path))) == Repository(tmp_path)
+
+
+def test_gauges_of_a_model_are_of_all_its_versions_together():
+    metrics = Metrics()
+    books = Books(metrics)
+
+    def host(name: str, version: str, jobs: int) -> Any:
+        info = SimpleNamespace(name=name, version=version, device="cpu")
+        load = SimpleNamespace(
+            queued_jobs=jobs, queued_tokens=jobs, queued_work_s=jobs, running_jobs=jobs, live_rows=jobs
+        )
+        return SimpleNamespace(info=info, dispatcher=load, sha256_12=f"sha{version}")
+
+    old, new, other = host("a", "1", 2), host("a", "2", 3), host("b", "1", 100)
+    reloader: Any = SimpleNamespace(hosts=[new, old, other])
+    books.reloader = reloader
+
+    books.model_loaded(old)
+    books.model_unloaded(old)
+    books.model_loaded(new)
+    books.model_changed("a", "loaded")
+
+    page = metrics.exposition().decode()
+    for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows"):
+        assert f'dragoman_{gauge}{{model="a"}} 5.0' in page
+    assert 'dragoman_model_info{model="a",provider="cpu",sha256_12="sha2",version="2"} 1.0' in page
+    assert 'version="1"' not in page
+    assert 'dragoman_model_reload_total{model="a",result="loaded"} 1.0' in page
+    assert 'dragoman_model_reload_total{model="a",result="refused"} 0.0' in page

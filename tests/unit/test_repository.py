@@ -1,0 +1,100 @@
+"""What is found in a model repository, and in which order it is tried."""
+
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.models.repository import Repository, RepositoryError, SingleBundle, version_order
+
+IN_ORDER = ["1", "1.0", "1.2", "1.9", "1.10", "2", "2-rc", "10", "2026-11-20", "2026-11-21", "a", "b1", "b2", "b10"]
+
+
+def test_versions_are_in_the_order_in_which_people_count():
+    mixed = random.Random(0).sample(IN_ORDER, len(IN_ORDER))
+
+    assert sorted(mixed, key=version_order) == IN_ORDER
+
+
+@given(st.lists(st.text(max_size=8), max_size=6))
+def test_any_names_can_be_put_in_order_and_different_ones_never_tie(versions):
+    assert len({version_order(version) for version in versions}) == len(set(versions))
+    assert sorted(sorted(versions, key=version_order, reverse=True), key=version_order) == sorted(
+        versions, key=version_order
+    )
+
+
+def test_names_come_in_order_each_with_its_highest_version_first(tmp_path):
+    for path in ["b/2", "b/10", "a/1", "b/.staging", ".hidden/1", "empty"]:
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "README").write_text("no model")
+    (tmp_path / "a" / "notes.txt").write_text("no version")
+
+    found = Repository(tmp_path).scan()
+
+    assert {name: [one.version for one in candidates] for name, candidates in found.items()} == {
+        "a": ["1"],
+        "b": ["10", "2"],
+    }
+    assert list(found) == ["a", "b"]
+    assert found["b"][0].label == "b/10"
+
+
+def test_missing_repository_is_an_error(tmp_path):
+    with pytest.raises(RepositoryError, match="/none cannot be read: No such file or directory"):
+        Repository(tmp_path / "none").scan()
+
+
+def test_repository_without_a_bundle_is_an_error_that_says_where_they_go(tmp_path):
+    (tmp_path / "a").mkdir()
+
+    with pytest.raises(RepositoryError, match=r"is empty; put bundles at .*/NAME/VERSION/"):
+        Repository(tmp_path).scan()
+
+
+def test_single_bundle_may_have_any_name(tmp_path):
+    (candidate,) = SingleBundle(tmp_path).scan()[""]
+
+    assert (candidate.directory, candidate.name, candidate.version) == (tmp_path, "", "")
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    """A bundle's directory in the repository `tmp_path`."""
+    directory = tmp_path / "a" / "1"
+    (directory / "int8").mkdir(parents=True)
+    (directory / "manifest.json").write_text("{}")
+    (directory / "int8" / "weights.data").write_bytes(b"1234")
+    return directory
+
+
+def test_directory_that_nobody_touches_stays_the_same(tmp_path, bundle):
+    assert Repository(tmp_path).scan() == Repository(tmp_path).scan()
+
+
+@pytest.mark.parametrize("action", ["grow", "same size", "add", "remove", "replace", "manifest"])
+def test_any_change_of_a_file_is_seen(tmp_path, bundle, action):
+    before = Repository(tmp_path).scan()["a"][0]
+    weights = bundle / "int8" / "weights.data"
+
+    match action:
+        case "grow":
+            weights.write_bytes(b"12345")
+        case "same size":
+            weights.write_bytes(b"4321")
+            os.utime(weights, ns=(1, 1))  # a clock too coarse for a test that is quick
+        case "add":
+            (bundle / "int8" / "more").write_bytes(b"")
+        case "remove":
+            weights.unlink()
+        case "replace":
+            (bundle / "draft").write_bytes(b"4321")
+            (bundle / "draft").replace(weights)
+        case "manifest":
+            (bundle / "manifest.json").write_text("[]")
+    after = Repository(tmp_path).scan()["a"][0]
+
+    assert before.fingerprint != after.fingerprint
+    assert (before.manifest_sha256 != after.manifest_sha256) is (action == "manifest")
