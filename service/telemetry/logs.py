@@ -1,12 +1,13 @@
 """Structured logs: one event per line, as JSON or for a terminal.
 
 Texts never enter a log: errors are logged by type and place, because their messages can quote what a caller sent.
+A line that cannot be written (disk full, reader gone) is counted and forgotten: no caller of a logger can fail by it.
 """
 
 import logging
 import sys
 import traceback
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 from structlog.contextvars import bind_contextvars
@@ -15,6 +16,30 @@ from structlog.typing import FilteringBoundLogger, Processor
 from service.config import TelemetryConfig
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class _Lenient:
+    """A stream whose writer need not care whether it works."""
+
+    num_lost = 0  # lines of all streams
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # ValueError: it is closed
+            _Lenient.num_lost += 1
+
+    def flush(self) -> None:
+        """Has been done."""
+
+
+def num_lost_lines() -> int:
+    """Lines of the log that could not be written."""
+    return _Lenient.num_lost
 
 
 def configure_logging(config: TelemetryConfig, stream: TextIO | None = None) -> None:
@@ -28,7 +53,7 @@ def configure_logging(config: TelemetryConfig, stream: TextIO | None = None) -> 
             *_renderer(config, stream),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Lenient(stream))),
         cache_logger_on_first_use=False,
     )
 

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from service.telemetry.families import OTHER, Families
+from service.telemetry.logs import num_lost_lines
 from service.telemetry.model_metrics import ModelMetrics, WorkFamilies
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -51,6 +52,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self._lag = self._families.histogram("event_loop_lag_seconds", "How late the event loop wakes up.", LAG_BUCKETS)
+        self.watch("log_lines_lost", "Lines of the log that could not be written.", num_lost_lines)
         self._families.gauge("build_info", "The running version.", "version").labels(_version()).set(1)
 
     # What the interceptor reports.

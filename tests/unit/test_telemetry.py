@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 
 from service.config import TelemetryConfig
-from service.telemetry.logs import configure_logging, describe_error, get_logger
+from service.telemetry.logs import configure_logging, describe_error, get_logger, num_lost_lines
 
 
 class Terminal(StringIO):
@@ -28,6 +28,7 @@ def test_line_is_json_where_nobody_looks(log_format):
     assert event["timestamp"].endswith("Z")
 
 
+@pytest.mark.promise("C5")
 def test_characters_that_turn_text_around_are_escaped():
     assert "\u202e" not in logged(TelemetryConfig(log_format="json"), StringIO())
 
@@ -56,3 +57,15 @@ def test_error_is_described_by_type_and_place_without_its_message():
     assert description["error"] == "ValueError"
     assert " fail < " in description["trace"]
     assert "secret" not in str(description)
+
+
+@pytest.mark.promise("A12")
+def test_line_that_cannot_be_written_is_counted_and_forgotten():
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    before = num_lost_lines()
+
+    assert logged(TelemetryConfig(log_format="json"), Full()) == ""
+    assert num_lost_lines() == before + 1
