@@ -16,7 +16,7 @@ from typing import Self
 from hpack.hpack import encode_integer
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
 
-from tests.fakes.open_loop import TRANSLATE
+from tests.fakes.load_process import TRANSLATE
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_STREAM_ID = (1 << 31) - 1

@@ -1,4 +1,4 @@
-"""Starts `open_loop` processes, and says what their records show."""
+"""Starts `load_process` processes, and says what their records show."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fakes.open_loop import Plan, Record, Source
+from tests.fakes.load_process import Plan, Record, Source
 from tests.fakes.server_process import ROOT
 
 LATE_END_S = 60.0  # a generator that has not ended this long after its plan hangs
@@ -73,7 +73,7 @@ async def offer(
     plan = Plan(address=address, records=str(records), sources=sources, seed=seed, start_at=start_at)
     pin = () if cpu is None else ("taskset", "-c", str(cpu))
     process = await asyncio.create_subprocess_exec(
-        *pin, sys.executable, "-m", "tests.fakes.open_loop", cwd=ROOT, stdin=asyncio.subprocess.PIPE
+        *pin, sys.executable, "-m", "tests.fakes.load_process", cwd=ROOT, stdin=asyncio.subprocess.PIPE
     )
     longest_s = max(sum(seconds for _, seconds in source.phases) + source.timeout_s for source in sources)
     try:

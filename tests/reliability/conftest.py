@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import paced_runner
+from tests.fakes import timed_runner
 from tests.fakes.books import imbalance
 from tests.fakes.server_fixtures import StartServer, echo_bundle
 from tests.fakes.server_fixtures import start_server as start_unchecked
@@ -46,7 +46,7 @@ def start_paced(start_server: StartServer) -> StartServer:
 
     def start_one(*options: str, **variables: str) -> ServerProcess:
         settings = {
-            "DRAGOMAN_ENGINE__RUNNER_FACTORY": paced_runner.FACTORY,
+            "DRAGOMAN_ENGINE__RUNNER_FACTORY": timed_runner.FACTORY,
             "DRAGOMAN_ENGINE__MAX_ROWS": "10",
             "PACE_STEP_S": "0.01",
         }

@@ -15,7 +15,7 @@ from protos import translation_pb2 as pb
 from tests.fakes.books import watching
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.load import offer
-from tests.fakes.open_loop import Source
+from tests.fakes.load_process import Source
 from tests.fakes.server_process import ServerProcess
 from tests.reliability.conftest import CAPACITY, Seen
 

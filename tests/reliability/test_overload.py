@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from protos import translation_pb2 as pb
-from tests.fakes import paced_runner
+from tests.fakes import timed_runner
 from tests.fakes.books import watching
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.load import Load, jain_index, offer
-from tests.fakes.open_loop import Source
+from tests.fakes.load_process import Source
 from tests.fakes.server_process import ServerProcess
 from tests.reliability.conftest import CAPACITY, Seen
 from tests.reliability.needs import needs
@@ -221,7 +221,7 @@ async def test_interactive_work_goes_first_and_batch_work_is_not_starved(start_p
 async def test_long_text_holds_up_short_ones_by_two_steps_at_most(start_server, scratch, seen: Seen):
     """Steps cost 4 ms and 0.5 ms a row.  The long text decodes in a group of its own: its steps come in between."""
     server = start_server(
-        DRAGOMAN_ENGINE__RUNNER_FACTORY=paced_runner.FACTORY, PACE_STEP_S="0.004", PACE_ROW_S="0.0005"
+        DRAGOMAN_ENGINE__RUNNER_FACTORY=timed_runner.FACTORY, PACE_STEP_S="0.004", PACE_ROW_S="0.0005"
     )
     short = Source(phases=((20.0, 10.0),))
     await offer(server.address, Source(phases=((20.0, 2.0),)), directory=scratch, seed=8)  # everything is warm then

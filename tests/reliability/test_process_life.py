@@ -26,7 +26,7 @@ from service.errors import DragomanError
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.http2_peer import idle_connection, num_open_files
 from tests.fakes.load import offer
-from tests.fakes.open_loop import Source
+from tests.fakes.load_process import Source
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ROOT, ServerProcess, run_to_end, start
 from tests.reliability.conftest import Seen
