@@ -3,13 +3,15 @@
 import asyncio
 import json
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from tests.fakes.calls import calling
 from tests.fakes.load_process import Plan, Record, Source
 from tests.fakes.server_process import ROOT
 
@@ -97,3 +99,21 @@ def jain_index(values: Iterable[float]) -> float:
     """1 for equal shares, 1/n when one has all (Jain, Chiu and Hawe 1984)."""
     shares = np.asarray(list(values), float)
     return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))
+
+
+async def closed_loop_rate(address: str, texts: Sequence[str], *, seconds: float, concurrency: int) -> float:
+    """Texts a second with this many callers, each with one text at a time; the first third warms up."""
+    answered: list[float] = []
+    began = time.monotonic()
+    async with calling(address) as calls:
+
+        async def caller(number: int) -> None:
+            turn = number
+            while time.monotonic() < began + seconds:
+                await calls.translate(texts[turn % len(texts)])
+                answered.append(time.monotonic())
+                turn += concurrency
+
+        await asyncio.gather(*(caller(number) for number in range(concurrency)))
+    counted = [at for at in answered if began + seconds / 3 <= at < began + seconds]
+    return len(counted) / (seconds * 2 / 3)

@@ -14,7 +14,7 @@ from protos import translation_pb2 as pb
 from tests.fakes import timed_runner
 from tests.fakes.books import watching
 from tests.fakes.calls import calling, code_of, eventually
-from tests.fakes.load import Load, jain_index, offer
+from tests.fakes.load import Load, closed_loop_rate, jain_index, offer
 from tests.fakes.load_process import Source
 from tests.fakes.server_process import ServerProcess
 from tests.reliability.conftest import CAPACITY, Seen
@@ -90,7 +90,7 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
         process.cpu_affinity([cpus[0]])
     texts = tuple(own_sentences(400, seed=3))
     source = Source(phases=(), texts=texts, beam_size=None, num_channels=4)
-    capacity = await closed_loop_rate(server, texts, seconds=15.0, concurrency=96)
+    capacity = await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)
     calm = replace(source, phases=((capacity / 10, 10.0),))
     deadline_s = 4 * (await offer(server.address, calm, directory=scratch, seed=2, cpu=cpus[1])).latency(0.99)
     loaded = replace(source, phases=((2 * capacity, LOAD_S), (capacity / 3, 10.0)), timeout_s=deadline_s)
@@ -105,24 +105,6 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
     assert after.good(deadline_s) >= 0.99 * len(after.records)
     assert grown < FLAT_BYTES
     assert not watch.imbalances
-
-
-async def closed_loop_rate(server: ServerProcess, texts: tuple[str, ...], *, seconds: float, concurrency: int) -> float:
-    """Texts a second with this many callers, each with one text at a time; the first third warms up."""
-    answered: list[float] = []
-    began = time.monotonic()
-    async with calling(server.address) as calls:
-
-        async def caller(number: int) -> None:
-            turn = number
-            while time.monotonic() < began + seconds:
-                await calls.translate(texts[turn % len(texts)])
-                answered.append(time.monotonic())
-                turn += concurrency
-
-        await asyncio.gather(*(caller(number) for number in range(concurrency)))
-    counted = [at for at in answered if began + seconds / 3 <= at < began + seconds]
-    return len(counted) / (seconds * 2 / 3)
 
 
 @pytest.mark.promise("D1")

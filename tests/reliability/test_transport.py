@@ -5,13 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
-import numpy as np
 import psutil
 import pytest
 
@@ -30,6 +26,7 @@ from tests.fakes.http2_peer import (
     ping_frame,
     rapid_reset,
 )
+from tests.fakes.probe import probing
 from tests.fakes.server_process import ROOT, ServerProcess
 from tests.reliability.conftest import Seen
 from tests.reliability.needs import needs
@@ -39,38 +36,6 @@ pytestmark = pytest.mark.reliability
 SLOW = {"ECHO_STEP_S": "0.02"}
 LONG = "x" * 250  # five seconds when slow
 ONE_ROW = pb.TranslateOptions(beam_size=1)
-
-
-@dataclass
-class Probe:
-    """Legitimate calls, one after another, and what became of them."""
-
-    waits: list[float] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-    def p99(self) -> float:
-        """Seconds."""
-        return float(np.quantile(self.waits, 0.99))
-
-
-@asynccontextmanager
-async def probing(calls: Calls, pause_s: float = 0.01) -> AsyncIterator[Probe]:
-    """A caller that goes on for as long as the block lasts."""
-    probe, is_over = Probe(), asyncio.Event()
-
-    async def caller() -> None:
-        while not is_over.is_set():
-            began = time.monotonic()
-            code = await code_of(calls.translate("Hi.", options=ONE_ROW))
-            probe.waits.append(time.monotonic() - began)
-            if code is not grpc.StatusCode.OK:
-                probe.errors.append(code.name)
-            await asyncio.sleep(pause_s)
-
-    task = asyncio.create_task(caller())
-    yield probe
-    is_over.set()
-    await asyncio.wait_for(task, 30)
 
 
 async def quiet_p99(calls: Calls) -> float:

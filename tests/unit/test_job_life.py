@@ -91,11 +91,14 @@ class JobLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000.0
-        self.patched_clock = mock.patch("time.monotonic", lambda: self.now)  # the event loop's as well
+        self.patched_clock = mock.patch("time.monotonic", self.read_clock)  # the event loop's as well
         self.patched_clock.start()
         self.loop = asyncio.new_event_loop()
         self.requests: list[Request] = []
         self.executor = ThreadPoolExecutor(1)
+
+    def read_clock(self) -> float:
+        return self.now
 
     @initialize()
     def start(self) -> None:
