@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 RUNTIME ?= cpu
+VARIANT ?= cpu
 SENTENCE ?= The children are playing in the garden.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -13,14 +14,15 @@ VENV := .venv
 DEV := .venv-dev
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
-SOURCES := protos model export service tests
+SOURCES := protos model export service tests deploy
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One thread per library, unless told otherwise: tests run beside each other, and results are compared.
 export OMP_NUM_THREADS ?= 1
+export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-others protos wheel test-wheel clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-others protos wheel test-wheel image try-image lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -80,6 +82,15 @@ protos: setup-dev  ## Generate the code of the contracts in protos/ again
 wheel: setup-dev  ## Build dist/dragoman-*.whl
 	rm -rf build dist
 	$(BIN)/python -m build --wheel --outdir dist .
+
+image:  ## Build the container image dragoman:cpu (VARIANT=gpu for the other); IMAGE_ARGS go to docker or buildah
+	deploy/build_image.sh $(VARIANT)
+
+try-image:  ## Start that image read-only and without rights, translate, stop it under load
+	$(PYTHON) deploy/try_image.py dragoman:$(VARIANT)
+
+lock:  ## Pin the image's dependencies again, with hashes
+	deploy/lock
 
 test-wheel: wheel  ## Run the tests against the built wheel, away from the source tree
 	PYTHON="$(PYTHON)" .ci/test-wheel

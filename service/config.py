@@ -109,7 +109,7 @@ class SecurityConfig:
     tls_certificate: Path | None = None  # PEM, the chain; with tls_key: TLS on the gRPC ports
     tls_key: Path | None = None  # PEM
     tls_client_ca: Path | None = None  # PEM; clients must then show a certificate signed by it
-    tls_reload_s: Seconds = 10.0  # changed files are noticed after this
+    reload_s: Seconds = 10.0  # changed certificates, keys and API keys are noticed by the first caller after this
     api_keys: Path | None = None  # TOML, made with `dragoman keys`; None: everybody may call
     identity_header: str | None = None  # metadata key in which a trusted proxy names its client
     trusted_proxies: str = ""  # their addresses, like "10.0.0.0/8, ::1"; from others, identity_header is ignored

@@ -4,6 +4,7 @@
     |-- InvalidInput            the caller's mistake: do not retry
     |   `-- TooLong             a text over the limit
     |-- NotFound                no such model or language pair
+    |-- Unimplemented           no such method
     |-- Unauthenticated         no valid API key where one is asked for
     |-- PermissionDenied        the key may not do this
     |-- FailedPrecondition      an operator's wish that the server's state forbids, such as loading a broken model
@@ -34,6 +35,10 @@ class TooLong(InvalidInput):
 
 class NotFound(DragomanError):
     """No loaded model fits the request."""
+
+
+class Unimplemented(DragomanError):
+    """This server has no such method."""
 
 
 class Unauthenticated(DragomanError):

@@ -1,4 +1,4 @@
-"""What every call goes through: an id, a clock, the books, and errors that become statuses.
+"""What every call goes through: a key, an id, a clock, the books, and errors that become statuses.
 
 Knows calls, not what they ask for.  Two rules of grpc.aio shape it: a handler that lets CancelledError escape while its
 call lives never answers, and the text of any other exception would reach the caller as UNKNOWN.
@@ -17,10 +17,23 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
+from service.api.api_keys import ApiKey
+from service.api.authentication import Authenticator
 from service.api.status import code_of, to_wire
 from service.api.wire import Malformed
-from service.errors import DeadlineExceeded, DragomanError, InternalError, InvalidInput, Overloaded, Unavailable
+from service.errors import (
+    DeadlineExceeded,
+    DragomanError,
+    InternalError,
+    InvalidInput,
+    Overloaded,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
 from service.telemetry.families import OTHER
+from service.telemetry.log_limit import LogLimit
 from service.telemetry.logs import bind_request, describe_error, get_logger
 from service.telemetry.metrics import Metrics
 from service.traffic.clients import ANYBODY, Client
@@ -28,6 +41,7 @@ from service.traffic.clients import ANYBODY, Client
 REQUEST_ID_KEY = "x-request-id"
 MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them
 _STREAMS_RETRY_AFTER_S = 10.0
+REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
 _STOPPING = "the server is stopping"
 _NO_MORE = object()
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -46,8 +60,28 @@ class Call:
     deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
     is_limit_ours: bool  # the deadline is the server's limit
     client: Client = ANYBODY
-    model: str = ""  # the model that answers, once it is known
+    models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
     code: str = "OK"
+    _model: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model that answers, once it is known."""
+        return self._model
+
+    def may_use(self, model: str) -> bool:
+        """Whether the caller's key is good for this model."""
+        return self.models is None or model in self.models
+
+    def use_model(self, model: str) -> None:
+        """Note the model that answers.  The only way to do so: no handler can forget to ask whether the caller may.
+
+        Raises:
+            PermissionDenied: the caller may not use it.
+        """
+        if not self.may_use(model):
+            raise PermissionDenied(f"the API key of {self.client.name} is not for the model {model}")
+        self._model = model
 
 
 _current_call: ContextVar[Call] = ContextVar("current_call")
@@ -61,10 +95,19 @@ def current_call() -> Call:
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of the server."""
 
-    def __init__(self, metrics: Metrics, *, methods: frozenset[str], max_request_seconds: float) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        methods: frozenset[str],
+        max_request_seconds: float,
+        authenticator: Authenticator | None = None,
+    ) -> None:
         self._metrics = metrics
         self._methods = methods
         self._max_request_seconds = max_request_seconds
+        self._authenticator = authenticator or Authenticator()
+        self._refusals = LogLimit(max_lines=REFUSALS_LOGGED, period_s=60.0)
         self.num_begun = 0  # calls, ever
         self._num_streams = 0
         self._is_holding = False
@@ -75,25 +118,46 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "Handler | None":
-        """The method's handler inside the books; an unknown method is counted and left to gRPC (UNIMPLEMENTED)."""
+        """The method's handler inside the books, or one that refuses the call without reading its request."""
+        method = handler_call_details.method.removeprefix("/")
+        label = method if method in self._methods else OTHER
+        try:
+            key = self._authenticator.authenticate(method, _metadata_of(handler_call_details))
+        except DragomanError as error:
+            return self._refusal(error, label)
         handler = await continuation(handler_call_details)
         if handler is None:
-            self._metrics.count_unknown_method()
-            return None
-        method = handler_call_details.method.removeprefix("/")
-        return self._wrap(handler, method if method in self._methods else OTHER)
+            return self._refusal(Unimplemented("Method not found!"), OTHER)
+        return self._wrap(handler, label, key)
 
-    def _wrap(self, handler: Handler, method: str) -> Handler:
+    def _refusal(self, error: DragomanError, method: str) -> Handler:
+        """A handler that fails every call; a stream, because those begin before the first message is read."""
+
+        async def refuse(_: object, context: Context) -> None:
+            with self._accounted(method, context, None) as call:
+                if isinstance(error, Unauthenticated | PermissionDenied):
+                    self._log_refusal(error, call)
+                await self._fail(error, context, call)
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+    def _log_refusal(self, error: DragomanError, call: Call) -> None:
+        left_out = self._refusals.take()
+        if left_out is not None:
+            event = {"code": code_of(error).name, "reason": str(error), "client": call.client.name}
+            get_logger().warning("call_refused", **event, left_out=left_out)
+
+    def _wrap(self, handler: Handler, method: str, key: ApiKey | None) -> Handler:
         coders = {
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,
         }
         if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **coders)
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method, key), **coders)
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream, method), **coders)
+            return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream, method, key), **coders)
         assert handler.stream_stream, f"{method} has a kind of handler that nothing here serves"
-        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **coders)
+        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method, key), **coders)
 
     def hold_calls(self) -> None:
         """Answer no later call before `end_calls`: who calls again after each refusal now waits, and sends nothing."""
@@ -103,9 +167,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """End every held call and every open stream with UNAVAILABLE: none of them would end by itself."""
         self._ending.set()
 
-    def _unary(self, behaviour: Any, method: str) -> Any:
+    def _unary(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
         async def answer(request: object, context: Context) -> object:
-            with self._accounted(method, context) as call:
+            with self._accounted(method, context, key) as call:
                 try:
                     return await self._answer_in_time(behaviour, request, context, call)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
@@ -114,9 +178,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return answer
 
-    def _stream(self, behaviour: Any, method: str) -> Any:
+    def _stream(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
         async def answers(request: object, context: Context) -> AsyncIterator[object]:
-            with self._accounted(method, context) as call:
+            with self._accounted(method, context, key) as call:
                 try:
                     _refuse_malformed(request)
                     with self._counted_stream():
@@ -174,22 +238,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return DeadlineExceeded("the caller's deadline passed")
 
     @contextmanager
-    def _accounted(self, method: str, context: Context) -> Iterator[Call]:
+    def _accounted(self, method: str, context: Context, key: ApiKey | None) -> Iterator[Call]:
         """Count the call in, and out with its code whatever happens inside."""
-        call = self._begin(method, context)
+        call = self._begin(method, context, key)
         self._metrics.call_received(method)
         try:
             yield call
         finally:
             self._metrics.call_answered(method, call.model, call.code, time.monotonic() - call.started)
 
-    def _begin(self, method: str, context: Context) -> Call:
+    def _begin(self, method: str, context: Context, key: ApiKey | None) -> Call:
         now = time.monotonic()
         limit = self._max_request_seconds
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
         is_limit_ours = remaining is None or remaining > limit
         deadline = now + (limit if remaining is None else min(remaining, limit))
-        call = Call(method, _request_id(context), now, deadline, is_limit_ours)
+        client = self._authenticator.client_of(key, _metadata_of(context), context.peer())
+        call = Call(method, _request_id(context), now, deadline, is_limit_ours, client=client)
+        call.models = key.models if key else None
         self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
         _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
@@ -232,9 +298,15 @@ def _is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def _metadata_of(call: Any) -> tuple[tuple[str, str | bytes], ...]:
+    """What the caller sent beside its request; `call` is grpc.aio's context or its details for interceptors."""
+    metadata = call.invocation_metadata
+    return tuple((metadata() if callable(metadata) else metadata) or ())
+
+
 def _request_id(context: Context) -> str:
     """The caller's id if it sent a reasonable one, else a new one."""
-    for key, value in context.invocation_metadata() or ():
+    for key, value in _metadata_of(context):
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value
     return uuid.uuid4().hex

@@ -43,7 +43,7 @@ class TranslationServicer:
         call = current_call()
         with self._admission.admit(len(request.texts), now=time.monotonic(), deadline=call.deadline) as permit:
             model = self._find(request)
-            call.model = model.info.name
+            call.use_model(model.info.name)
             params = search_params(model.info, to_options(request.options))
             self._admission.check_params(
                 params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
@@ -55,8 +55,10 @@ class TranslationServicer:
         return to_response(translations, timings, model.info)
 
     async def list_models(self, request: pb.ListModelsRequest, context: object) -> pb.ListModelsResponse:
-        """The loaded models; none while the server starts."""
-        return pb.ListModelsResponse(models=[to_model(loaded.info) for loaded in self._catalog.models])
+        """The loaded models that the caller may use; none while the server starts."""
+        may_use = current_call().may_use
+        infos = [loaded.info for loaded in self._catalog.models if may_use(loaded.info.name)]
+        return pb.ListModelsResponse(models=[to_model(info) for info in infos])
 
     def _find(self, request: pb.TranslateRequest) -> LoadedModel:
         return self._catalog.find(

@@ -21,6 +21,7 @@ from service.errors import (
     PermissionDenied,
     Unauthenticated,
     Unavailable,
+    Unimplemented,
 )
 
 ERROR_DOMAIN = "dragoman"
@@ -29,6 +30,7 @@ MAX_MESSAGE_CHARACTERS = 1_000  # statuses travel in trailers, which clients lim
 _CODES: dict[type[DragomanError], grpc.StatusCode] = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
     NotFound: grpc.StatusCode.NOT_FOUND,
+    Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,

@@ -1,10 +1,11 @@
-"""How the client connects: address, TLS, keepalive, balancing and the retry policy, turned into channel arguments.
+"""How the client connects: address, TLS, API key, keepalive, balancing and the retry policy, as gRPC wants them.
 
 Knows no call and no message.
 """
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _SERVICE = "dragoman.v1.TranslationService"
 _RETRY_BUFFER_BYTES = 4 << 20
 
 ChannelOption = tuple[str, int | str]
+Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +57,41 @@ class ClientConfig:
     max_calls: int = 4  # calls of one `translate_all` under way at the same time
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tls: TlsOptions | None = None  # None: no encryption
+    api_key: str | None = field(default=None, repr=False)  # without TLS everybody on the way can read it
 
     def __post_init__(self) -> None:
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ValueError("api_key has characters that no API key has")
         for name in ("timeout_s", "batch_size", "max_calls"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
+
+
+def config_from_environment(environment: Mapping[str, str] = os.environ) -> ClientConfig:
+    """The defaults, with the API key and TLS of these variables, so that keys need not be on a command line.
+
+    DRAGOMAN_API_KEY; DRAGOMAN_TLS=1 for TLS with the authorities of the system, or what `TlsOptions` has:
+    DRAGOMAN_TLS_CA, DRAGOMAN_TLS_CLIENT_CERTIFICATE, DRAGOMAN_TLS_CLIENT_KEY, DRAGOMAN_TLS_SERVER_NAME.
+
+    Raises:
+        ValueError: a value that cannot be meant.
+    """
+    tls = TlsOptions(
+        root_certificates=_path(environment.get("DRAGOMAN_TLS_CA")),
+        private_key=_path(environment.get("DRAGOMAN_TLS_CLIENT_KEY")),
+        certificate_chain=_path(environment.get("DRAGOMAN_TLS_CLIENT_CERTIFICATE")),
+        server_name=environment.get("DRAGOMAN_TLS_SERVER_NAME") or None,
+    )
+    wanted = environment.get("DRAGOMAN_TLS", "")
+    if wanted not in ("", "0", "1"):
+        raise ValueError(f"DRAGOMAN_TLS is {wanted!r}: 0 or 1 is accepted")
+    has_tls = wanted == "1" or (wanted == "" and tls != TlsOptions())
+    return ClientConfig(tls=tls if has_tls else None, api_key=environment.get("DRAGOMAN_API_KEY") or None)
+
+
+def call_metadata(config: ClientConfig) -> Metadata:
+    """What every call sends beside its request."""
+    return () if config.api_key is None else (("authorization", f"Bearer {config.api_key}"),)
 
 
 def service_config(policy: RetryPolicy) -> str:
@@ -98,6 +130,7 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
         ("grpc.max_reconnect_backoff_ms", 10_000),
         ("grpc.keepalive_time_ms", round(config.keepalive_time_s * 1_000)),
         ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1_000)),
+        ("grpc.http2.ping_timeout_ms", round(config.keepalive_timeout_s * 1_000)),  # gRPC's own is a minute
         ("grpc.max_receive_message_length", config.max_message_bytes),
     ]
     if config.tls is not None and config.tls.server_name is not None:
@@ -105,17 +138,35 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
     return options
 
 
+def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
+    """A channel with everything of these settings but what each call brings: deadline and key.
+
+    Raises:
+        OSError, ValueError: see `credentials`.
+    """
+    if config.tls is None:
+        return grpc.insecure_channel(address, channel_options(config))
+    return grpc.secure_channel(address, credentials(config.tls), channel_options(config))
+
+
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
     """The credentials these files hold.
 
     Raises:
         OSError: a file cannot be read.
+        ValueError: a certificate without its key, or the other way round.
     """
+    if (tls.private_key is None) != (tls.certificate_chain is None):
+        raise ValueError("private_key and certificate_chain need each other")
     return grpc.ssl_channel_credentials(
         root_certificates=_bytes_of(tls.root_certificates),
         private_key=_bytes_of(tls.private_key),
         certificate_chain=_bytes_of(tls.certificate_chain),
     )
+
+
+def _path(written: str | None) -> Path | None:
+    return Path(written) if written else None
 
 
 def _bytes_of(path: Path | None) -> bytes | None:

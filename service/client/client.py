@@ -23,7 +23,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
 from service.api.replies import to_error, to_models, to_reply, to_request
-from service.client.channel import DEFAULT_ADDRESS, ClientConfig, channel_options, credentials
+from service.client.channel import (
+    DEFAULT_ADDRESS,
+    ClientConfig,
+    call_metadata,
+    channel_options,
+    credentials,
+    open_channel,
+)
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
 from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
 
@@ -40,11 +47,7 @@ class Client:
         """
         self.address = address
         self._config = config or ClientConfig()
-        options = channel_options(self._config)
-        if self._config.tls is None:
-            self._channel = grpc.insecure_channel(address, options)
-        else:
-            self._channel = grpc.secure_channel(address, credentials(self._config.tls), options)
+        self._channel = open_channel(address, self._config)
         self._stub = TranslationServiceStub(self._channel)
 
     def translate(
@@ -268,6 +271,7 @@ def _call_options(config: ClientConfig, timeout_s: float | None) -> dict[str, An
     return {
         "timeout": config.timeout_s if timeout_s is None else timeout_s,
         "wait_for_ready": config.wait_for_ready,
+        "metadata": call_metadata(config),
     }
 
 

@@ -163,7 +163,7 @@ def check_bundle(directory: Path) -> Finding:
 
 def check_model(directory: Path, precision: str | None) -> Finding:
     """Whether the model loads here and translates."""
-    from service.commands.local import LocalTranslator
+    from service.models.local import LocalTranslator
 
     translator = LocalTranslator.open(directory, precision=precision)
     limit = min(_TEST_MAX_TOKENS, translator.info.default_options.max_target_tokens or _TEST_MAX_TOKENS)

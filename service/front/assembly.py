@@ -11,6 +11,7 @@ import grpc.aio
 
 from model.bundle import Bundle
 from service.api import health, reflection, servicer
+from service.api.authentication import authenticator
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
@@ -18,6 +19,8 @@ from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
+from service.front.listening import grpc_options
+from service.front.tls import ServerTls, server_tls, warn_of_readable_keys
 from service.models.catalog import Catalog, LoadedModel
 from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer
@@ -57,6 +60,7 @@ class Parts:
     readiness: Readiness
     interceptor: CallInterceptor
     grpc_server: grpc.aio.Server
+    tls: ServerTls | None  # for every gRPC port; None: no encryption
     http_server: HttpServer
 
 
@@ -64,7 +68,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     """All parts, with admission closed until the engines are warm.
 
     Raises:
-        ValueError: the bundle's tokenizer cannot be used.
+        ValueError: the bundle's tokenizer, a certificate or the file of API keys cannot be used.
     """
     bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
     info = _describe(bundle, config)
@@ -80,8 +84,14 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     translator = Translator(codec, dispatcher, executor)
     max_target_tokens = bundle.manifest.decoding.max_target_tokens
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
-    interceptor = CallInterceptor(metrics, methods=METHODS, max_request_seconds=config.limits.max_request_seconds)
+    interceptor = CallInterceptor(
+        metrics,
+        methods=METHODS,
+        max_request_seconds=config.limits.max_request_seconds,
+        authenticator=authenticator(config.security),
+    )
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
+    warn_of_readable_keys(config)
     _watch_load(metrics, info.name, dispatcher)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
@@ -94,6 +104,7 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         readiness=readiness,
         interceptor=interceptor,
         grpc_server=_grpc_server(config, interceptor, translation, checks),
+        tls=server_tls(config.security),
         http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
     )
 
@@ -120,21 +131,6 @@ def _grpc_server(
     if config.listen.reflection:
         reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)
     return server
-
-
-def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
-    """GRPC's channel arguments for these settings."""
-    listen, limits = config.listen, config.limits
-    return [
-        ("grpc.so_reuseport", 0),  # a taken port is an error, not shared
-        ("grpc.max_receive_message_length", limits.max_message_bytes),
-        ("grpc.max_send_message_length", -1),  # answers are bounded by texts x hypotheses x tokens
-        ("grpc.keepalive_time_ms", round(listen.keepalive_time_s * 1e3)),
-        ("grpc.keepalive_timeout_ms", round(listen.keepalive_timeout_s * 1e3)),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # what clients may do; faster is a flood
-        ("grpc.max_connection_idle_ms", round(listen.max_connection_idle_s * 1e3)),
-    ]
 
 
 def _http_server(config: ServerConfig, metrics: Metrics, is_ready: Callable[[], bool]) -> HttpServer:

@@ -1,4 +1,4 @@
-"""Addresses to listen on, and whether they are free.
+"""Addresses to listen on, whether they are free, and what a connection may do.
 
 gRPC shares a taken port silently unless told otherwise, and explains failures in many lines; a probe says it in one.
 """
@@ -6,6 +6,16 @@ gRPC shares a taken port silently unless told otherwise, and explains failures i
 import errno
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from service.config import ServerConfig
+
+if TYPE_CHECKING:  # gRPC takes long to load, and the engines start meanwhile
+    import grpc.aio
+
+    from service.front.tls import ServerTls
+
+MIN_PING_INTERVAL_S = 10.0  # between a client's pings; three faster ones are a flood, and its connection ends
 
 
 class ListenError(Exception):
@@ -43,6 +53,52 @@ class Address:
         """The failure as one line with a way to the culprit."""
         hint = f"; find its owner with: ss -ltnp 'sport = :{self.port}'" if _is_taken(error) else ""
         return ListenError(f"cannot listen on {self} ({purpose}): {error.strerror or error}{hint}")
+
+
+def add_grpc_port(server: "grpc.aio.Server", address: Address, tls: "ServerTls | None", purpose: str) -> int:
+    """Let `server` listen on `address`, encrypted where there is `tls`; the port, a free one for 0.
+
+    Raises:
+        ListenError: the address is taken, or not one of this machine.
+    """
+    address.check_free(purpose)
+    try:
+        port: int = (
+            server.add_secure_port(str(address), tls.credentials()) if tls else server.add_insecure_port(str(address))
+        )
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen on {address} ({purpose}): {error}") from error
+    return port
+
+
+def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
+    """GRPC's channel arguments for these settings."""
+    listen, limits = config.listen, config.limits
+    options = [
+        ("grpc.so_reuseport", 0),  # a taken port is an error, not shared
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_send_message_length", -1),  # answers are bounded by texts x hypotheses x tokens
+        ("grpc.max_metadata_size", listen.max_metadata_bytes),
+        ("grpc.absolute_max_metadata_size", listen.max_metadata_bytes),  # else up to twice as much, by chance
+        ("grpc.max_concurrent_streams", listen.max_streams_per_connection),
+        ("grpc.server_handshake_timeout_ms", _ms(listen.keepalive_timeout_s)),  # TLS and the first frame of HTTP/2
+        ("grpc.keepalive_time_ms", _ms(listen.keepalive_time_s)),
+        ("grpc.keepalive_timeout_ms", _ms(listen.keepalive_timeout_s)),
+        ("grpc.http2.ping_timeout_ms", _ms(listen.keepalive_timeout_s)),  # gRPC's own is a minute
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),  # no limit to our own: a long silent call is watched to its end
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _ms(MIN_PING_INTERVAL_S)),
+        ("grpc.max_connection_idle_ms", _ms(listen.max_connection_idle_s)),
+    ]
+    if listen.max_connection_age_s is not None:
+        longest_call_s = max(limits.max_request_seconds, limits.max_stream_seconds)
+        options.append(("grpc.max_connection_age_ms", _ms(listen.max_connection_age_s)))
+        options.append(("grpc.max_connection_age_grace_ms", _ms(longest_call_s)))
+    return options
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1e3)
 
 
 def _is_taken(error: OSError) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from service.config import ServerConfig
 from service.errors import DragomanError
 from service.front.engine_start import Engines, start_engines
-from service.front.listening import Address, ListenError
+from service.front.listening import Address, ListenError, add_grpc_port
 from service.front.stop import StopSignal
 from service.telemetry.logs import configure_logging, get_logger
 
@@ -34,8 +34,8 @@ ABORT_S = 1.0  # for what is still being sent
 async def serve(config: ServerConfig) -> int:
     """Serve until a signal comes; the exit status.
 
-    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when the bundle cannot be used.  A failure is
-    one line on standard error.
+    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when the bundle, a certificate or the file of
+    API keys cannot be used.  A failure is one line on standard error.
     """
     stop = StopSignal()
     stop.install()
@@ -54,7 +54,7 @@ async def _serve(config: ServerConfig, engines: Engines, stop: StopSignal) -> in
     configure_logging(config.telemetry)
     try:
         parts = assembly.assemble(config, engines)
-    except ValueError as error:  # a tokenizer that is none, or not this model's
+    except ValueError as error:  # a tokenizer that is none, or not this model's; a wrong certificate or file of keys
         return _failed(error, EXIT_MISCONFIGURED)
     try:
         await Server(config, engines, parts).run(stop)
@@ -99,25 +99,26 @@ class Server:
             await self._close()
 
     async def _listen(self) -> dict[str, int]:
-        """Bind both ports, so that a taken one is known before the engines are warm."""
+        """Bind the ports, so that a taken one is known before the engines are warm."""
         listen = self._config.listen
         http = Address(listen.http_host, listen.http_port)
-        http.check_free("HTTP")
-        grpc_port = await self._listen_grpc(Address(listen.grpc_host, listen.grpc_port))
-        try:
-            http_port = await self._parts.http_server.start(http.host, http.port)
-        except OSError as error:
-            raise http.cannot_listen("HTTP", error) from error
-        return {"grpc_port": grpc_port, "http_port": http_port}
+        if listen.http:
+            http.check_free("HTTP")
+        ports = {"grpc_port": await self._listen_grpc(Address(listen.grpc_host, listen.grpc_port))}
+        if listen.http:
+            ports["http_port"] = await self._listen_http(http)
+        return ports
 
     async def _listen_grpc(self, address: Address) -> int:
-        address.check_free("gRPC")
-        try:
-            port: int = self._parts.grpc_server.add_insecure_port(str(address))
-        except RuntimeError as error:
-            raise ListenError(f"cannot listen on {address} (gRPC): {error}") from error
+        port = add_grpc_port(self._parts.grpc_server, address, self._parts.tls, "gRPC")
         await self._parts.grpc_server.start()
         return port
+
+    async def _listen_http(self, address: Address) -> int:
+        try:
+            return await self._parts.http_server.start(address.host, address.port)
+        except OSError as error:
+            raise address.cannot_listen("HTTP", error) from error
 
     async def _open(self, ports: dict[str, int]) -> None:
         """Let calls in and say so."""

@@ -11,9 +11,10 @@ from typing import TextIO, cast
 
 import structlog
 from structlog.contextvars import bind_contextvars
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from service.config import TelemetryConfig
+from service.telemetry.escaping import printable
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -79,5 +80,10 @@ def describe_error(error: BaseException) -> dict[str, str]:
 def _renderer(config: TelemetryConfig, stream: TextIO) -> list[Processor]:
     is_console = config.log_format == "console" or (config.log_format == "auto" and stream.isatty())
     if is_console:
-        return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        return [_escape_values, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     return [structlog.processors.JSONRenderer(ensure_ascii=True)]  # also escapes bidi and control characters
+
+
+def _escape_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """JSON escapes for itself; a terminal would obey."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -16,7 +16,18 @@ LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 
 REJECT_REASONS = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
-_CLIENT_ERRORS = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"})
+_CLIENT_ERRORS = frozenset(
+    {
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "CANCELLED",
+        "UNIMPLEMENTED",
+        "RESOURCE_EXHAUSTED",
+        "UNAUTHENTICATED",
+        "PERMISSION_DENIED",
+        "FAILED_PRECONDITION",
+    }
+)
 
 
 class Metrics:
@@ -67,11 +78,6 @@ class Metrics:
         self._in_flight.labels(method).dec()
         self._answered.labels(method, model, code).inc()
         self._duration.labels(model, _code_class(code)).observe(duration_s)
-
-    def count_unknown_method(self) -> None:
-        """A call to a method that does not exist came and was refused."""
-        self._received.labels(OTHER).inc()
-        self._answered.labels(OTHER, "", "UNIMPLEMENTED").inc()
 
     def rejected(self, reason: str) -> None:
         """A call, or one text of it, was refused."""

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.corpus import Languages, read_dev_set
 from model.evaluate import score_translations
-from service.commands.local import LocalTranslator
+from service.models.local import LocalTranslator
 from service.translation import TranslateOptions
 
 SETS = ["tatoeba_dev", "multi30k_val", "multi30k_test_2016_flickr", "flores-dev", "wmt13"]

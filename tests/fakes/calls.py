@@ -62,9 +62,22 @@ class Calls:
 
 
 @asynccontextmanager
-async def calling(address: str) -> AsyncIterator[Calls]:
-    """Calls over a channel of their own, without retries, so that a test sees every status."""
-    async with grpc.aio.insecure_channel(address, options=[("grpc.enable_retries", 0)]) as channel:
+async def calling(
+    address: str, credentials: grpc.ChannelCredentials | None = None, **options: int | str
+) -> AsyncIterator[Calls]:
+    """Calls over a connection of their own, without retries, so that a test sees every status.
+
+    Args:
+        options: gRPC's channel arguments, "grpc." left out.
+    """
+    arguments = {"enable_retries": 0, "use_local_subchannel_pool": 1, **options}
+    given = [(f"grpc.{name}", value) for name, value in arguments.items()]
+    open_channel = (
+        grpc.aio.secure_channel(address, credentials, given)
+        if credentials
+        else grpc.aio.insecure_channel(address, given)
+    )
+    async with open_channel as channel:
         yield Calls(channel)
 
 
@@ -87,6 +100,11 @@ async def code_of(call: Any) -> grpc.StatusCode:
     except grpc.aio.AioRpcError as error:
         return error.code()
     return grpc.StatusCode.OK
+
+
+def trailer(error: grpc.aio.AioRpcError, name: str) -> object:
+    """One value that came with an error; None if it did not."""
+    return dict(error.trailing_metadata() or ()).get(name)
 
 
 def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:

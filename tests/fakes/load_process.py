@@ -1,7 +1,7 @@
 """A load that does not wait: calls begin at the times of a Poisson process, whatever became of those before.
 
 A process of its own, so that its work and the test's disturb each other little: `python -m tests.fakes.load_process`
-reads a plan (JSON) from standard input and writes a record per call to the plan's file.  `tests/fakes/load.py` starts it.
+reads a plan (JSON) from standard input and writes a record per call to the plan's file; `load.py` starts it.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ class ServerProcess:
     process: subprocess.Popen[str]
     log: Path
     grpc_port: int
-    http_port: int
+    http_port: int  # 0: none
 
     @property
     def address(self) -> str:
@@ -35,6 +35,16 @@ class ServerProcess:
     def engine_pids(self) -> list[int]:
         """Process ids of its engines, which are its only children."""
         return [child.pid for child in psutil.Process(self.process.pid).children()]
+
+    def grpc_connections(self) -> set[int]:
+        """The callers' ports of its open gRPC connections."""
+        connections = psutil.Process(self.process.pid).net_connections("tcp")
+        return {item.raddr.port for item in connections if item.laddr.port == self.grpc_port and item.raddr}
+
+    def listening_ports(self) -> set[int]:
+        """Ports on which it takes connections."""
+        connections = psutil.Process(self.process.pid).net_connections("tcp")
+        return {item.laddr.port for item in connections if item.status == psutil.CONN_LISTEN}
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of an HTTP page."""
@@ -122,4 +132,4 @@ def start(bundle: Path, directory: Path, *options: str, **variables: str) -> Ser
             raise AssertionError(f"the server did not start:\n{log.read_text()}")
         time.sleep(0.01)
     ports = json.loads(ports_file.read_text())
-    return ServerProcess(process, log, ports["grpc_port"], ports["http_port"])
+    return ServerProcess(process, log, ports["grpc_port"], ports.get("http_port", 0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import sacrebleu
 
 from model.bundle import default_bundle_dir
-from service.commands.local import LocalTranslator
+from service.models.local import LocalTranslator
 
 GOLDEN = Path(__file__).with_name("golden.tsv")
 # Other processors add floats in another order; a near-tie may then fall the other way.

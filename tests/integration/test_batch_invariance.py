@@ -13,7 +13,7 @@ import pytest
 
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
-from service.commands.local import LocalTranslator
+from service.models.local import LocalTranslator
 from service.translation import TranslateOptions, Translation
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start

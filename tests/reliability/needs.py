@@ -4,7 +4,6 @@ import pytest
 
 MISSING = {
     "traffic": "deadline-aware admission, fair shares and priorities",
-    "security": "identity of clients, settings of connections",
     "lifecycle": "/healthz that fails after lifecycle.unready_exit_s",
 }
 

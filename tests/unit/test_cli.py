@@ -21,10 +21,10 @@ from protos import translation_pb2 as pb
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig
 from service.commands import cli, doctor
 from service.commands.cli import app
-from service.commands.local import LocalTranslator
 from service.config import ListenConfig, ServerConfig
 from service.engine.job import FinishReason
 from service.models.codec import BLANK_TRANSLATION
+from service.models.local import LocalTranslator
 from service.translation import TranslatedText, TranslateOptions, Translation
 from tests.fakes.scripted_server import Context, ScriptedServer, failing
 

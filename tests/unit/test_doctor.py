@@ -18,8 +18,8 @@ from service.commands.doctor import (
     check_threads,
     check_torch,
 )
-from service.commands.local import LocalTranslator
 from service.engine.job import FinishReason
+from service.models.local import LocalTranslator
 from service.translation import TranslatedText, TranslateOptions, Translation
 
 

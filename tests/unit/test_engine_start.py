@@ -7,8 +7,8 @@ import pytest
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.front.assembly import grpc_options
 from service.front.engine_start import dispatch_config, engine_spec, num_engines
+from service.front.listening import grpc_options
 
 BUNDLE = Path("/models/en-de")
 
@@ -74,6 +74,16 @@ def test_number_of_engines_and_their_time_to_start_reach_the_dispatcher():
         (ServerConfig(listen=ListenConfig(keepalive_time_s=1.5)), "grpc.keepalive_time_ms", 1_500),
         (ServerConfig(listen=ListenConfig(keepalive_timeout_s=2.5)), "grpc.keepalive_timeout_ms", 2_500),
         (ServerConfig(listen=ListenConfig(max_connection_idle_s=60.0)), "grpc.max_connection_idle_ms", 60_000),
+        (ServerConfig(listen=ListenConfig(keepalive_timeout_s=2.5)), "grpc.http2.ping_timeout_ms", 2_500),
+        (ServerConfig(listen=ListenConfig(keepalive_timeout_s=2.5)), "grpc.server_handshake_timeout_ms", 2_500),
+        (ServerConfig(listen=ListenConfig(max_metadata_bytes=2_000)), "grpc.absolute_max_metadata_size", 2_000),
+        (ServerConfig(listen=ListenConfig(max_streams_per_connection=3)), "grpc.max_concurrent_streams", 3),
+        (ServerConfig(listen=ListenConfig(max_connection_age_s=9.0)), "grpc.max_connection_age_ms", 9_000),
+        (
+            ServerConfig(listen=ListenConfig(max_connection_age_s=9.0), limits=LimitsConfig(max_stream_seconds=70.0)),
+            "grpc.max_connection_age_grace_ms",  # the longest call of all
+            70_000,
+        ),
     ],
 )
 def test_setting_reaches_grpc(config, option, value):

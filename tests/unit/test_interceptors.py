@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,7 +13,9 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from service.api.interceptors import MAX_STREAMS, CallInterceptor, current_call
+from service.api.api_keys import KeyFile, digest_of, generate_key
+from service.api.authentication import Authenticator
+from service.api.interceptors import MAX_STREAMS, REFUSALS_LOGGED, CallInterceptor, current_call
 from service.api.wire import Malformed
 from service.config import TelemetryConfig
 from service.errors import (
@@ -38,10 +41,13 @@ def parse(data: bytes) -> bytes | Malformed:
 class Harness:
     """A server whose One method runs `behaviour` and whose Many method streams `stream`."""
 
-    def __init__(self, max_request_seconds: float) -> None:
+    def __init__(self, max_request_seconds: float, authenticator: Authenticator | None = None) -> None:
         self.metrics = Metrics()
         self.interceptor = CallInterceptor(
-            self.metrics, methods=frozenset({ONE, MANY}), max_request_seconds=max_request_seconds
+            self.metrics,
+            methods=frozenset({ONE, MANY}),
+            max_request_seconds=max_request_seconds,
+            authenticator=authenticator,
         )
         self.behaviour: Behaviour
         self.stream: Callable[..., AsyncIterator[bytes]]
@@ -151,7 +157,7 @@ def details(error: grpc.aio.AioRpcError) -> status_pb2.Status:
 class TestAnswers:
     async def test_answer_passes_and_is_counted_with_its_model(self, harness):
         async def behaviour(request: bytes, context: Any) -> bytes:
-            current_call().model = "m"
+            current_call().use_model("m")
             return request + b"!"
 
         harness.behaviour = behaviour
@@ -173,7 +179,8 @@ class TestAnswers:
     async def test_unknown_method_is_unimplemented_and_counted_as_other(self, harness):
         error = await failure(harness.channel.unary_unary("/test.Service/Nothing")(b""))
 
-        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert (error.code(), error.details()) == (grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        assert len(dict(error.trailing_metadata())["x-request-id"]) == 32
         assert await harness.books("_other") == {"UNIMPLEMENTED": 1.0}
 
 
@@ -498,3 +505,87 @@ class TestStreams:
         harness.interceptor.end_calls()
 
         assert (await failure(read_all(call))).code() is grpc.StatusCode.UNAVAILABLE
+
+
+KEY, LIMITED = generate_key(), generate_key()
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Harness]:
+    file = tmp_path / "keys.toml"
+    entries = ((KEY, "shop", ""), (LIMITED, "limited", 'models = ["small"]'))
+    written = (f'[[keys]]\nname = "{name}"\nsha256 = "{digest_of(key).hex()}"\n{more}' for key, name, more in entries)
+    file.write_text("\n".join(written))
+    async with Harness(60.0, Authenticator(KeyFile(file, period_s=60.0))).running() as running:
+        yield running
+
+
+def bearing(key: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {key}"),)
+
+
+class TestKeys:
+    async def test_call_without_a_key_is_refused_before_its_request_is_parsed(self, guarded, monkeypatch):
+        monkeypatch.setattr(f"{__name__}.parse", lambda data: pytest.fail("parsed"))
+        guarded.behaviour = raising(AssertionError("the handler ran"))
+
+        error = await failure(guarded.one(b"x" * 3_000_000))
+
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert await guarded.books() == {"UNAUTHENTICATED": 1.0}
+
+    async def test_stream_without_a_key_is_refused(self, guarded):
+        assert await code_of(guarded.many()) is grpc.StatusCode.UNAUTHENTICATED
+        assert await guarded.books(MANY) == {"UNAUTHENTICATED": 1.0}
+
+    async def test_unknown_method_is_not_told_apart_without_a_key(self, guarded):
+        nothing = guarded.channel.unary_unary("/test.Service/Nothing")
+
+        assert (await failure(nothing(b""))).code() is grpc.StatusCode.UNAUTHENTICATED
+        assert (await failure(nothing(b"", metadata=bearing(KEY)))).code() is grpc.StatusCode.UNIMPLEMENTED
+
+    async def test_call_knows_whose_key_it_came_with(self, guarded):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            client = current_call().client
+            return f"{client.source} {client.name}".encode()
+
+        guarded.behaviour = behaviour
+
+        assert await guarded.one(metadata=bearing(KEY)) == b"key shop"
+
+    async def test_call_without_keys_knows_where_it_came_from(self, harness):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            client = current_call().client
+            return f"{client.source} {client.name}".encode()
+
+        harness.behaviour = behaviour
+
+        assert await harness.one() == b"peer 127.0.0.1"
+
+    async def test_key_for_some_models_opens_no_other(self, guarded):
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            current_call().use_model(request.decode())
+            return b"done"
+
+        guarded.behaviour = behaviour
+
+        assert await guarded.one(b"small", metadata=bearing(LIMITED)) == b"done"
+        assert await guarded.one(b"large", metadata=bearing(KEY)) == b"done"
+        error = await failure(guarded.one(b"large", metadata=bearing(LIMITED)))
+        assert (error.code(), error.details()) == (
+            grpc.StatusCode.PERMISSION_DENIED,
+            "the API key of limited is not for the model large",
+        )
+
+    async def test_refusals_are_logged_without_the_key_and_only_so_often(self, guarded, log):
+        for number in range(REFUSALS_LOGGED + 5):
+            await failure(guarded.one(metadata=(*bearing("almost" + KEY[9:]), ("x-request-id", f"call-{number}"))))
+
+        events = [json.loads(line) for line in log.getvalue().splitlines()]
+        assert [event["request_id"] for event in events] == [f"call-{number}" for number in range(REFUSALS_LOGGED)]
+        assert (events[0]["event"], events[0]["code"], events[0]["client"]) == (
+            "call_refused",
+            "UNAUTHENTICATED",
+            "127.0.0.1",
+        )
+        assert KEY[9:] not in log.getvalue()

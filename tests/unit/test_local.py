@@ -7,11 +7,11 @@ import pytest
 
 from model.bundle import Bundle
 from model.config import EOS_ID
-from service.commands.local import LocalTranslator
 from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.errors import InternalError, InvalidInput, NotFound
 from service.models.codec import BLANK_TRANSLATION, TextCodec
+from service.models.local import LocalTranslator
 from service.models.model_info import describe, load_tokenizer
 from service.translation import ModelInfo, TranslateOptions
 from tests.fakes.echo_bundle import write_echo_bundle

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from model.bundle import default_bundle_dir
-from service.commands import tune_command
-from service.commands.tune_command import SENTENCES, TuneCommand, configuration, run
+from service.commands import tuning_run
 from service.commands.tuning import Measurement, Sample, Setting, Turn
+from service.commands.tuning_run import SENTENCES, TuneCommand, configuration, run
 from service.config import EngineConfig, ServerConfig, load_config
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import Unavailable
@@ -44,7 +44,7 @@ def found(monkeypatch) -> list[Measurement]:
         worked(sample)
         return results
 
-    monkeypatch.setattr(tune_command, "_measure", measure)
+    monkeypatch.setattr(tuning_run, "_measure", measure)
     return results
 
 
@@ -130,7 +130,7 @@ class TestSentences:
                 taken.extend(sources)
                 super().__init__(sources, params)
 
-        monkeypatch.setattr(tune_command, "Sample", Spy)
+        monkeypatch.setattr(tuning_run, "Sample", Spy)
         return taken
 
     def test_ours_are_all_used_and_are_of_mixed_length(self, tmp_path, sources):

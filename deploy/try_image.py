@@ -1,0 +1,188 @@
+"""Tries a built image the way it will run: `python3 deploy/try_image.py [NAME:TAG]`.
+
+Read-only root file system, no root, no capabilities: starts it, waits for its health check, translates, and sends
+SIGTERM while it works. Docker runs it where an engine is there; elsewhere buildah mounts the image and bubblewrap runs
+it. Prints a line for each promise; exit status 1 if one is broken. Standard library only.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MAX_UNPACKED_MB = 450
+PATIENCE_S = 30.0
+SENTENCE = "The cat sleeps."
+LOAD = [f"In the year {year} the old house by the river had a red door." for year in range(1800, 2000)]
+
+
+class Check(NamedTuple):
+    """One promise, and what was seen of it."""
+
+    name: str
+    seen: str
+    is_kept: bool
+
+
+class Sandbox(NamedTuple):
+    """The words around what is bound, in front of a command that runs in the image."""
+
+    before: list[str]
+    after: list[str]
+    is_docker: bool
+
+    def bind(self, path: Path) -> list[str]:
+        """The words that show a folder at /tmp/shared."""
+        return ["--volume", f"{path}:/tmp/shared"] if self.is_docker else ["--bind", str(path), "/tmp/shared"]
+
+
+def main() -> int:
+    """Try the image; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("image", nargs="?", default="dragoman:cpu")
+    image = parser.parse_args().image
+    has_broken = False
+    for check in chain(_what_it_says(image), _what_it_does(image)):
+        print(f"{'ok  ' if check.is_kept else 'FAIL'}  {check.name}: {check.seen}", flush=True)
+        has_broken |= not check.is_kept
+    return int(has_broken)
+
+
+def _what_it_says(image: str) -> Iterator[Check]:
+    described = json.loads(_output("docker", "image", "inspect", image))[0] if _has_docker() else _described(image)
+    config, megabytes = described["Config"], described["Size"] / 1e6
+    yield Check("unpacked", f"{megabytes:.0f} MB (at most {MAX_UNPACKED_MB})", megabytes <= MAX_UNPACKED_MB)
+    user = config.get("User", "").partition(":")[0]
+    yield Check("user", user or "root", user.isdecimal() and int(user) > 0)
+    test = (config.get("Healthcheck") or {}).get("Test", [])
+    yield Check("health check", " ".join(test) or "none", test == ["CMD", "dragoman", "health"])
+
+
+def _described(image: str) -> dict[str, Any]:
+    """Of buildah, what `docker image inspect` says."""
+    config = json.loads(_output("buildah", "inspect", "--type", "image", image))["Docker"]["config"]
+    with _mounted(image) as root:
+        size = sum(path.lstat().st_size for path in root.rglob("*") if path.is_symlink() or path.is_file())
+    return {"Config": config, "Size": size}
+
+
+def _what_it_does(image: str) -> Iterator[Check]:
+    with _sandbox(image) as sandbox, tempfile.TemporaryDirectory() as shared:
+        server = _Server(sandbox, Path(shared))
+        try:
+            yield from _life(server)
+        finally:
+            server.kill()
+
+
+def _life(server: "_Server") -> Iterator[Check]:
+    began = time.monotonic()
+    while server.run("dragoman", "health", "--server", server.address).returncode != 0:
+        if time.monotonic() - began > PATIENCE_S:
+            yield Check("healthy", f"not within {PATIENCE_S:g} s", False)
+            return
+    yield Check("healthy", f"after {time.monotonic() - began:.1f} s, read-only, without capabilities", True)
+    text = server.translate([SENTENCE])
+    yield Check("translates", f"{SENTENCE} -> {text}", bool(text))
+    for name, absent in (("PyTorch", ["python", "-c", "import torch"]), ("compiler", ["gcc", "--version"])):
+        yield Check(f"no {name}", " ".join(absent), server.run(*absent).returncode != 0)
+    with server.start("dragoman", "translate", "--server", server.address, "--batch-size", "200", *LOAD) as client:
+        time.sleep(0.9)  # its one call is under way
+        server.terminate()
+        lines = client.communicate()[0].splitlines()
+    status = server.wait()
+    seen = f"exit status {status}, {len(lines)} of {len(LOAD)} lines of the call under way answered"
+    yield Check("SIGTERM under load", seen, status == 0 and len(lines) == len(LOAD))
+
+
+class _Server:
+    """The server in its sandbox, and commands beside it."""
+
+    def __init__(self, sandbox: Sandbox, shared: Path) -> None:
+        self._sandbox = sandbox
+        self._port = _free_port()
+        self.address = f"127.0.0.1:{self._port}"
+        shared.chmod(0o777)
+        self._ports_file = shared / "ports.json"
+        self._process = self.start(
+            *("dragoman", "serve", "--host", "127.0.0.1", "--port", str(self._port), "--http-port", "0"),
+            *("--drain-delay", "0.2", "--set", "lifecycle.ports_file=/tmp/shared/ports.json"),
+            binds=(shared,),
+        )
+
+    def start(self, *command: str, binds: Sequence[Path] = ()) -> "subprocess.Popen[str]":
+        """The command, with each of `binds` at /tmp/shared."""
+        bound = [word for path in binds for word in self._sandbox.bind(path)]
+        full = [*self._sandbox.before, *bound, *self._sandbox.after, *command]
+        return subprocess.Popen(full, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        with self.start(*command) as process:
+            output = process.communicate()[0]
+        return subprocess.CompletedProcess(command, process.returncode, output)
+
+    def translate(self, texts: Sequence[str]) -> str:
+        return self.run("dragoman", "translate", "--server", self.address, *texts).stdout.strip()
+
+    def terminate(self) -> None:
+        # Docker hands the signal on; bubblewrap does not, but shares our process ids.
+        pid = self._process.pid if self._sandbox.is_docker else json.loads(self._ports_file.read_text())["pid"]
+        os.kill(pid, signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self._process.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def _sandbox(image: str) -> Iterator[Sandbox]:
+    if _has_docker():
+        flags = "--network host --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges"
+        yield Sandbox(["docker", "run", "--rm", "--init", *flags.split()], ["--entrypoint", "", image], is_docker=True)
+        return
+    with _mounted(image) as root:
+        user = "--unshare-user --uid 65532 --gid 65532 --unshare-ipc --cap-drop ALL --die-with-parent"
+        files = ["--ro-bind", str(root), "/", *["--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev"]]
+        path = "/opt/dragoman/bin:/usr/local/bin:/usr/bin:/bin"
+        yield Sandbox(["bwrap", *files, *user.split()], ["--clearenv", "--setenv", "PATH", path], is_docker=False)
+
+
+@contextmanager
+def _mounted(image: str) -> Iterator[Path]:
+    container = _output("buildah", "from", image)
+    try:
+        yield Path(_output("buildah", "mount", container))
+    finally:
+        _output("buildah", "rm", container)
+
+
+def _has_docker() -> bool:
+    return subprocess.run(["sh", "-c", "docker info"], capture_output=True, check=False).returncode == 0
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Files of any length through a model: in parts, resumable, in order."""

@@ -1,0 +1,65 @@
+"""The parts of a job on a Ray cluster: any worker takes any part, and one that is killed is replaced.
+
+Input, output and bundle are on a file system that all nodes share.  Ray Data hands out the parts; what a killed worker
+had begun is handed out again, and a part is kept as a whole or not at all, so nothing is lost or doubled.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from service.bulk.formats import Part
+from service.bulk.job import Job
+from service.bulk.run import OnPart, translate_parts
+from service.bulk.workers import Opener
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayConfig:
+    """Where and how wide."""
+
+    address: str | None = None  # of a running cluster; None: one in this machine
+    num_workers: int = 1
+    cpus_per_worker: float = 1.0
+
+
+def translate_on_ray(job: Job, parts: Iterable[Part], opener: Opener, config: RayConfig, on_part: OnPart) -> None:
+    """Translate and keep these parts, in whatever order.
+
+    Raises:
+        ValueError: Ray is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
+    try:
+        import ray  # noqa: PLC0415 - of the extra `ray`
+    except ImportError as error:
+        raise ValueError("--engine ray needs Ray: pip install 'dragoman[ray]'") from error
+    ray.init(address=config.address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
+        _Worker,
+        fn_constructor_args=(job, opener),
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(size=config.num_workers),
+        num_cpus=config.cpus_per_worker,
+    )
+    for row in done.iter_rows():
+        on_part(Part(int(row["index"]), int(row["start"]), int(row["count"])), [])
+
+
+class _Worker:
+    """An actor with a model or a connection of its own."""
+
+    def __init__(self, job: Job, opener: Opener) -> None:
+        self._job = job
+        self._translate_all = opener()
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        columns = zip(batch["index"], batch["start"], batch["count"], strict=True)
+        for index, start, count in columns:
+            part = Part(int(index), int(start), int(count))
+            translate_parts(self._job, [part], self._translate_all, lambda _, __: None)
+        return batch

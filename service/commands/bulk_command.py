@@ -1,0 +1,71 @@
+"""`dragoman bulk`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.commands.options import BundleDir, Precision, Server, bundle_dir, examples
+from service.commands.reporting import EXIT_SOME_FAILED, reported
+from service.translation import TranslateOptions
+
+EPILOG = examples(
+    "dragoman bulk english.txt german.txt",
+    "dragoman bulk reviews.csv reviews.de.csv --column review",
+    "dragoman bulk corpus.jsonl out.jsonl --column text --target text_de --bundle default",
+    "dragoman bulk corpus.parquet out.parquet --engine ray --workers 8 --bundle ./my-model",
+)
+
+
+def bulk(
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help=".txt, .csv, .tsv, .jsonl or .parquet; others are lines.")
+    ],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Same format as IN.")],
+    column: Annotated[str | None, typer.Option(help="Column or field with the text.  [default: text]")] = None,
+    target: Annotated[str, typer.Option(help="Column or field for the translation.")] = "translation",
+    server: Server = None,
+    model: Annotated[str | None, typer.Option(help="Name as `dragoman models` shows it.")] = None,
+    bundle: BundleDir = None,
+    precision: Precision = None,
+    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", help="1 is greedy search.")] = None,
+    shortlist: Annotated[bool | None, typer.Option("--shortlist", help="Only likely target words: faster.")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    ray_address: Annotated[str | None, typer.Option(help="Of a running cluster.  [default: this machine]")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="With --engine ray.")] = 2,
+    part_size: Annotated[int, typer.Option(min=1, help="Records kept together; what a kill can cost.")] = 1000,
+    force: Annotated[bool, typer.Option("--force", help="Begin again, whatever is there.")] = False,
+) -> None:
+    """Translate a file of any length; the same command goes on where a killed one stopped.
+
+    The output appears when it is complete; until then its parts are in OUT.parts. Nothing is lost or doubled by a kill
+    at any moment, and the result is the same as that of a run without one.
+
+    Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage; 3: no answer.
+    """
+    with reported():
+        from rich.console import Console
+
+        from service.commands.bulk_run import Bulk, run
+        from service.commands.translation_run import server_address
+
+        wanted = Bulk(
+            source=source,
+            output=output,
+            column=column,
+            target=target,
+            server=None if bundle else server_address(server),
+            model=model,
+            bundle=bundle_dir(bundle),
+            precision=precision,
+            options=TranslateOptions(beam_size=beam_size, use_shortlist=shortlist),
+            engine=engine,
+            ray_address=ray_address,
+            num_workers=workers,
+            part_size=part_size,
+            is_forced=force,
+        )
+        num_failed = run(wanted, Console(stderr=True, width=None if sys.stderr.isatty() else 140))
+    if num_failed:
+        raise typer.Exit(EXIT_SOME_FAILED)

@@ -1,0 +1,141 @@
+"""What `dragoman bulk` does: a job opened, its missing parts translated, its output joined."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from service.bulk.formats import Part, format_of
+from service.bulk.job import Description, Job, sha256_of
+from service.bulk.ray_engine import RayConfig, translate_on_ray
+from service.bulk.run import Failures, translate_parts
+from service.bulk.workers import BundleWorker, ServerWorker
+from service.models.model_info import search_params
+from service.translation import ModelInfo, TranslateOptions
+
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bulk:
+    """Everything the command line says; one of server and bundle is given."""
+
+    source: Path
+    output: Path
+    column: str | None
+    target: str
+    server: str | None
+    model: str | None
+    bundle: Path | None
+    precision: str | None
+    options: TranslateOptions
+    engine: str
+    ray_address: str | None
+    num_workers: int
+    part_size: int
+    is_forced: bool
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"--engine is {self.engine!r}, there are {' and '.join(ENGINES)}")
+        if self.source.suffix != self.output.suffix:
+            raise ValueError(f"{self.output} has another suffix than {self.source}: the format stays the same")
+
+
+def run(bulk: Bulk, console: Console) -> int:
+    """Do what is missing; how many texts failed in this run.
+
+    Raises:
+        ValueError: the files cannot be used, or a job of another kind is there.
+        DragomanError: no answer; what is done stays.
+    """
+    worker = _worker(bulk)
+    info = worker.info()
+    file_format = format_of(bulk.source, bulk.column, bulk.target)
+    job = Job(bulk.source.resolve(), bulk.output.resolve(), file_format, _description(bulk, info, repr(file_format)))
+    with job.opened(is_forced=bulk.is_forced):
+        missing = job.missing()
+        with _Reporter(console, job, missing) as reporter:
+            if bulk.engine == "ray":
+                config = RayConfig(address=bulk.ray_address, num_workers=bulk.num_workers)
+                translate_on_ray(job, missing, worker, config, reporter.part_done)
+            elif missing:
+                translate_parts(job, missing, worker(), reporter.part_done)
+        job.finish()
+    reporter.summarize()
+    return reporter.num_failed
+
+
+def _worker(bulk: Bulk) -> ServerWorker | BundleWorker:
+    # Each worker of Ray is a process for itself: one thread each.
+    threads = 1 if bulk.engine == "ray" else None
+    if bulk.bundle is not None:
+        return BundleWorker(
+            bundle=bulk.bundle.resolve(), options=bulk.options, precision=bulk.precision, threads=threads
+        )
+    assert bulk.server
+    return ServerWorker(address=bulk.server, options=bulk.options, model=bulk.model)
+
+
+def _description(bulk: Bulk, info: ModelInfo, format_name: str) -> Description:
+    params = search_params(info, bulk.options)
+    return Description(
+        source_sha256=sha256_of(bulk.source),
+        format=format_name,
+        part_size=bulk.part_size,
+        model=info.name,
+        model_version=info.version,
+        precision=info.precision,
+        options=asdict(params),
+    )
+
+
+class _Reporter:
+    """A progress bar, and in the end a line."""
+
+    def __init__(self, console: Console, job: Job, missing: list[Part]) -> None:
+        self._console = console
+        self._output = job.output
+        self._total = sum(part.count for part in job.parts)
+        self._found = self._total - sum(part.count for part in missing)
+        self._firsts = _first_records(job.parts)
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._task = TaskID(0)
+        self._began = time.monotonic()
+        self._done = 0
+        self.num_failed = 0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._task = self._bar.add_task("", total=self._total, completed=self._found, rate="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def part_done(self, part: Part, failures: Failures) -> None:
+        self._done += part.count
+        self._bar.update(self._task, advance=part.count, rate=f"{self._rate():,.0f}/s")
+        for number, error in failures:
+            self.num_failed += 1
+            self._console.print(f"record {self._firsts[part.index] + number + 1}: {error}", markup=False)
+
+    def summarize(self) -> None:
+        found = f", {self._found:,} were there" if self._found else ""
+        self._console.print(f"{self._output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
+
+    def _rate(self) -> float:
+        return self._done / max(time.monotonic() - self._began, 1e-9)
+
+
+def _first_records(parts: tuple[Part, ...]) -> list[int]:
+    """The number of each part's first record."""
+    firsts, total = [], 0
+    for part in parts:
+        firsts.append(total)
+        total += part.count
+    return firsts

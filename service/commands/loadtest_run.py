@@ -1,0 +1,198 @@
+"""What `dragoman loadtest` does: texts into requests, stages at rates, a live line, a report.
+
+Knows no option parsing.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from service.api.replies import to_request
+from service.loadtest import worker
+from service.loadtest.records import Records, Summary, summarize
+from service.loadtest.report import COLUMNS, Report, StageResult, check_suffix, figures
+from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
+from service.loadtest.schedule import ARRIVALS, Stage
+from service.loadtest.search import Target, highest_rate
+from service.translation import TranslateOptions
+
+_SEND_DELAY_LIMIT_MS = 20.0
+_CPU_LIMIT = 0.8  # of a CPU for each worker
+_SAMPLE = (
+    "The children are playing in the garden.",
+    "Could you tell me where the station is?",
+    "He had forgotten to close the window before he left the house, and it rained all night.",
+    "Thank you.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTest:
+    """Everything the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
+
+    server: str
+    texts: Path | None = None  # one a line; None: four of our own
+    texts_per_call: int = 1
+    rates: tuple[float, ...] = ()
+    find_p99_ms: float | None = None  # look for the highest rate that holds this
+    first_rate: float = 10.0
+    concurrency: int | None = None
+    duration_s: float = 30.0  # of each stage
+    warm_up_s: float = 5.0  # cut from its beginning
+    arrivals: str = "poisson"
+    options: Sequence[TranslateOptions] = field(default_factory=lambda: [TranslateOptions()])  # taken in turn
+    timeout_s: float = 60.0
+    target_ms: float | None = None  # a slower answer is no goodput
+    num_workers: int = 1
+    seed: int = 1
+    reports: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        chosen = [bool(self.rates), self.find_p99_ms is not None, self.concurrency is not None]
+        if sum(chosen) != 1:
+            raise ValueError("choose one of --rate, --find-p99 and --concurrency")
+        if self.arrivals not in ARRIVALS:
+            raise ValueError(f"arrivals is {self.arrivals!r}, there are {' and '.join(ARRIVALS)}")
+        for file in self.reports:
+            check_suffix(file)
+        if self.warm_up_s >= self.duration_s:
+            raise ValueError(
+                f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
+            )
+
+
+def run(command: LoadTest, console: Console) -> Report:
+    """Make the load, print a table, write the reports.
+
+    Raises:
+        ValueError: the texts cannot be used.
+        Unavailable: no server answers.
+    """
+    test = _Test(command, console)
+    headline = test.run()
+    report = Report(
+        target=command.server,
+        command=f"dragoman {shlex.join(sys.argv[1:])}",
+        headline=headline,
+        stages=test.stages,
+        warnings=test.warnings,
+    )
+    _print(report, console)
+    for file in command.reports:
+        report.write(file)
+        console.print(f"written: {file}")
+    return report
+
+
+class _Test:
+    def __init__(self, command: LoadTest, console: Console) -> None:
+        self._command = command
+        self._console = console
+        self._load = Load(
+            address=command.server,
+            requests=_requests(command),
+            arrivals=command.arrivals,
+            timeout_s=command.timeout_s,
+            num_workers=command.num_workers,
+            seed=command.seed,
+        )
+        self.stages: list[StageResult] = []
+        self.warnings: list[str] = []
+
+    def run(self) -> str:
+        """All stages; what they come to in one sentence."""
+        command = self._command
+        if command.find_p99_ms is not None:
+            target = Target(p99_ms=command.find_p99_ms)
+            held, _ = highest_rate(self._at_rate, target, first=command.first_rate)
+            return f"{held:.1f} calls/s hold a p99 of {command.find_p99_ms:g} ms" if held else "no rate held the target"
+        if command.concurrency is not None:
+            summary = self._closed(command.concurrency)
+            return f"{summary.ok_rate:.1f} calls/s answered to {command.concurrency} callers"
+        answered = [self._at_rate(rate).ok_rate for rate in command.rates]
+        return f"at most {max(answered):.1f} calls/s answered"
+
+    def _at_rate(self, rate: float) -> Summary:
+        stage = Stage(rate=rate, duration_s=self._command.duration_s)
+        with self._shown(f"{rate:.1f} calls/s", rate * stage.duration_s) as on_progress:
+            outcome = run_stage(self._load, stage, on_progress)
+        return self._add(f"{rate:.1f} calls/s", outcome)
+
+    def _closed(self, concurrency: int) -> Summary:
+        with self._shown(f"{concurrency} callers", None) as on_progress:
+            outcome = run_closed(self._load, concurrency, self._command.duration_s, on_progress)
+        return self._add(f"{concurrency} callers", outcome)
+
+    def _add(self, name: str, outcome: Outcome) -> Summary:
+        command = self._command
+        target_s = None if command.target_ms is None else command.target_ms / 1e3
+        kept = outcome.records.after(command.warm_up_s)
+        summary = summarize(kept, command.duration_s - command.warm_up_s, target_s=target_s)
+        self.stages.append(StageResult(name=name, summary=summary, records=outcome.records))
+        self._watch_ourselves(name, summary, outcome)
+        return summary
+
+    def _watch_ourselves(self, name: str, summary: Summary, outcome: Outcome) -> None:
+        """A generator that cannot keep up measures itself."""
+        load = outcome.cpu_s / _span_s(outcome.records) / self._command.num_workers
+        if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:
+            self.warnings.append(
+                f"{name}: the load generator was busy ({load:.0%} of a CPU for each worker, calls sent up to "
+                f"{summary.send_delay_ms_p99:.0f} ms late): use more --workers, or another machine"
+            )
+
+    @contextmanager
+    def _shown(self, name: str, expected: float | None) -> Iterator[OnProgress]:
+        columns = (TextColumn(name), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=self._console, transient=True) as bar:
+            task = bar.add_task("", total=expected)
+
+            def on_progress(progress: worker.Progress) -> None:
+                text = f"{progress.sent} sent, {progress.sent - progress.done} under way, {progress.failed} failed"
+                bar.update(task, completed=progress.sent, description=text)
+
+            yield on_progress
+
+
+def _span_s(records: Records) -> float:
+    return float(records.done.max()) if len(records) else 1.0
+
+
+def _requests(command: LoadTest) -> list[bytes]:
+    """Serialised requests: the texts in their order, so many a call, the options in turn."""
+    texts = _read(command.texts) if command.texts else list(_SAMPLE)
+    size = command.texts_per_call
+    batches = [texts[start : start + size] for start in range(0, len(texts), size)]
+    if len(batches[-1]) < size and len(batches) > 1:
+        batches.pop()
+    rounds = max(1, len(command.options))
+    return [
+        to_request(batch, options=command.options[(index + number) % rounds]).SerializeToString()
+        for number in range(rounds)
+        for index, batch in enumerate(batches)
+    ]
+
+
+def _read(file: Path) -> list[str]:
+    texts = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not texts:
+        raise ValueError(f"{file} has no text")
+    return texts
+
+
+def _print(report: Report, console: Console) -> None:
+    table = Table("stage", *COLUMNS, title=f"{report.target}, {os.cpu_count()} CPUs here")
+    for stage in report.stages:
+        table.add_row(stage.name, *figures(stage.summary))
+    console.print(table)
+    for warning in report.warnings:
+        console.print(f"[yellow]{warning}[/yellow]")
+    console.print(f"[bold]{report.headline}[/bold]")

@@ -1,0 +1,51 @@
+"""`dragoman models`."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from service.commands.options import READY_WITHIN_S, AsJson, BundleDir, Server, Wait, bundle_dir, examples
+from service.commands.reporting import reported
+from service.translation import ModelInfo
+
+EPILOG = examples("dragoman models", "dragoman models --server translate.example:50051 --json")
+
+
+def models(
+    server: Server = None, bundle: BundleDir = None, wait: Wait = READY_WITHIN_S, as_json: AsJson = False
+) -> None:
+    """List the models of a server, or describe a bundle."""
+    with reported():
+        infos = _list_models(server, bundle_dir(bundle), wait)
+    if as_json:
+        typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
+    else:
+        _print_models(infos)
+
+
+def _list_models(server: str | None, bundle: Path | None, wait_s: float) -> list[ModelInfo]:
+    if bundle is not None:
+        from model.bundle import Bundle
+        from service.models.model_info import describe
+
+        return [describe(Bundle.load(bundle))]
+    from service.client import Client
+    from service.commands.translation_run import server_address, wait_for
+
+    with Client(server_address(server)) as client:
+        wait_for(client, wait_s)
+        return client.models()
+
+
+def _print_models(infos: Iterable[ModelInfo]) -> None:
+    rows = [("MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "BEAM")]
+    for info in infos:
+        languages = (info.source_language, info.target_language)
+        beam = str(info.default_options.beam_size)
+        rows.append((info.name, info.version, *languages, info.precision, info.device, beam))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

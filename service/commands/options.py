@@ -1,0 +1,37 @@
+"""Options that several commands have, and what they stand for."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+READY_WITHIN_S = 5.0  # how long `translate`, `models` and `status` wait for a server
+
+Server = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Server's host:port.  [default: $DRAGOMAN_SERVER, else 127.0.0.1:50051]"),
+]
+BundleDir = Annotated[
+    str | None,
+    typer.Option(
+        "--bundle", metavar="DIR", help="Model directory; 'default' is the English-German one that is included."
+    ),
+]
+Precision = Annotated[str | None, typer.Option(help="int8 or fp32; the best the bundle has if not given.")]
+Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for the server to be ready.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")]
+
+
+def examples(*lines: str) -> str:
+    """The end of a help page, one example a line."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def bundle_dir(name: str | None) -> Path | None:
+    """The directory that `--bundle` names."""
+    if name != "default":
+        return None if name is None else Path(name)
+    from model.bundle import default_bundle_dir
+
+    return default_bundle_dir()

@@ -1,0 +1,99 @@
+"""`dragoman serve`: its flags, each of which is a setting."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from service.commands.options import BundleDir, ConfigFile, Precision, bundle_dir, examples
+from service.commands.reporting import reported
+
+EPILOG = examples(
+    "dragoman serve",
+    "dragoman serve --bundle ./my-model --port 50052 --engines 2 --threads 1",
+    "dragoman serve --config dragoman.toml --set limits.max_texts=64",
+    "DRAGOMAN_LISTEN__GRPC_HOST=0.0.0.0 dragoman serve --check-config",
+)
+
+
+def serve(
+    config: ConfigFile = None,
+    bundle: BundleDir = None,
+    precision: Precision = None,
+    host: Annotated[str | None, typer.Option(help="Address of the gRPC port.  [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="gRPC port, 0 for any.  [default: 50051]")] = None,
+    http_host: Annotated[str | None, typer.Option(help="Address of the HTTP port.  [default: 127.0.0.1]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="/metrics /healthz /readyz.  [default: 8080]")] = None,
+    engines: Annotated[int | None, typer.Option(help="Engine processes.  [default: allowed CPUs, 16 at most]")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads per engine.  [default: allowed CPUs / engines]")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Live hypotheses per engine.")] = None,
+    max_texts: Annotated[int | None, typer.Option(help="Texts per request.  [default: 256]")] = None,
+    max_characters: Annotated[int | None, typer.Option(help="Characters per text.  [default: 10000]")] = None,
+    max_beam_size: Annotated[int | None, typer.Option(help="Largest beam.  [default: 16]")] = None,
+    max_concurrent_requests: Annotated[int | None, typer.Option(help="Calls in flight.  [default: 1024]")] = None,
+    max_queued_tokens: Annotated[int | None, typer.Option(help="Accepted source tokens.  [default: 262144]")] = None,
+    max_request_seconds: Annotated[float | None, typer.Option(help="Longest call.  [default: 60]")] = None,
+    reflection: Annotated[bool | None, typer.Option(help="gRPC server reflection.  [default: on]")] = None,
+    drain_delay: Annotated[float | None, typer.Option(help="Seconds not ready but accepting.  [default: 0]")] = None,
+    grace: Annotated[float | None, typer.Option(help="Seconds for calls to finish at the end.  [default: 30]")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.  [default: info]")] = None,
+    log_format: Annotated[str | None, typer.Option(help="auto, console or json.  [default: auto]")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting; may be repeated.")
+    ] = None,
+    check_config: Annotated[bool, typer.Option(help="Print the settings as JSON and stop.")] = False,
+    demo: Annotated[str | None, typer.Option(metavar="TEXT", help="Once serving, translate this and print it.")] = None,
+) -> None:
+    """Serve a model over gRPC until Ctrl-C or SIGTERM; calls under way are then finished."""
+    with reported():
+        from service.config import load_config
+
+        flags = {
+            "engine.bundle": bundle_dir(bundle),
+            "engine.precision": precision,
+            "engine.num_engines": engines,
+            "engine.threads": threads,
+            "engine.max_rows": max_rows,
+            "listen.grpc_host": host,
+            "listen.grpc_port": port,
+            "listen.http_host": http_host,
+            "listen.http_port": http_port,
+            "listen.reflection": reflection,
+            "limits.max_texts": max_texts,
+            "limits.max_characters": max_characters,
+            "limits.max_beam_size": max_beam_size,
+            "limits.max_concurrent_requests": max_concurrent_requests,
+            "limits.max_queued_tokens": max_queued_tokens,
+            "limits.max_request_seconds": max_request_seconds,
+            "lifecycle.drain_delay_s": drain_delay,
+            "lifecycle.grace_s": grace,
+            "telemetry.log_level": log_level,
+            "telemetry.log_format": log_format,
+        }
+        given = {name: value for name, value in flags.items() if value is not None}
+        server_config = load_config(config, _parse_settings(settings or []) | given)
+        if check_config:
+            typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
+            return
+        import asyncio
+
+        from service.commands.demo import demonstration
+        from service.front.server import serve as serve_until_stopped
+
+        listen = server_config.listen
+        with demonstration(demo, listen.grpc_host, listen.grpc_port):
+            exit_code = asyncio.run(serve_until_stopped(server_config))
+    raise typer.Exit(exit_code)
+
+
+def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:
+    """`["limits.max_texts=64"]` -> `{"limits.max_texts": "64"}`."""
+    settings: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or "." not in name:
+            raise ValueError(f"--set {pair} is not understood: write GROUP.NAME=VALUE, like limits.max_texts=64")
+        settings[name] = value
+    return settings

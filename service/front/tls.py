@@ -1,0 +1,181 @@
+"""TLS of the gRPC ports: certificate, key and the authority of clients, replaced without a restart.
+
+gRPC asks at the beginning of every connection for new files, in a thread of its own.  New ones are taken if they
+fit each other; else the old ones stay, connections that are open stay too, and one line says why.
+"""
+
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from service.api.watched_files import WatchedFiles
+from service.config import ConfigError, SecurityConfig, ServerConfig
+from service.telemetry.logs import get_logger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files."""
+
+    certificate: Path  # the server's, then those that lead to its authority
+    key: Path
+    client_ca: Path | None = None  # who may sign the clients' certificates; None: clients need none
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of them."""
+        return [path for path in (self.certificate, self.key, self.client_ca) if path]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsMaterial:
+    """What the files held at one moment; the parts fit each other."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes | None
+
+
+def read_material(files: TlsFiles) -> TlsMaterial:
+    """The content of the files.
+
+    Raises:
+        ConfigError: the setting, the file, and what is wrong with it, in one line.
+    """
+    material = _read(files)
+    _check(files)
+    if _read(files) != material:
+        raise ConfigError(f"security.tls_certificate: {files.certificate} or its key changed while they were read")
+    return material
+
+
+def _read(files: TlsFiles) -> TlsMaterial:
+    return TlsMaterial(
+        _bytes_of(files.certificate, "tls_certificate"),
+        _bytes_of(files.key, "tls_key"),
+        _bytes_of(files.client_ca, "tls_client_ca") if files.client_ca else None,
+    )
+
+
+def _bytes_of(file: Path, setting: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"security.{setting}: {file} cannot be read: {error.strerror}") from error
+
+
+def _check(files: TlsFiles) -> None:
+    """Let OpenSSL, which speaks plainly, say what gRPC would not like."""
+    _check_certificates(files.certificate, "tls_certificate")
+    if files.client_ca:
+        _check_certificates(files.client_ca, "tls_client_ca")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"{files.key} is not the key of {files.certificate}"
+        else:
+            problem = f"{files.key} holds no private key in PEM without a password"
+        raise ConfigError(f"security.tls_key: {problem}") from None
+
+
+def _check_certificates(file: Path, setting: str) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
+    except ssl.SSLError:
+        raise ConfigError(f"security.{setting}: {file} holds no certificate in PEM") from None
+
+
+def _no_password() -> str:
+    return ""  # without this, OpenSSL would ask on the terminal
+
+
+class ServerTls:
+    """The newest good material of the files; may be asked from any thread."""
+
+    def __init__(self, files: TlsFiles, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the files.
+
+        Args:
+            period_s: a change is noticed by the first connection after this.
+
+        Raises:
+            ConfigError: see `read_material`.
+        """
+        self._files = files
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._watched = WatchedFiles(files.paths, period_s=period_s, now=clock())
+        self._material = read_material(files)
+
+    def material(self) -> TlsMaterial:
+        """What a connection that begins now is to use."""
+        with self._lock:
+            if self._watched.have_changed(self._clock()):
+                self._reload()
+            return self._material
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials for one port, which follow the files."""
+        in_use = self._material
+
+        def newer() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal in_use
+            material = self.material()
+            if material is in_use:
+                return None
+            in_use = material
+            return _configuration(material)
+
+        fetcher: Any = newer  # the type stubs do not know that it may return None
+        return grpc.dynamic_ssl_server_credentials(_configuration(in_use), fetcher, self._files.client_ca is not None)
+
+    def _reload(self) -> None:
+        try:
+            self._material = read_material(self._files)
+            get_logger().info("tls_reloaded", certificate=str(self._files.certificate))
+        except ConfigError as error:
+            get_logger().error("tls_not_reloaded", reason=str(error))
+
+
+def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(material.key, material.certificate)], root_certificates=material.client_ca
+    )
+
+
+def server_tls(config: SecurityConfig) -> ServerTls | None:
+    """What the settings ask for; None: no encryption.
+
+    Raises:
+        ConfigError: a setting without its partner, or a file that cannot be used.
+    """
+    certificate, key, client_ca = config.tls_certificate, config.tls_key, config.tls_client_ca
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        missing = "tls_certificate" if certificate is None else "tls_key"
+        raise ConfigError(f"security.{missing} is not set: TLS needs tls_certificate and tls_key")
+    return ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=client_ca), period_s=config.reload_s)
+
+
+def warn_of_readable_keys(config: ServerConfig) -> None:
+    """Log when API keys would travel unencrypted to another machine; a proxy with TLS in front makes that harmless."""
+    host = config.listen.grpc_host
+    if config.security.api_keys and config.security.tls_certificate is None and not _is_loopback(host):
+        get_logger().warning("api_keys_without_tls", grpc_host=host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""Load tests: calls sent when they were due, and what became of each."""

@@ -1,0 +1,197 @@
+"""A load test as a page of HTML with charts, and as JSON and CSV."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from service.loadtest.records import Records, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_PAGE = Template("""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Load test of $target</title>
+<style>
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .8rem;border-bottom:1px solid #ddd;text-align:right}
+th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto}p.warn{background:#fff3cd;padding:.5rem 1rem}
+</style>
+<h1>Load test of $target</h1><p>$headline</p>$warnings<h2>Stages</h2>$table
+<h2>Latency against rate</h2>$by_rate<h2>Latency over time</h2>$over_time
+<p>Latency counts from when a call was due, not from when it was sent. Made with <code>$command</code>.</p></html>
+""")
+SUFFIXES = (".html", ".json", ".csv")
+COLUMNS = ("offered/s", "answered/s", "texts/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "other codes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """One stage of the test."""
+
+    name: str  # "40 calls/s"
+    summary: Summary
+    records: Records  # warm-up included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole test."""
+
+    target: str
+    command: str
+    headline: str
+    stages: Sequence[StageResult]
+    warnings: Sequence[str] = ()
+
+    def to_json(self) -> str:
+        """All figures, no single calls."""
+        stages = [{"name": stage.name, **asdict(stage.summary)} for stage in self.stages]
+        head = {
+            "target": self.target,
+            "command": self.command,
+            "headline": self.headline,
+            "warnings": list(self.warnings),
+        }
+        return json.dumps({**head, "stages": stages}, indent=2)
+
+    def to_csv(self) -> str:
+        """Every call: stage, due, sent and done in seconds, code, texts."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["stage", "due_s", "sent_s", "done_s", "code", "texts"])
+        for stage in self.stages:
+            calls = stage.records
+            columns = zip(calls.due, calls.sent, calls.done, calls.codes, calls.texts, strict=True)
+            writer.writerows(
+                [stage.name, f"{due:.6f}", f"{sent:.6f}", f"{done:.6f}", code, texts]
+                for due, sent, done, code, texts in columns
+            )
+        return file.getvalue()
+
+    def to_html(self) -> str:
+        """The page, charts inside."""
+        return _PAGE.substitute(
+            target=escape(self.target),
+            command=escape(self.command),
+            headline=escape(self.headline),
+            warnings="".join(f'<p class="warn">{escape(line)}</p>' for line in self.warnings),
+            table=_table(self.stages),
+            by_rate=_latency_by_rate(self.stages),
+            over_time=_latency_over_time(self.stages),
+        )
+
+    def write(self, file: Path) -> None:
+        """As the suffix says: .html, .json or .csv.
+
+        Raises:
+            ValueError: another suffix.
+        """
+        check_suffix(file)
+        formats = {".html": self.to_html, ".json": self.to_json, ".csv": self.to_csv}
+        file.write_text(formats[file.suffix](), encoding="utf-8")
+
+
+def check_suffix(file: Path) -> None:
+    """Refuse a file that `Report.write` could not write, before the load is made.
+
+    Raises:
+        ValueError: an unknown suffix, or a chart without matplotlib.
+    """
+    if file.suffix not in SUFFIXES:
+        raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(SUFFIXES)}")
+    if file.suffix == ".html" and find_spec("matplotlib") is None:
+        raise ValueError(f"{file} needs matplotlib: pip install 'dragoman[loadtest]'")
+
+
+def figures(summary: Summary) -> list[str]:
+    """The columns of one stage."""
+    latency = [
+        f"{summary.latency_ms[name]:.1f}" if summary.latency_ms else "-" for name in ("p50", "p95", "p99", "p99.9")
+    ]
+    others = ", ".join(f"{name} {count}" for name, count in summary.codes.items() if name != "OK")
+    return [
+        f"{summary.offered_rate:.1f}",
+        f"{summary.ok_rate:.1f}",
+        f"{summary.texts_rate:.1f}",
+        *latency,
+        others or "-",
+    ]
+
+
+def _table(stages: Sequence[StageResult]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in ("stage", *COLUMNS))
+    rows = "".join(f"<tr><td>{escape(stage.name)}</td>{_cells(stage.summary)}</tr>" for stage in stages)
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _cells(summary: Summary) -> str:
+    return "".join(f"<td>{escape(cell)}</td>" for cell in figures(summary))
+
+
+def _latency_by_rate(stages: Sequence[StageResult]) -> str:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra `loadtest`; JSON and CSV go without
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots()
+    ordered = sorted(
+        (stage.summary for stage in stages if stage.summary.latency_ms), key=lambda item: item.offered_rate
+    )
+    for name in ("p50", "p95", "p99"):
+        axes.plot(
+            [item.offered_rate for item in ordered], [item.latency_ms[name] for item in ordered], "o-", label=name
+        )
+    axes.set(xlabel="calls a second offered", ylabel="latency, ms", yscale="log")
+    _plain_ticks(axes)
+    axes.legend()
+    return _svg(figure)
+
+
+def _latency_over_time(stages: Sequence[StageResult]) -> str:
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots()
+    began = 0.0
+    for stage in stages:
+        answered = stage.records.where(stage.records.is_ok)
+        seconds = np.floor(answered.due)
+        marks = [(second, answered.latency_s[seconds == second] * 1e3) for second in np.unique(seconds)]
+        for wanted, color in ((50, "tab:blue"), (99, "tab:red")):
+            axes.plot(
+                [began + second for second, _ in marks], [np.percentile(ms, wanted) for _, ms in marks], color=color
+            )
+        failed = stage.records.where(~stage.records.is_ok)
+        axes.plot(began + failed.due, np.full(len(failed), 1.0), "|", color="black", alpha=0.3)
+        began += float(stage.records.due[-1]) + 1 if len(stage.records) else 0.0
+        axes.axvline(began - 0.5, color="grey", linewidth=0.5)
+    axes.set(xlabel="seconds, stage after stage", ylabel="ms: p50 blue, p99 red; failed black", yscale="log")
+    _plain_ticks(axes)
+    return _svg(figure)
+
+
+def _plain_ticks(axes: "Axes") -> None:
+    """Numbers as people write them, not powers of ten."""
+    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415
+
+    axes.grid(visible=True, which="both", alpha=0.3)
+    for formatter_of in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        formatter_of(ScalarFormatter())
+
+
+def _svg(figure: object) -> str:
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    assert isinstance(figure, Figure)
+    file = io.StringIO()
+    figure.savefig(file, format="svg")
+    text = file.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,130 @@
+"""What one connection may do to the server: metadata, streams, pings, silence and age, over real sockets."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from tests.fakes.calls import TRANSLATE, calling, details_of, eventually, failure
+from tests.fakes.raw_http2 import ACK, DATA, ENHANCE_YOUR_CALM, PING, Connection, Frame, farewell, ping
+from tests.fakes.server_process import ServerProcess
+
+Code = grpc.StatusCode
+SHORT = {"DRAGOMAN_LISTEN__KEEPALIVE_TIME_S": "0.3", "DRAGOMAN_LISTEN__KEEPALIVE_TIMEOUT_S": "0.3"}
+
+
+async def still_serves(server: ServerProcess) -> bool:
+    async with calling(server.address) as calls:
+        return await calls.texts("a") == ["a"]
+
+
+async def test_metadata_over_the_limit_is_refused_and_the_connection_stays(server):
+    async with calling(server.address) as calls:
+        large = await failure(calls.translate("a", metadata=(("x", "y" * 20_000),)))
+
+        assert large.code() is Code.RESOURCE_EXHAUSTED
+        assert "metadata size exceeds hard limit" in details_of(large)
+        assert await calls.texts("a") == ["a"]
+
+
+async def test_limit_of_metadata_can_be_set(start_server):
+    server = start_server(DRAGOMAN_LISTEN__MAX_METADATA_BYTES="2048")
+
+    async with calling(server.address) as calls:
+        assert (await failure(calls.translate("a", metadata=(("x", "y" * 2_048),)))).code() is Code.RESOURCE_EXHAUSTED
+        assert await calls.translate("a", metadata=(("x", "y" * 1_024),))
+
+
+async def test_calls_over_the_limit_of_a_connection_wait_for_those_before_them(start_server):
+    server = start_server(DRAGOMAN_LISTEN__MAX_STREAMS_PER_CONNECTION="2", ECHO_STEP_S="0.02")
+
+    async with calling(server.address) as calls:
+        answering = asyncio.gather(*(calls.translate("a" * 10) for _ in range(12)))
+        most = 0.0
+        while not answering.done():
+            most = max(most, await asyncio.to_thread(in_flight, server))
+        await answering
+
+    assert most == 2.0
+
+
+def in_flight(server: ServerProcess) -> float:
+    return server.metric("dragoman_requests_in_flight", method="dragoman.v1.TranslationService/Translate")
+
+
+async def test_flood_of_pings_ends_its_own_connection(server):
+    with Connection(server.grpc_port) as connection:
+        connection.open()
+        connection.send(*(ping() for _ in range(10)))
+
+        assert farewell(connection.frames()) == (ENHANCE_YOUR_CALM, "too_many_pings")
+    assert await still_serves(server)
+
+
+async def test_peer_that_never_answers_is_dropped(start_server):
+    """Half-open: its machine is gone, and nothing ever said so."""
+    server = start_server(**SHORT)
+    with Connection(server.grpc_port) as connection:
+        connection.open()
+        connection.begin_call(TRANSLATE)
+
+        assert farewell(connection.frames()) == (ENHANCE_YOUR_CALM, "ping_timeout")
+    await eventually(lambda: in_flight(server) == 0.0)
+
+
+async def test_peer_that_answers_pings_is_kept_however_long_it_is_silent(start_server):
+    server = start_server(**SHORT)
+    answered = 0
+    with Connection(server.grpc_port) as connection:
+        connection.open()
+        connection.acknowledge_settings()
+        for frame in connection.frames():
+            if frame.kind == PING and not frame.flags & ACK:
+                answered += 1
+                if answered == 6:  # one that stops after 2 would be gRPC's limit to pings without data
+                    break
+                connection.send(Frame(PING, ACK, 0, frame.payload))
+
+    assert answered == 6
+
+
+@pytest.mark.parametrize("opening", [b"", b"PRI * HT"])
+async def test_connection_that_does_not_begin_is_dropped(start_server, opening):
+    server = start_server(DRAGOMAN_LISTEN__KEEPALIVE_TIMEOUT_S="0.3")
+    with Connection(server.grpc_port) as connection:
+        connection.send_bytes(opening)
+
+        assert list(connection.frames())  # and then its end
+    assert await still_serves(server)
+
+
+async def test_connection_without_calls_is_closed(start_server):
+    server = start_server(DRAGOMAN_LISTEN__MAX_CONNECTION_IDLE_S="0.3")
+    with Connection(server.grpc_port) as connection:
+        connection.open()
+        connection.acknowledge_settings()
+
+        assert farewell(connection.frames())[1] == "connection idle"
+
+
+async def test_message_that_trickles_in_takes_no_place_until_it_is_there(start_server):
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1")
+    with Connection(server.grpc_port) as connection:
+        connection.open()
+        connection.begin_call(TRANSLATE)
+        connection.send(Frame(DATA, 0, 1, b"\x00\x00\x00\x10\x00" + b"\x0a"))  # the first of 4,096 bytes
+
+        assert await still_serves(server)
+        assert in_flight(server) == 0.0
+
+
+async def test_age_ends_connections_without_an_error_for_anybody(start_server):
+    server = start_server(DRAGOMAN_LISTEN__MAX_CONNECTION_AGE_S="0.3", ECHO_STEP_S="0.01")
+    peers: set[int] = set()
+
+    async with calling(server.address) as calls, asyncio.timeout(60):
+        while len(peers) < 4:  # it comes back on new connections
+            answers = [calls.translate("a" * 20) for _ in range(4)]
+            for answer in answers:
+                assert (await answer).translations[0].hypotheses[0].text == "a" * 20
+            peers |= server.grpc_connections()

@@ -1,0 +1,59 @@
+"""`dragoman loadtest` and `dragoman health` against a real server."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="the HTML report needs the extra loadtest")
+
+
+def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "service", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_open_loop_sends_every_call_and_reports_it(server, tmp_path):
+    files = [tmp_path / f"report.{suffix}" for suffix in ("html", "json", "csv")]
+    reports = [word for file in files for word in ("--report", str(file))]
+
+    done = dragoman(
+        *("loadtest", "--server", server.address, "--rate", "50", "--duration", "2", "--warm-up", "0.5"),
+        *("--arrivals", "constant", "--workers", "2", *reports),
+    )
+
+    assert done.returncode == 0, done.stderr
+    (stage,) = json.loads(files[1].read_text())["stages"]
+    assert (stage["calls"], stage["codes"]) == (75, {"OK": 75})
+    assert len(files[2].read_text().splitlines()) == 101
+    assert "<svg" in files[0].read_text()
+
+
+def test_closed_loop_keeps_its_callers_busy(server, tmp_path):
+    file = tmp_path / "report.json"
+
+    done = dragoman(
+        *("loadtest", "--server", server.address, "--concurrency", "3", "--duration", "1.5", "--warm-up", "0.2"),
+        *("--texts-per-call", "2", "--report", str(file)),
+    )
+
+    assert done.returncode == 0, done.stderr
+    (stage,) = json.loads(file.read_text())["stages"]
+    assert stage["codes"].keys() == {"OK"}
+    assert stage["texts_rate"] == 2 * stage["ok_rate"]
+
+
+def test_no_server_is_said_in_one_line():
+    options = ("--rate", "5", "--duration", "2", "--warm-up", "0", "--timeout", "1")
+    done = dragoman("loadtest", "--server", "127.0.0.1:1", *options)
+
+    assert (done.returncode, done.stdout.strip()) == (3, "")
+    assert done.stderr == "dragoman: no server answers at 127.0.0.1:1 within 1 s\n"
+
+
+def test_health_says_whether_a_server_serves(server):
+    good, bad = dragoman("health", "--server", server.address), dragoman("health", "--server", "127.0.0.1:1")
+
+    assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
+    assert (bad.returncode, bad.stderr) == (1, "dragoman: 127.0.0.1:1 does not answer within 3 s: UNAVAILABLE\n")

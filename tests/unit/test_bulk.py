@@ -1,0 +1,237 @@
+"""Bulk translation: every format cut into parts and joined again, and jobs that survive being killed."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.bulk.formats import JsonLines, Lines, Table, format_of
+from service.bulk.job import Description, Job, JobError
+from service.bulk.run import translate_parts
+from service.engine.job import FinishReason
+from service.errors import TooLong
+from service.translation import TranslatedText, Translation
+
+TEXT = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\u2028\u2029\x85"), max_size=12)
+
+
+def shout(texts: Iterable[str]) -> Iterator[Translation]:
+    """A translation that anybody can check."""
+    for text in texts:
+        hypothesis = TranslatedText(text=text.upper(), score=0.0, finish_reason=FinishReason.LENGTH, target_tokens=1)
+        yield Translation(hypotheses=(hypothesis,), source_tokens=1)
+
+
+def description(**changes: Any) -> Description:
+    known: dict[str, Any] = {
+        "source_sha256": "0",
+        "format": "lines",
+        "part_size": 3,
+        "model": "m",
+        "model_version": "1",
+    }
+    return Description(**(known | {"precision": "int8", "options": {}} | changes))
+
+
+def make(source: Path, output: Path, file_format=None, **changes) -> Job:
+    return Job(source, output, file_format or format_of(source, None, "translation"), description(**changes))
+
+
+def run(job: Job, translate_all=shout) -> None:
+    with job.opened():
+        translate_parts(job, job.missing(), translate_all, lambda part, failures: None)
+        job.finish()
+
+
+class TestFormats:
+    @settings(max_examples=60)
+    @given(st.lists(TEXT, max_size=12), st.integers(1, 5))
+    def test_lines_come_out_in_order_whatever_the_parts(self, tmp_path_factory, lines, part_size):
+        folder = tmp_path_factory.mktemp("lines")
+        source, output = folder / "in.txt", folder / "out.txt"
+        source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+
+        run(make(source, output, part_size=part_size))
+
+        assert output.read_text(encoding="utf-8") == "".join(f"{line.upper()}\n" for line in lines)
+        assert set(folder.iterdir()) == {source, output}
+
+    @settings(max_examples=60)
+    @given(st.lists(st.tuples(st.text(st.sampled_from('a,"\n\té '), max_size=6), TEXT), max_size=9), st.integers(1, 4))
+    def test_tables_keep_their_columns_and_quoted_line_ends(self, tmp_path_factory, rows, part_size):
+        folder = tmp_path_factory.mktemp("table")
+        source, output = folder / "in.csv", folder / "out.csv"
+        with source.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows([["note", "text"], *rows])
+
+        run(make(source, output, part_size=part_size))
+
+        with output.open(encoding="utf-8", newline="") as stream:
+            written = list(csv.reader(stream))
+        assert written == [["note", "text", "translation"], *([note, text, text.upper()] for note, text in rows)]
+
+    def test_objects_keep_their_fields(self, tmp_path):
+        source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+        source.write_text('{"id": 7, "de": "ä"}\n{"id": 8, "de": "b"}\n')
+
+        run(make(source, output, JsonLines("de", "en")))
+
+        assert [json.loads(line) for line in output.read_text().splitlines()] == [
+            {"id": 7, "de": "ä", "en": "Ä"},
+            {"id": 8, "de": "b", "en": "B"},
+        ]
+
+    def test_parquet_keeps_its_columns_and_row_groups(self, tmp_path):
+        pa = pytest.importorskip("pyarrow", reason="Parquet needs the extra bulk")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
+        table = pa.table({"id": list(range(10)), "text": [f"t{number}" for number in range(9)] + [None]})
+        parquet.write_table(table, source, row_group_size=4)
+
+        run(make(source, output))
+
+        written = parquet.read_table(output)
+        assert written.column_names == ["id", "text", "translation"]
+        assert written["translation"].to_pylist() == [f"T{number}" for number in range(9)] + [""]
+        assert written["id"].to_pylist() == list(range(10))
+
+    def test_a_byte_order_mark_is_no_text(self, tmp_path):
+        source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+        source.write_bytes(b"\xef\xbb\xbfone\r\ntwo")
+
+        run(make(source, output))
+
+        assert output.read_bytes() == b"ONE\nTWO\n"
+
+    @pytest.mark.parametrize(
+        ("name", "content", "column", "message"),
+        [
+            ("a.csv", "x,y\n1,2\n", None, "has no column 'text', there are 'x', 'y'"),
+            ("a.csv", "x,text\n1,2\n3\n", None, "a row has 1 columns, the text is in column 2"),
+            ("a.jsonl", '{"a": 1}\n', None, "no object with a field 'text'"),
+            ("a.jsonl", "nonsense\n", None, "a line is no JSON"),
+            ("a.txt", "one\n", "text", "has no columns, and --column is 'text'"),
+        ],
+    )
+    def test_files_of_another_shape_are_refused(self, tmp_path, name, content, column, message):
+        source = tmp_path / name
+        source.write_text(content)
+
+        with pytest.raises(ValueError, match=message):
+            run(make(source, tmp_path / f"out{source.suffix}", format_of(source, column, "translation")))
+
+
+class Killed(BaseException):
+    """As abrupt as SIGKILL: nothing gets to tidy up."""
+
+
+class TestJob:
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Path:
+        file = tmp_path / "in.txt"
+        file.write_text("".join(f"line {number}\n" for number in range(10)))
+        return file
+
+    @pytest.mark.parametrize("killed_after", range(10))
+    def test_killed_anywhere_the_next_run_gives_the_same(self, source, tmp_path, killed_after):
+        output = tmp_path / "out.txt"
+
+        def killed(texts: Iterable[str]) -> Iterator[Translation]:
+            for number, translation in enumerate(shout(texts)):
+                if number == killed_after:
+                    raise Killed
+                yield translation
+
+        with pytest.raises(Killed):
+            run(make(source, output), killed)
+        assert not output.exists()
+        run(make(source, output))
+
+        assert output.read_text() == "".join(f"LINE {number}\n" for number in range(10))
+        assert not (tmp_path / "out.txt.parts").exists()
+
+    def test_only_what_is_missing_is_translated_again(self, source, tmp_path):
+        job, seen = make(source, tmp_path / "out.txt"), list[str]()
+
+        def watched(texts: Iterable[str]) -> Iterator[Translation]:
+            for text in texts:
+                seen.append(text)
+                yield from shout([text])
+
+        with job.opened():
+            translate_parts(job, [job.parts[1]], shout, lambda part, failures: None)
+        run(make(source, tmp_path / "out.txt"), watched)
+
+        assert seen == [f"line {number}" for number in (0, 1, 2, 6, 7, 8, 9)]
+
+    def test_half_a_part_is_no_part(self, source, tmp_path):
+        job = make(source, tmp_path / "out.txt")
+        with job.opened():
+            file = job.part_file(job.parts[0])
+            file.with_name(f"{file.name}.1.draft").write_bytes(b"LINE 0\nLI")  # killed inside a write
+
+        run(make(source, tmp_path / "out.txt"))
+
+        assert (tmp_path / "out.txt").read_text() == "".join(f"LINE {number}\n" for number in range(10))
+
+    def test_killed_after_joining_the_output_stays(self, source, tmp_path):
+        output = tmp_path / "out.txt"
+        job = make(source, output)
+        with job.opened():
+            translate_parts(job, job.missing(), shout, lambda part, failures: None)
+        output.write_text("whole")  # as if killed before the parts were gone
+
+        run(make(source, output))
+
+        assert output.read_text().startswith("LINE 0\n")
+        assert not (tmp_path / "out.txt.parts").exists()
+
+    @pytest.mark.parametrize("change", [{"model_version": "2"}, {"source_sha256": "1"}, {"options": {"beam_size": 1}}])
+    def test_a_job_that_means_something_else_is_not_continued(self, source, tmp_path, change):
+        with make(source, tmp_path / "out.txt").opened():
+            pass
+
+        with pytest.raises(JobError, match=r"is of another job: .* was .* and is .*; --force begins again"):
+            run(make(source, tmp_path / "out.txt", **change))
+
+    def test_two_runs_at_once_are_refused(self, source, tmp_path):
+        with (
+            make(source, tmp_path / "out.txt").opened(),
+            pytest.raises(JobError, match="another run is at"),
+            make(source, tmp_path / "out.txt").opened(),
+        ):
+            pass
+
+    def test_an_output_that_exists_is_kept_unless_forced(self, source, tmp_path):
+        output = tmp_path / "out.txt"
+        output.write_text("mine")
+
+        with pytest.raises(JobError, match="exists: --force translates again"):
+            run(make(source, output))
+        assert output.read_text() == "mine"
+
+    def test_a_text_that_fails_becomes_an_empty_line_and_is_reported(self, source, tmp_path):
+        reported = []
+
+        def picky(texts: Iterable[str]) -> Iterator[Translation]:
+            for text, translation in zip(texts, shout(["x"] * 10), strict=False):
+                yield Translation(error=TooLong("too long", field="texts[0]")) if text == "line 4" else translation
+
+        job = make(source, tmp_path / "out.txt")
+        with job.opened():
+            translate_parts(job, job.missing(), picky, lambda part, failures: reported.extend(failures))
+            job.finish()
+
+        assert [number for number, _ in reported] == [1]  # the second record of the second part
+        assert (tmp_path / "out.txt").read_text().splitlines()[4] == ""
+
+
+def test_formats_are_chosen_by_suffix():
+    assert isinstance(format_of(Path("a.tsv"), None, "t"), Table)
+    assert isinstance(format_of(Path("a.ndjson"), None, "t"), JsonLines)
+    assert isinstance(format_of(Path("a.md"), None, "t"), Lines)

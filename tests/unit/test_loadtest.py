@@ -1,0 +1,164 @@
+"""Load tests: when calls are due, what their records say, the highest rate that holds, the report."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.commands.loadtest_run import LoadTest
+from service.loadtest.records import Records, Summary, joined, summarize
+from service.loadtest.report import Report, StageResult, check_suffix
+from service.loadtest.schedule import Stage, due_times, share
+from service.loadtest.search import Target, highest_rate
+
+
+def records(due, latency, codes=None, send_delay=0.0) -> Records:
+    due = np.array(due, dtype=float)
+    codes = ["OK"] * len(due) if codes is None else codes
+    return Records(
+        due=due,
+        sent=due + send_delay,
+        done=due + np.array(latency, dtype=float),
+        codes=np.array(codes, dtype=np.str_),
+        texts=np.ones(len(due), dtype=np.int64),
+    )
+
+
+class TestSchedule:
+    def test_constant_arrivals_keep_their_gap(self):
+        assert due_times(Stage(rate=4, duration_s=1), "constant", seed=1).tolist() == [0.0, 0.25, 0.5, 0.75]
+
+    def test_poisson_arrivals_have_the_rate_and_gaps_as_variable_as_their_mean(self):
+        times = due_times(Stage(rate=50, duration_s=400), "poisson", seed=7)
+        gaps = np.diff(times)
+
+        assert 0.97 < len(times) / 20_000 < 1.03
+        assert 0.95 < gaps.std() / gaps.mean() < 1.05
+        assert times[-1] < 400
+
+    def test_the_seed_decides(self):
+        stage = Stage(rate=10, duration_s=10)
+
+        first, again, other = (due_times(stage, "poisson", seed) for seed in (1, 1, 2))
+
+        assert np.array_equal(first, again)
+        assert not np.array_equal(first, other)
+
+    @given(st.integers(1, 9), st.integers(0, 50))
+    def test_workers_share_every_call_once(self, num_workers, count):
+        times = np.arange(count, dtype=float)
+
+        parts = [share(times, worker, num_workers) for worker in range(num_workers)]
+
+        assert sorted(np.concatenate(parts).tolist()) == times.tolist()
+
+    @pytest.mark.parametrize(("rate", "duration_s"), [(0, 1), (-1, 1), (1, 0)])
+    def test_a_stage_without_calls_is_refused(self, rate, duration_s):
+        with pytest.raises(ValueError, match="more than 0 is needed"):
+            Stage(rate=rate, duration_s=duration_s)
+
+
+class TestRecords:
+    def test_latency_counts_from_when_a_call_was_due(self):
+        late = records([0.0], [0.5], send_delay=0.4)
+
+        assert late.latency_s.tolist() == [0.5]
+        assert summarize(late, 1.0).send_delay_ms_p99 == pytest.approx(400.0)
+
+    def test_only_answered_calls_have_latency_and_only_those_in_time_are_goodput(self):
+        calls = records([0, 1, 2, 3], [0.1, 0.2, 0.9, 0.001], ["OK", "OK", "OK", "RESOURCE_EXHAUSTED"])
+
+        summary = summarize(calls, 4.0, target_s=0.5)
+
+        assert (summary.ok_rate, summary.goodput_rate, summary.offered_rate) == (0.75, 0.5, 1.0)
+        assert summary.codes == {"OK": 3, "RESOURCE_EXHAUSTED": 1}
+        assert summary.latency_ms["p50"] == pytest.approx(200.0)
+        assert summary.refusal_ms_p99 == pytest.approx(1.0)
+
+    def test_no_answer_at_all_has_no_latency(self):
+        summary = summarize(records([0], [1], ["UNAVAILABLE"]), 1.0)
+
+        assert (summary.latency_ms, summary.ok_rate, summary.refusal_ms_p99) == ({}, 0.0, None)
+
+    def test_warm_up_is_cut_by_when_calls_were_due(self):
+        assert records([0, 1, 2, 3], [9, 9, 1, 1]).after(2.0).latency_s.tolist() == [1.0, 1.0]
+
+    def test_workers_records_are_joined_in_order(self):
+        both = joined([records([0, 2], [1, 1]), records([1, 3], [2, 2])])
+
+        assert both.due.tolist() == [0, 1, 2, 3]
+        assert both.latency_s.tolist() == [1, 2, 1, 2]
+
+
+class TestSearch:
+    @given(st.floats(1.0, 5_000.0), st.floats(0.5, 200.0))
+    def test_the_highest_rate_is_found_from_any_start(self, capacity, first):
+        def try_rate(rate: float) -> Summary:
+            return summarize(records([0.0], [0.01 if rate <= capacity else 10.0]), 1.0)
+
+        held, tried = highest_rate(try_rate, Target(p99_ms=100), first=first)
+
+        if held:
+            assert 0.95 * capacity <= held <= capacity
+        else:
+            assert first > capacity
+        assert len(tried) < 40
+
+    def test_refusals_break_a_rate_though_answers_are_fast(self):
+        calls = records([0] * 100, [0.01] * 100, ["OK"] * 99 + ["RESOURCE_EXHAUSTED"])
+
+        assert not Target(p99_ms=100).is_held(summarize(calls, 1.0))
+
+
+class TestReport:
+    @pytest.fixture
+    def report(self) -> Report:
+        calls = records(np.arange(0, 5, 0.1), np.full(50, 0.02), ["OK"] * 49 + ["INTERNAL"])
+        stage = StageResult(name="10 calls/s", summary=summarize(calls, 5.0), records=calls)
+        return Report(
+            target="<host>:1", command="dragoman loadtest", headline="fine", stages=[stage], warnings=["busy"]
+        )
+
+    @pytest.mark.skipif(find_spec("matplotlib") is None, reason="the page needs the extra loadtest")
+    def test_page_has_figures_charts_and_warnings_and_escapes_what_it_was_given(self, report):
+        page = report.to_html()
+
+        assert page.count("<svg") == 2
+        assert "&lt;host&gt;:1" in page
+        assert "<host>" not in page
+        assert "busy" in page
+        assert "INTERNAL 1" in page
+
+    def test_json_has_every_stage(self, report):
+        (stage,) = json.loads(report.to_json())["stages"]
+
+        assert (stage["name"], stage["calls"], stage["codes"]) == ("10 calls/s", 50, {"INTERNAL": 1, "OK": 49})
+
+    def test_csv_has_every_call(self, report):
+        lines = report.to_csv().splitlines()
+
+        assert len(lines) == 51
+        assert lines[1] == "10 calls/s,0.000000,0.000000,0.020000,OK,1"
+
+    def test_unknown_suffix_is_refused_before_the_load_is_made(self):
+        with pytest.raises(ValueError, match=r"'\.pdf', there are \.html, \.json, \.csv"):
+            check_suffix(Path("report.pdf"))
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({}, "choose one of"),
+            ({"rates": (1.0,), "concurrency": 2}, "choose one of"),
+            ({"rates": (1.0,), "warm_up_s": 30.0}, "the warm-up is 30 s"),
+            ({"rates": (1.0,), "arrivals": "bursts"}, "'bursts', there are poisson and constant"),
+        ],
+    )
+    def test_contradictions_are_refused(self, given, message):
+        with pytest.raises(ValueError, match=message):
+            LoadTest(server="x:1", **given)
