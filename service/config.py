@@ -193,6 +193,22 @@ def load_config(file: Path | None = None, overrides: Mapping[str, object] | None
         raise ConfigError(_explain(error, flags, file)) from error
 
 
+def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Where the value of each setting comes from: "flag", "environment NAME", "file NAME" or "default".
+
+    For arguments that `load_config` takes without an error.
+    """
+    in_file, flags, environment = _read_toml(file) if file else {}, _nested(overrides or {}), _read_environment()
+
+    def source(group: str, name: str) -> str:
+        given = (values.get(group, {}) for values in (flags, environment, in_file))
+        return _source_of(group, [name], flags, file) if any(name in values for values in given) else "default"
+
+    return {
+        f"{group}.{item.name}": source(group, item.name) for group, kind in _GROUPS.items() for item in fields(kind)
+    }
+
+
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:

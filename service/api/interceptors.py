@@ -8,10 +8,10 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import grpc
@@ -32,6 +32,7 @@ from service.errors import (
     Unavailable,
     Unimplemented,
 )
+from service.telemetry.calls import CallObserver, EndedCall, Progress, follow
 from service.telemetry.families import OTHER
 from service.telemetry.log_limit import LogLimit
 from service.telemetry.logs import bind_request, describe_error, get_logger
@@ -39,6 +40,7 @@ from service.telemetry.metrics import Metrics
 from service.traffic.clients import ANYBODY, Client
 
 REQUEST_ID_KEY = "x-request-id"
+TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
 MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
@@ -50,7 +52,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only t
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """One call in progress; handlers fill in what only they know."""
 
@@ -62,6 +64,7 @@ class Call:
     client: Client = ANYBODY
     models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
     code: str = "OK"
+    progress: Progress = field(default_factory=Progress)
     _model: str = ""
 
     @property
@@ -102,7 +105,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         methods: frozenset[str],
         max_request_seconds: float,
         authenticator: Authenticator | None = None,
+        observers: Sequence[CallObserver] = (),
     ) -> None:
+        """Wrap handlers.
+
+        Args:
+            methods: those that are counted by name.
+            observers: told of each call that has ended, after it is in the books.
+        """
+        self.calls: set[Call] = set()  # in progress
+        self._observers = observers
         self._metrics = metrics
         self._methods = methods
         self._max_request_seconds = max_request_seconds
@@ -242,10 +254,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Count the call in, and out with its code whatever happens inside."""
         call = self._begin(method, context, key)
         self._metrics.call_received(method)
+        self.calls.add(call)
         try:
             yield call
         finally:
-            self._metrics.call_answered(method, call.model, call.code, time.monotonic() - call.started)
+            self.calls.discard(call)
+            duration_s = time.monotonic() - call.started
+            self._metrics.call_answered(method, call.model, call.code, duration_s)
+            self._tell(_ended(call, duration_s, context))
+
+    def _tell(self, ended: EndedCall) -> None:
+        for observer in self._observers:
+            try:
+                observer(ended)
+            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
+                get_logger().error("observer_failed", **describe_error(error))
 
     def _begin(self, method: str, context: Context, key: ApiKey | None) -> Call:
         now = time.monotonic()
@@ -258,6 +281,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call.models = key.models if key else None
         self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        follow(call.progress)
         _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
         bind_request(call.request_id, method)
         return call
@@ -310,6 +334,23 @@ def _request_id(context: Context) -> str:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value
     return uuid.uuid4().hex
+
+
+def _ended(call: Call, duration_s: float, context: Context) -> EndedCall:
+    return EndedCall(
+        method=call.method,
+        request_id=call.request_id,
+        client=call.client.name,
+        model=call.model,
+        code=call.code,
+        duration_s=duration_s,
+        progress=call.progress,
+        trace_headers={
+            key: value
+            for key, value in context.invocation_metadata() or ()
+            if key in TRACE_KEYS and isinstance(value, str)
+        },
+    )
 
 
 def _refuse_malformed(request: object) -> None:

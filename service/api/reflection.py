@@ -15,12 +15,16 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
-from protos import translation_pb2
+from protos import admin_pb2, translation_pb2
 from service.api.wire import Malformed, deserializer
 from service.errors import InvalidInput
 
 V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICE_NAMES = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")
+
+# What the two ports serve: each describes nothing but its own services.
+DATA_FILES = (translation_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
+ADMIN_FILES = (admin_pb2.DESCRIPTOR,)
 
 Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
@@ -29,8 +33,8 @@ Response = reflection_pb2.ServerReflectionResponse
 class Reflection:
     """Describes the services with these names, and reflection itself."""
 
-    def __init__(self, services: Sequence[str]) -> None:
-        self._servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_pool())
+    def __init__(self, services: Sequence[str], files: Sequence[Any]) -> None:
+        self._servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_pool(files))
 
     async def answer(self, requests: AsyncIterator[Request | Malformed], context: object) -> AsyncIterator[Response]:
         """One answer per question."""
@@ -38,10 +42,14 @@ class Reflection:
             yield response
 
 
-def add_to_server(services: Sequence[str], server: grpc.aio.Server) -> None:
-    """Serve both versions of reflection on `server`."""
+def add_to_server(services: Sequence[str], server: grpc.aio.Server, *, files: Sequence[Any] = DATA_FILES) -> None:
+    """Serve both versions of reflection on `server`.
+
+    Args:
+        files: descriptors of the files that describe the services.
+    """
     handler = grpc.stream_stream_rpc_method_handler(
-        Reflection(services).answer,
+        Reflection(services, files).answer,
         request_deserializer=deserializer(Request),
         response_serializer=Response.SerializeToString,
     )
@@ -57,9 +65,9 @@ async def _well_formed(requests: AsyncIterator[Request | Malformed]) -> AsyncIte
         yield request
 
 
-def _pool() -> DescriptorPool:
+def _pool(files: Sequence[Any]) -> DescriptorPool:
     pool = DescriptorPool()
-    for file in (translation_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+    for file in (*files, reflection_pb2.DESCRIPTOR):
         pool.AddSerializedFile(file.serialized_pb)
     pool.AddSerializedFile(_v1_file().SerializeToString())
     return pool

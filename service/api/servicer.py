@@ -41,6 +41,7 @@ class TranslationServicer:
     async def translate(self, request: pb.TranslateRequest, context: object) -> pb.TranslateResponse:
         """One translation per text; see the contract for the statuses."""
         call = current_call()
+        call.progress.texts = len(request.texts)
         with self._admission.admit(len(request.texts), now=time.monotonic(), deadline=call.deadline) as permit:
             model = self._find(request)
             call.use_model(model.info.name)

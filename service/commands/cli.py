@@ -1,4 +1,4 @@
-"""The command line: `dragoman serve | translate | bulk | models | tune | doctor | health | loadtest | keys | version`.
+"""The command line: `dragoman COMMAND`, of which each has its file.
 
 Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
 
@@ -18,8 +18,11 @@ from service.commands import (
     health_command,
     keys_command,
     loadtest_command,
+    log_level_command,
     models_command,
+    reload_command,
     serve_command,
+    status_command,
     translate_command,
     tune_command,
     version_command,
@@ -41,6 +44,9 @@ app.command(epilog=serve_command.EPILOG)(serve_command.serve)
 app.command(epilog=translate_command.EPILOG)(translate_command.translate)
 app.command(epilog=bulk_command.EPILOG)(bulk_command.bulk)
 app.command(epilog=models_command.EPILOG)(models_command.models)
+app.command(epilog=status_command.EPILOG)(status_command.status)
+app.command(epilog=reload_command.EPILOG)(reload_command.reload)
+app.command("log-level", epilog=log_level_command.EPILOG)(log_level_command.log_level)
 app.command(epilog=tune_command.EPILOG)(tune_command.tune)
 app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
 app.command(epilog=health_command.EPILOG)(health_command.health)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls
 from service.commands.options import Server, examples
 from service.commands.reporting import EXIT_SOME_FAILED, fail, reported
 
@@ -14,28 +15,36 @@ EPILOG = examples("dragoman health", "dragoman health --server translate.example
 
 
 def health(
-    server: Server = None, timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0
+    server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0,
 ) -> None:
     """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""
     with reported():
         from service.commands.translation_run import server_address
 
-        problem = _look(server_address(server), timeout)
+        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+        problem = _look(server_address(server), connection, timeout)
     if problem:
         fail(problem, EXIT_SOME_FAILED)
 
 
-def _look(address: str, timeout_s: float) -> str | None:
+def _look(address: str, connection: Connection, timeout_s: float) -> str | None:
     """What is wrong with the server, or None while it serves."""
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from service.client.channel import config_from_environment, open_channel
+    from service.client.channel import call_metadata, open_channel
 
-    with open_channel(address, config_from_environment()) as channel:
+    config = connection.client_config()
+    with open_channel(address, config) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s, metadata=call_metadata(config))
         except grpc.RpcError as error:
             return f"{address} does not answer within {timeout_s:g} s: {error.code().name}"
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls
 from service.commands.options import READY_WITHIN_S, AsJson, BundleDir, Server, Wait, bundle_dir, examples
 from service.commands.reporting import reported
 from service.translation import ModelInfo
@@ -15,18 +16,27 @@ EPILOG = examples("dragoman models", "dragoman models --server translate.example
 
 
 def models(
-    server: Server = None, bundle: BundleDir = None, wait: Wait = READY_WITHIN_S, as_json: AsJson = False
+    server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
+    bundle: BundleDir = None,
+    wait: Wait = READY_WITHIN_S,
+    as_json: AsJson = False,
 ) -> None:
     """List the models of a server, or describe a bundle."""
     with reported():
-        infos = _list_models(server, bundle_dir(bundle), wait)
+        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+        infos = _list_models(server, connection, bundle_dir(bundle), wait)
     if as_json:
         typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
     else:
         _print_models(infos)
 
 
-def _list_models(server: str | None, bundle: Path | None, wait_s: float) -> list[ModelInfo]:
+def _list_models(server: str | None, connection: Connection, bundle: Path | None, wait_s: float) -> list[ModelInfo]:
     if bundle is not None:
         from model.bundle import Bundle
         from service.models.model_info import describe
@@ -35,7 +45,7 @@ def _list_models(server: str | None, bundle: Path | None, wait_s: float) -> list
     from service.client import Client
     from service.commands.translation_run import server_address, wait_for
 
-    with Client(server_address(server)) as client:
+    with Client(server_address(server), connection.client_config()) as client:
         wait_for(client, wait_s)
         return client.models()
 

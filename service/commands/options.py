@@ -11,6 +11,13 @@ Server = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Server's host:port.  [default: $DRAGOMAN_SERVER, else 127.0.0.1:50051]"),
 ]
+AdminServer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="The server's admin host:port.  [default: $DRAGOMAN_ADMIN_SERVER, else 127.0.0.1:50052]",
+    ),
+]
 BundleDir = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from service.errors import DragomanError, InvalidInput, NotFound
+from service.errors import DragomanError, FailedPrecondition, InvalidInput, NotFound
 
 EXIT_SOME_FAILED = 1
 EXIT_USAGE = 2
@@ -21,7 +21,7 @@ def reported() -> Iterator[None]:
     """Turn what went wrong inside into one line on standard error and an exit code."""
     try:
         yield
-    except (InvalidInput, NotFound, ValueError) as error:  # ValueError: settings and bundles
+    except (InvalidInput, NotFound, FailedPrecondition, ValueError) as error:  # ValueError: settings and bundles
         fail(str(error), EXIT_USAGE)
     except DragomanError as error:
         fail(str(error), EXIT_NO_ANSWER)

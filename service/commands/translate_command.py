@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls
 from service.commands.options import READY_WITHIN_S, BundleDir, Precision, Server, Wait, bundle_dir, examples
 from service.commands.reporting import EXIT_SOME_FAILED, reported
 from service.errors import DragomanError
@@ -23,6 +24,11 @@ def translate(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines are read.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from here, not standard input.")] = None,
     server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
     bundle: BundleDir = None,
     precision: Precision = None,
     threads: Annotated[int | None, typer.Option(min=1, help="With --bundle.  [default: allowed CPUs]")] = None,
@@ -59,6 +65,7 @@ def translate(
             texts=tuple(texts or ()),
             file=file,
             server=server,
+            connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
             bundle=bundle_dir(bundle),
             precision=precision,
             threads=threads,

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from service.commands.connection import Connection
 from service.commands.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
 from service.errors import DragomanError, Unavailable
 from service.translation import TranslateOptions, Translation
@@ -32,6 +33,7 @@ class TranslateCommand:
     texts: tuple[str, ...] = ()  # empty: lines are read
     file: Path | None = None  # None: standard input
     server: str | None = None  # None: the environment's, else the default address
+    connection: Connection = field(default_factory=Connection)
     bundle: Path | None = None  # set: translate in this process
     precision: str | None = None
     threads: int | None = None
@@ -113,9 +115,8 @@ def _translator(command: TranslateCommand) -> Iterator[TranslateAll]:
         yield _open_local(command, command.bundle)
         return
     from service.client import Client
-    from service.client.channel import ClientConfig
 
-    config = ClientConfig()
+    config = command.connection.client_config()
     if command.batch_size is not None:
         max_calls = 1 if command.batch_size == 1 else config.max_calls  # 1: answered before the next line is read
         config = replace(config, batch_size=command.batch_size, max_calls=max_calls)

@@ -9,17 +9,19 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Literal, Protocol
 
 from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
 from service.dispatch.engine_link import EngineStartError
+from service.dispatch.snapshot import DispatchSnapshot, EngineSnapshot, EngineState
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
+from service.telemetry.calls import Progress, current_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class _Pending:
     job: Job
     future: "asyncio.Future[JobResult]"
     slot: "_Slot | None" = None  # None: in the queue
+    progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
     timer: asyncio.TimerHandle | None = None
 
 
@@ -70,10 +73,13 @@ class _Slot:
         self.rows = 0  # that the jobs it holds need
         self.live_rows = 0  # that were decoding at its last report
         self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
+        self.num_losses = 0
+        self.heard_at = time.monotonic()
         self._dispatcher = dispatcher
 
     def add(self, pending: _Pending) -> None:
         pending.slot = self
+        pending.progress.phase = "decode"
         self.jobs[pending.job.id] = pending
         self.rows += pending.job.params.beam_size
 
@@ -84,6 +90,7 @@ class _Slot:
         self.rows = 0
 
     def heard(self, report: Report) -> None:
+        self.heard_at = time.monotonic()
         for outcome in report.outcomes:
             pending = self.jobs.pop(outcome.job_id, None)
             if pending is not None:  # not failed meanwhile
@@ -95,8 +102,21 @@ class _Slot:
 
     def lost(self, reason: str) -> None:
         self.live_rows = 0
+        self.num_losses += 1
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
         self._dispatcher.engine_lost()
+
+    def snapshot(self, now: float, max_rows: int) -> EngineSnapshot:
+        waiting: EngineState = "starting" if self.retry_in_s is None else "waiting"
+        return EngineSnapshot(
+            pid=self.keeper.pid,
+            state="up" if self.keeper.is_up else waiting,
+            jobs=len(self.jobs),
+            rows=self.live_rows,
+            max_rows=max_rows,
+            restarts=self.num_losses,
+            silent_s=now - self.heard_at,
+        )
 
     def delayed(self, retry_in_s: float) -> None:
         self.retry_in_s = retry_in_s
@@ -152,6 +172,15 @@ class Dispatcher:
     def engine_pids(self) -> list[int]:
         """Process ids of the engines that are up."""
         return [slot.keeper.pid for slot in self._slots if slot.keeper.pid is not None]
+
+    def snapshot(self, now: float) -> DispatchSnapshot:
+        """What waits and what each engine does.
+
+        Args:
+            now: time.monotonic().
+        """
+        engines = tuple(slot.snapshot(now, self._max_rows) for slot in self._slots)
+        return DispatchSnapshot(queued_jobs=self.queued_jobs, queued_tokens=self.queued_tokens, engines=engines)
 
     async def start(self) -> None:
         """Return when all engines are warm.

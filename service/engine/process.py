@@ -8,6 +8,7 @@ for the records, so that NumPy and ONNX Runtime are loaded inside `main` only.  
 """
 
 import ctypes
+import faulthandler
 import gc
 import importlib
 import os
@@ -137,6 +138,8 @@ def _bind_to_parent() -> None:
     """Leave the signals of a terminal or process group to the front process, which gets them too; never outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.stderr is not None:
+        faulthandler.register(signal.SIGUSR1, sys.stderr)  # where its threads stand; else the signal would end it
     if sys.platform == "linux":  # elsewhere the end of the socket tells
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

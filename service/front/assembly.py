@@ -1,6 +1,7 @@
 """Builds the parts of a front process from its settings and connects them; starts nothing."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,20 +11,23 @@ from http import HTTPStatus
 import grpc.aio
 
 from model.bundle import Bundle
-from service.api import health, reflection, servicer
+from service.api import admin_servicer, health, reflection, servicer
 from service.api.authentication import authenticator
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
+from service.front.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
 from service.front.listening import grpc_options
+from service.front.readiness import Readiness
 from service.front.tls import ServerTls, server_tls, warn_of_readable_keys
 from service.models.catalog import Catalog, LoadedModel
 from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer
+from service.models.snapshot import ModelSnapshot
 from service.models.translator import Translator
 from service.telemetry.metrics import CONTENT_TYPE, Metrics
 from service.traffic.admission import Admission
@@ -37,15 +41,9 @@ METHODS = frozenset(
         f"{servicer.SERVICE_NAME}/ListModels",
         *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
         *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
+        *admin_servicer.METHODS,
     }
 )
-
-
-@dataclass(slots=True)
-class Readiness:
-    """Whether this process wants work: started and not draining."""
-
-    is_accepting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +59,17 @@ class Parts:
     interceptor: CallInterceptor
     grpc_server: grpc.aio.Server
     tls: ServerTls | None  # for every gRPC port; None: no encryption
+    admin_server: grpc.aio.Server
     http_server: HttpServer
+    close_traces: Callable[[], None]  # sends what is left of them; waits for that
 
 
 def assemble(config: ServerConfig, engines: Engines) -> Parts:
     """All parts, with admission closed until the engines are warm.
 
     Raises:
-        ValueError: the bundle's tokenizer, a certificate or the file of API keys cannot be used.
+        ValueError: the bundle's tokenizer, a certificate or the file of API keys cannot be used, or traces are wanted
+            without their libraries.
     """
     bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
     info = _describe(bundle, config)
@@ -84,17 +85,27 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     translator = Translator(codec, dispatcher, executor)
     max_target_tokens = bundle.manifest.decoding.max_target_tokens
     catalog = Catalog([LoadedModel(info=info, max_target_tokens=max_target_tokens, translator=translator)])
-    interceptor = CallInterceptor(
-        metrics,
-        methods=METHODS,
-        max_request_seconds=config.limits.max_request_seconds,
-        authenticator=authenticator(config.security),
+    traces = open_traces(config)
+    observers = call_observers(config, metrics, traces)
+    guard = authenticator(config.security)
+    interceptor, admin_interceptor = (
+        CallInterceptor(metrics, methods=METHODS, max_request_seconds=limit, authenticator=guard, observers=observers)
+        for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
+    )
+    status = StatusReader(
+        config=config,
+        metrics=metrics,
+        interceptor=interceptor,
+        admission=admission,
+        readiness=readiness,
+        models=lambda: [_model_snapshot(info, engines, readiness)],
+        has_engine=lambda: dispatcher.is_ready,
     )
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
     warn_of_readable_keys(config)
     _watch_load(metrics, info.name, dispatcher)
     max_tokens = config.limits.max_queued_tokens
-    metrics.watch("token_budget_used_ratio", "Admitted source tokens / limit.", lambda: admission.tokens / max_tokens)
+    metrics.watch_admission(lambda: admission.tokens / max_tokens)
     return Parts(
         info=info,
         admission=admission,
@@ -105,7 +116,9 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         interceptor=interceptor,
         grpc_server=_grpc_server(config, interceptor, translation, checks),
         tls=server_tls(config.security),
+        admin_server=admin_server(admin_interceptor, status, None),
         http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
+        close_traces=traces.close if traces else lambda: None,
     )
 
 
@@ -116,6 +129,17 @@ def _describe(bundle: Bundle, config: ServerConfig) -> ModelInfo:
     default_beam = min(info.default_options.beam_size or 1, limit)
     options = with_changes(info.default_options, beam_size=default_beam)
     return with_changes(info, default_options=options, max_beam_size=limit)
+
+
+def _model_snapshot(info: ModelInfo, engines: Engines, readiness: Readiness) -> ModelSnapshot:
+    return ModelSnapshot(
+        name=info.name,
+        version=info.version,
+        state="serving" if readiness.is_accepting else "draining" if readiness.is_draining else "loading",
+        info=info,
+        sha256_12=engines.bundle.sha256_12,
+        dispatch=engines.dispatcher.snapshot(time.monotonic()),
+    )
 
 
 def _grpc_server(

@@ -5,7 +5,7 @@ meanwhile.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from model.bundle import Bundle
@@ -17,6 +17,8 @@ from service.telemetry.metrics import Metrics
 from service.threads import available_threads
 
 _MOST_ENGINES = 16  # by default: each has a copy of the model
+_IDLE_HEARTBEAT_S = 1.0
+_SIGNS_PER_SILENCE = 8  # expected while an engine may be silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,8 @@ def start_engines(config: ServerConfig) -> Engines:
     bundle.variant(config.engine.precision)  # raises if there is none
     metrics = Metrics()
     observer = metrics.model(bundle.manifest.name)
-    dispatcher = Dispatcher(engine_spec(config.engine), dispatch_config(config), observer=observer)
+    spec = replace(engine_spec(config.engine), heartbeat_interval_s=heartbeat_interval_s(config))
+    dispatcher = Dispatcher(spec, dispatch_config(config), observer=observer)
     starting = asyncio.create_task(dispatcher.start())
     return Engines(bundle=bundle, metrics=metrics, dispatcher=dispatcher, starting=starting)
 
@@ -60,6 +63,11 @@ def engine_spec(config: EngineConfig) -> EngineSpec:
         scheduler=SchedulerConfig(**budgets),
         **_given(runner_factory=config.runner_factory),
     )
+
+
+def heartbeat_interval_s(config: ServerConfig) -> float:
+    """How often an idle engine says that it lives: seldom, as that is all an idle server does, and often enough."""
+    return min(_IDLE_HEARTBEAT_S, config.lifecycle.engine_silence_s / _SIGNS_PER_SILENCE)
 
 
 def num_engines(config: EngineConfig) -> int:

@@ -1,16 +1,20 @@
 """A small HTTP server for machines: GET /metrics, /healthz and /readyz.
 
 One answer per connection, read and written on the event loop with time limits and a limit on connections, so that a
-slow or hanging scraper costs nothing.  No other path, no body, no TLS: put a proxy in front where that is wanted.
+slow or hanging scraper costs nothing.  /metrics takes milliseconds to write, in which no call moves on: a crowd of
+scrapers shares one page.  No other path, no body, no TLS: put a proxy in front where that is wanted.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 TIMEOUT_S = 5.0  # for the request to arrive, and again for the answer to leave
 MAX_REQUEST_BYTES = 16 << 10  # request line and headers
+CROWD = 4  # with more connections than this at a time, a page is made anew ...
+SHARED_FOR_S = 0.25  # ... only when it is older than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,17 @@ Pages = Mapping[str, Callable[[], Page]]
 class HttpServer:
     """Serves `pages`: a function for each path, called in the event loop."""
 
-    def __init__(self, pages: Pages, *, max_connections: int, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        *,
+        max_connections: int,
+        timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._pages = pages
+        self._clock = clock
+        self._made: dict[str, tuple[float, Page]] = {}  # when, and what, by path
         self._max_connections = max_connections
         self._timeout_s = timeout_s
         self._connections: set[asyncio.StreamWriter] = set()
@@ -78,8 +91,19 @@ class HttpServer:
         if method not in (b"GET", b"HEAD"):
             return _to_bytes(Page(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n"))
         make_page = self._pages.get(path)
-        page = make_page() if make_page else Page(HTTPStatus.NOT_FOUND, f"try {' '.join(self._pages)}\n".encode())
+        page = self._page(path, make_page) if make_page else self._not_found()
         return _to_bytes(page, has_body=method == b"GET")
+
+    def _page(self, path: str, make_page: Callable[[], Page]) -> Page:
+        made_at, page = self._made.get(path, (0.0, None))
+        now = self._clock()
+        if page is None or len(self._connections) <= CROWD or now - made_at > SHARED_FOR_S:
+            page = make_page()
+            self._made[path] = (now, page)
+        return page
+
+    def _not_found(self) -> Page:
+        return Page(HTTPStatus.NOT_FOUND, f"try {' '.join(self._pages)}\n".encode())
 
 
 def _to_bytes(page: Page, *, has_body: bool = True) -> bytes:

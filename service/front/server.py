@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING
 
 from service.config import ServerConfig
 from service.errors import DragomanError
+from service.front import stack_dump
 from service.front.engine_start import Engines, start_engines
 from service.front.listening import Address, ListenError, add_grpc_port
 from service.front.stop import StopSignal
 from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
+    import grpc.aio
+
     from service.front.assembly import Parts
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
-MONITOR_PERIOD_S = 0.1
+MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time (tests/bench/bench_idle.py)
 QUIET_S = 0.1  # without a new call: whoever calls in a loop is held, and nothing is left to accept
 LAST_CALLS_S = 0.5  # waited for that at most
 GOAWAY_S = 0.1  # until clients have read it
@@ -39,6 +42,7 @@ async def serve(config: ServerConfig) -> int:
     """
     stop = StopSignal()
     stop.install()
+    stack_dump.install()
     try:
         engines = start_engines(config)
     except ValueError as error:  # BundleError
@@ -51,7 +55,7 @@ async def serve(config: ServerConfig) -> int:
 
 async def _serve(config: ServerConfig, engines: Engines, stop: StopSignal) -> int:
     assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # the engines hear from us meanwhile
-    configure_logging(config.telemetry)
+    configure_logging(config.telemetry, on_drop=engines.metrics.count_dropped_line)
     try:
         parts = assembly.assemble(config, engines)
     except ValueError as error:  # a tokenizer that is none, or not this model's; a wrong certificate or file of keys
@@ -104,14 +108,19 @@ class Server:
         http = Address(listen.http_host, listen.http_port)
         if listen.http:
             http.check_free("HTTP")
-        ports = {"grpc_port": await self._listen_grpc(Address(listen.grpc_host, listen.grpc_port))}
+        parts = self._parts
+        data = Address(listen.grpc_host, listen.grpc_port)
+        ports = {"grpc_port": await self._listen_grpc(parts.grpc_server, data, "gRPC")}
         if listen.http:
             ports["http_port"] = await self._listen_http(http)
+        if listen.admin_port is not None:
+            admin = Address(listen.admin_host, listen.admin_port)
+            ports["admin_port"] = await self._listen_grpc(parts.admin_server, admin, "admin")
         return ports
 
-    async def _listen_grpc(self, address: Address) -> int:
-        port = add_grpc_port(self._parts.grpc_server, address, self._parts.tls, "gRPC")
-        await self._parts.grpc_server.start()
+    async def _listen_grpc(self, server: "grpc.aio.Server", address: Address, purpose: str) -> int:
+        port = add_grpc_port(server, address, self._parts.tls, purpose)
+        await server.start()
         return port
 
     async def _listen_http(self, address: Address) -> int:
@@ -152,7 +161,7 @@ class Server:
         """Stop serving without losing what was accepted."""
         parts, lifecycle = self._parts, self._config.lifecycle
         self._log.info("draining", requests=parts.admission.requests)
-        parts.readiness.is_accepting = False
+        parts.readiness.drain()
         await parts.health.drain()
         await asyncio.sleep(lifecycle.drain_delay_s)
         parts.admission.close("the server is draining")
@@ -196,7 +205,9 @@ class Server:
     async def _close(self) -> None:
         """Release what is ours, in whatever state it is."""
         await self._parts.grpc_server.stop(0)
+        await self._parts.admin_server.stop(0)
         await self._parts.http_server.stop()
+        await asyncio.to_thread(self._parts.close_traces)
         self._parts.executor.shutdown(wait=False, cancel_futures=True)
         self._log.info("stopped")
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from service.engine.job import JobResult, SearchParams
 from service.errors import InternalError, InvalidInput
 from service.models.codec import BLANK_TRANSLATION, TextCodec
+from service.telemetry.calls import current_progress
 from service.traffic.admission import Permit
 from service.translation import Timings, Translation
 
@@ -81,12 +82,17 @@ class Translator:
             Overloaded: the texts or their source tokens do not fit in the queue.
             DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
         """
-        clock = PhaseClock()
+        clock, progress = PhaseClock(), current_progress()
+        progress.read_timings = clock.timings
         num_characters = sum(map(len, texts))
         permit.take_characters(num_characters)
+        progress.phase = "tokenize"
         sources = await self._encode(texts, clock, is_small=num_characters <= INLINE_CHARACTERS)
-        permit.take_tokens(sum(len(ids) for ids in sources if isinstance(ids, list)))
+        progress.source_tokens = sum(len(ids) for ids in sources if isinstance(ids, list))
+        permit.take_tokens(progress.source_tokens)
+        progress.phase = "queue"
         results = await self._run(sources, params, deadline, clock)
+        progress.phase = "detokenize"
         translations = await self._decode(sources, results, clock)
         return translations, clock.timings()
 
@@ -118,6 +124,7 @@ class Translator:
             for index, ids in enumerate(sources)
             if isinstance(ids, list) and ids
         }
+        current_progress().finished_texts = len(sources) - len(jobs)
         try:
             results = await asyncio.gather(*(_settle(job, clock) for job in jobs.values()))
         finally:
@@ -156,10 +163,14 @@ class Translator:
 
 
 async def _settle(job: "asyncio.Future[JobResult]", clock: PhaseClock) -> JobResult | InternalError:
+    progress = current_progress()
     try:
         result = await job
     except InternalError as error:  # concerns this text only
+        progress.finished_texts += 1
         return error
+    progress.finished_texts += 1
+    progress.target_tokens += _num_tokens(result)
     clock.add_job(result)
     return result
 

@@ -1,12 +1,12 @@
 """Structured logs: one event per line, as JSON or for a terminal.
 
 Texts never enter a log: errors are logged by type and place, because their messages can quote what a caller sent.
-A line that cannot be written (disk full, reader gone) is counted and forgotten: no caller of a logger can fail by it.
 """
 
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from typing import TextIO, cast
 
 import structlog
@@ -15,48 +15,50 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from service.config import TelemetryConfig
 from service.telemetry.escaping import printable
+from service.telemetry.log_stream import LogStream
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-class _Lenient:
-    """A stream whose writer need not care whether it works."""
+def configure_logging(
+    config: TelemetryConfig, stream: TextIO | None = None, *, on_drop: Callable[[], None] = lambda: None
+) -> None:
+    """Send every later event of at least the configured level to `stream` (standard error by default).
 
-    num_lost = 0  # lines of all streams
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):  # ValueError: it is closed
-            _Lenient.num_lost += 1
-
-    def flush(self) -> None:
-        """Has been done."""
-
-
-def num_lost_lines() -> int:
-    """Lines of the log that could not be written."""
-    return _Lenient.num_lost
-
-
-def configure_logging(config: TelemetryConfig, stream: TextIO | None = None) -> None:
-    """Send every later event of at least the configured level to `stream` (standard error by default)."""
-    stream = stream or sys.stderr
+    Args:
+        on_drop: called for each line that could not be written; nothing else happens then.
+    """
+    lines = LogStream(stream or sys.stderr, on_drop)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *_renderer(config, stream),
+            *_renderer(config, lines),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
-        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Lenient(stream))),
-        cache_logger_on_first_use=False,
+        logger_factory=lambda *_: structlog.WriteLogger(cast("TextIO", lines)),
+        cache_logger_on_first_use=False,  # the level can change
     )
+
+
+def log_level() -> str:
+    """The name of the level in force."""
+    number = get_logger().get_effective_level()
+    return next(name for name, level in _LEVELS.items() if level == number)
+
+
+def set_log_level(level: str) -> str:
+    """Log events of at least this level from now on; the name of the level before.
+
+    Raises:
+        ValueError: there is no such level.
+    """
+    if level not in _LEVELS:
+        raise ValueError(f"level is {level[:40]!a}, there are {', '.join(_LEVELS)}")
+    previous = log_level()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
+    return previous
 
 
 def get_logger() -> FilteringBoundLogger:
@@ -77,7 +79,7 @@ def describe_error(error: BaseException) -> dict[str, str]:
     return {"error": type(error).__name__, "trace": " < ".join(reversed(places))}
 
 
-def _renderer(config: TelemetryConfig, stream: TextIO) -> list[Processor]:
+def _renderer(config: TelemetryConfig, stream: LogStream) -> list[Processor]:
     is_console = config.log_format == "console" or (config.log_format == "auto" and stream.isatty())
     if is_console:
         return [_escape_values, structlog.dev.ConsoleRenderer(colors=stream.isatty())]

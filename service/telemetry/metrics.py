@@ -1,13 +1,13 @@
 """The numbers of one server: calls, refusals, the process; and, by model, `model_metrics`."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from service.telemetry.families import OTHER, Families
-from service.telemetry.logs import num_lost_lines
+from service.telemetry.families import OTHER, Definition, Families
 from service.telemetry.model_metrics import ModelMetrics, WorkFamilies
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -15,7 +15,12 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 
-REJECT_REASONS = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
+REJECT_REASONS = (
+    *("queue_full", "token_budget", "deadline_unattainable", "rate_limit"),
+    *("streams", "starting", "draining", "too_long"),
+)
+_LAGS_KEPT = 50  # of which the worst is shown as the recent one
+CODE_CLASSES = ("ok", "client_error", "server_error")
 _CLIENT_ERRORS = frozenset(
     {
         "INVALID_ARGUMENT",
@@ -37,6 +42,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each one, which nobody asked for
         self.registry = CollectorRegistry()
         self._families = Families(self.registry)
+        self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
         self._define_calls()
         self._define_process()
         self._work = WorkFamilies(self._families, self.rejected)
@@ -50,21 +56,24 @@ class Metrics:
 
     def _define_calls(self) -> None:
         self._received = self._families.counter("requests_received", "Calls that reached a handler.", "method")
-        self._answered = self._families.counter("requests", "Calls that ended.", "method", "model", "code")
+        self._answered = self._families.counter(
+            "requests", "Calls that ended, by gRPC status.", "method", "model", "code"
+        )
         self._in_flight = self._families.gauge("requests_in_flight", "Calls received and not ended.", "method")
         self._duration = self._families.histogram(
-            "request_duration_seconds", "Whole calls in the server.", LATENCY_BUCKETS, "model", "code_class"
+            "request_duration_seconds", "Time of whole calls in the server.", LATENCY_BUCKETS, "model", "code_class"
         )
         self._rejected = self._families.counter("rejected", "Calls, and too long texts, that were refused.", "reason")
         for reason in REJECT_REASONS:
             self._rejected.labels(reason)
+        self._slow = self._families.counter("slow_requests", "Calls that took longer than telemetry.slow_request_s.")
 
     def _define_process(self) -> None:
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self._lag = self._families.histogram("event_loop_lag_seconds", "How late the event loop wakes up.", LAG_BUCKETS)
-        self.watch("log_lines_lost", "Lines of the log that could not be written.", num_lost_lines)
-        self._families.gauge("build_info", "The running version.", "version").labels(_version()).set(1)
+        self._families.gauge("build_info", "1 for the version that runs.", "version").labels(server_version()).set(1)
+        self._log_dropped = self._families.counter("log_dropped", "Log lines that could not be written.")
 
     # What the interceptor reports.
 
@@ -75,6 +84,8 @@ class Metrics:
 
     def call_answered(self, method: str, model: str, code: str, duration_s: float) -> None:
         """A call that was received ended."""
+        if code == "NOT_FOUND" and not model:  # whatever its name was
+            model = OTHER
         self._in_flight.labels(method).dec()
         self._answered.labels(method, model, code).inc()
         self._duration.labels(model, _code_class(code)).observe(duration_s)
@@ -83,15 +94,35 @@ class Metrics:
         """A call, or one text of it, was refused."""
         self._rejected.labels(reason if reason in REJECT_REASONS else OTHER).inc()
 
+    def count_slow_request(self) -> None:
+        """A call took longer than it should."""
+        self._slow.inc()
+
     # What the server reports.
 
     def observe_lag(self, seconds: float) -> None:
         """The event loop woke up this much late."""
         self._lag.observe(seconds)
+        self._lags.append(seconds)
 
-    def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
-        """Define a gauge that is read at each scrape."""
-        self._families.gauge(name, description).set_function(read)
+    @property
+    def recent_lag_s(self) -> float:
+        """The worst lag of the last few seconds."""
+        return max(self._lags, default=0.0)
+
+    def count_dropped_line(self) -> None:
+        """A line of the log is lost."""
+        self._log_dropped.inc()
+
+    @property
+    def definitions(self) -> Sequence[Definition]:
+        """Every family of ours, as it is documented."""
+        return self._families.definitions
+
+    def watch_admission(self, read_used_ratio: Callable[[], float]) -> None:
+        """Have the share of the token budget that is used read at each scrape."""
+        gauge = self._families.gauge("token_budget_used_ratio", "Admitted source tokens / limits.max_queued_tokens.")
+        gauge.set_function(read_used_ratio)
 
     def exposition(self) -> bytes:
         """Everything in Prometheus' text format."""
@@ -104,7 +135,8 @@ def _code_class(code: str) -> str:
     return "client_error" if code in _CLIENT_ERRORS else "server_error"
 
 
-def _version() -> str:
+def server_version() -> str:
+    """The version of the distribution that runs."""
     try:
         return version("dragoman")
     except PackageNotFoundError:

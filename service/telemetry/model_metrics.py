@@ -19,6 +19,9 @@ RATIO_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 DROP_REASONS = ("cancelled", "deadline")
 STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
+PRIORITIES = ("interactive", "batch")
+ENCODER_KINDS = ("source", "padding")
+CHANGES = ("loaded", "retired", "refused")
 
 
 class WorkFamilies:
@@ -31,29 +34,75 @@ class WorkFamilies:
             rejected: counts a text that was refused, by reason.
         """
         self.rejected = rejected
-        self.queue = families.histogram("queue_duration_seconds", "Submission to start.", QUEUE_BUCKETS, "model")
-        self.stage = families.histogram("stage_duration_seconds", "Time in one stage.", STAGE_BUCKETS, "stage")
-        self.rows = families.histogram("batch_rows", "Live hypotheses in a decoder step.", ROW_BUCKETS, "model")
-        self.padding = families.histogram("batch_padding_ratio", "Padding in encoder batches.", RATIO_BUCKETS, "model")
-        self.steps = families.counter("decode_steps", "Decoder steps.", "model")
-        self.busy = families.counter("engine_busy_seconds", "Time the engines worked.", "model")
-        self.source_tokens = families.histogram("source_tokens", "Tokens of a text.", TOKEN_BUCKETS, "model")
-        self.target_tokens = families.histogram("target_tokens", "Tokens of a translation.", TOKEN_BUCKETS, "model")
-        self.tokens = families.counter("tokens", "Tokens of answered texts.", "model", "direction")
-        self.dropped = families.counter("cancelled", "Sentences dropped before their result.", "where", "reason")
-        self.wasted = families.counter("wasted_steps", "Sentence-steps for results nobody received.", "reason")
+        self.queue = families.histogram(
+            "queue_duration_seconds",
+            "Time a request's texts waited before they got rows, the longest of them.",
+            QUEUE_BUCKETS,
+            "model",
+            "priority",
+        )
+        self.stage = families.histogram(
+            "stage_duration_seconds",
+            "Time in one stage: of a request (tokenize, detokenize) or of one run of a graph (the others).",
+            STAGE_BUCKETS,
+            "stage",
+        )
+        self.rows = families.histogram(
+            "batch_rows",
+            "Live hypotheses in one run of the decoder, which is a step for those of one shape.",
+            ROW_BUCKETS,
+            "model",
+        )
+        self.padding = families.histogram(
+            "batch_padding_ratio",
+            "Share of padding among the encoder's positions, one observation per engine report with an encoding.",
+            RATIO_BUCKETS,
+            "model",
+        )
+        self.encoder = families.counter(
+            "encoder_tokens",
+            "Positions the encoder computed: of source tokens, and of padding beside them.",
+            "model",
+            "kind",
+        )
+        self.steps = families.counter("decode_steps", "Runs of the decoder.", "model")
+        self.busy = families.counter(
+            "engine_busy_seconds",
+            "Time the engines worked, summed over engines: its rate is how many of them are busy.",
+            "model",
+        )
+        self.source_tokens = families.histogram(
+            "source_tokens", "Source tokens of an answered text.", TOKEN_BUCKETS, "model"
+        )
+        self.target_tokens = families.histogram(
+            "target_tokens", "Target tokens of an answered text, all its hypotheses together.", TOKEN_BUCKETS, "model"
+        )
+        self.tokens = families.counter("tokens", "Tokens of answered texts: the goodput.", "model", "direction")
+        self.dropped = families.counter("cancelled", "Sentences dropped before they had a result.", "where", "reason")
+        self.wasted = families.counter(
+            "wasted_steps",
+            "Decoder steps of sentences that were then dropped: work whose result nobody received.",
+            "reason",
+        )
         self.failed = families.counter("failed_texts", "Texts the model gave no usable result for.", "model")
         self.nonfinite = families.counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
         self.restarts = families.counter("engine_restarts", "Engine processes that were replaced.", "model")
-        self.info = families.gauge("model_info", "A loaded model.", "model", "version", "sha256_12", "provider")
-        self.loaded_at = families.gauge("model_loaded_timestamp_seconds", "When, as Unix time.", "model")
+        self.info = families.gauge(
+            "model_info", "1 for each loaded version of a model.", "model", "version", "sha256_12", "provider"
+        )
+        self.changes = families.counter(
+            "model_reload", "Versions that were loaded, retired or refused.", "model", "result"
+        )
+        self.loaded_at = families.gauge(
+            "model_loaded_timestamp_seconds", "When the model was last loaded, as Unix time.", "model"
+        )
         self.watched: dict[str, Gauge] = {
             name: families.gauge(name, description, "model")
             for name, description in (
                 ("queue_requests", "Sentences waiting for an engine."),
-                ("queue_tokens", "Source tokens waiting for an engine."),
+                ("queue_tokens", "Source tokens waiting for an engine: what to scale by."),
                 ("running_jobs", "Sentences the engines hold."),
-                ("live_rows", "Hypotheses being decoded."),
+                ("live_rows", "Hypotheses being decoded, as the engines last reported."),
             )
         }
         for stage in STAGES:
@@ -61,6 +110,7 @@ class WorkFamilies:
         for reason in DROP_REASONS:
             for where in ("queue", "decode"):
                 self.dropped.labels(where, reason)
+        self.wasted.labels("dropped")
 
 
 class ModelMetrics:
@@ -73,18 +123,27 @@ class ModelMetrics:
             family.labels(model)
         for direction in ("source", "target"):
             families.tokens.labels(model, direction)
+        for kind in ENCODER_KINDS:
+            families.encoder.labels(model, kind)
+        for priority in PRIORITIES:
+            families.queue.labels(model, priority)
+        for result in CHANGES:
+            families.changes.labels(model, result)
         families.rows.labels(model)
-        families.queue.labels(model)
 
     def _counters(self) -> tuple[Counter, ...]:
         of = self._of
         return (of.steps, of.busy, of.failed, of.nonfinite, of.restarts)
 
-    def translated(self, translations: Sequence[Translation], timings: Timings) -> None:
+    def translated(
+        self, translations: Sequence[Translation], timings: Timings, *, priority: str = "interactive"
+    ) -> None:
         """A request was answered."""
         self._of.stage.labels("tokenize").observe(timings.tokenize_ms / 1e3)
         self._of.stage.labels("detokenize").observe(timings.detokenize_ms / 1e3)
-        self._of.queue.labels(self._model).observe(timings.queue_ms / 1e3)
+        self._of.queue.labels(self._model, priority if priority in PRIORITIES else OTHER).observe(
+            timings.queue_ms / 1e3
+        )
         for translation in translations:
             self._text_translated(translation)
 
@@ -109,6 +168,9 @@ class ModelMetrics:
         self._of.nonfinite.labels(self._model).inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
             self._of.padding.labels(self._model).observe(stats.padding_ratio)
+            padding = stats.padded_source_tokens - stats.source_tokens
+            self._of.encoder.labels(self._model, "source").inc(stats.source_tokens)
+            self._of.encoder.labels(self._model, "padding").inc(padding)
         for rows in stats.step_rows:
             self._of.rows.labels(self._model).observe(rows)
         stages = (("encode", stats.encode_s), ("decode_step", stats.step_decode_s), ("beam", stats.step_beam_s))
@@ -123,6 +185,10 @@ class ModelMetrics:
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
         """A sentence left before it had a result."""
         self._of.dropped.labels(where, reason if reason in DROP_REASONS else OTHER).inc()
+
+    def changed(self, result: str) -> None:
+        """A version of it was loaded, retired or refused."""
+        self._of.changes.labels(self._model, result if result in CHANGES else OTHER).inc()
 
     def loaded(self, *, version: str, sha256_12: str, provider: str) -> None:
         """This version answers from now on."""

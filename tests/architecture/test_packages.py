@@ -19,6 +19,7 @@ ON_REQUEST = ("bulk", "loadtest", "otel", "ray", "sign")  # extras whose librari
 NOT_FOR_SERVING = ("torch", "onnx", "safetensors", "sacrebleu", "matplotlib")
 GENERATOR = "protos.generate"  # for developers only
 RUNTIME = "onnxruntime"  # comes by an extra
+TRACING = "opentelemetry"  # likewise; a namespace that several distributions share
 # `google` is shared by two distributions; which module is whose is not recorded anywhere.
 GOOGLE = {"google.protobuf": "protobuf", "google.rpc": "googleapis-common-protos"}
 
@@ -120,9 +121,18 @@ def distribution_of(module: str, providers: Mapping[str, Sequence[str]]) -> str:
 
 
 @needs_checkout
+def test_one_module_alone_needs_the_extra_for_traces():
+    users = {name for name, path in served_modules() for part in imported_modules(path) if part.startswith(TRACING)}
+
+    assert users == {"service.telemetry.traces"}
+
+
+@needs_checkout
 def test_what_serving_imports_is_declared_and_what_is_declared_is_imported():
     imported = {name for _, path in served_modules() for name in imported_modules(path)}
-    others = {name for name in imported if name.partition(".")[0] not in {*NAMES, RUNTIME, *sys.stdlib_module_names}}
+    others = {
+        name for name in imported if name.partition(".")[0] not in {*NAMES, RUNTIME, TRACING, *sys.stdlib_module_names}
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     declared = {re.split("[<>=]", requirement)[0] for requirement in project["dependencies"]}

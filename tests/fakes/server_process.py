@@ -26,11 +26,16 @@ class ServerProcess:
     process: subprocess.Popen[str]
     log: Path
     grpc_port: int
-    http_port: int  # 0: none
+    http_port: int  # 0: it has none
+    admin_port: int = 0  # likewise
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def admin_address(self) -> str:
+        return f"127.0.0.1:{self.admin_port}"
 
     def engine_pids(self) -> list[int]:
         """Process ids of its engines, which are its only children."""
@@ -132,4 +137,4 @@ def start(bundle: Path, directory: Path, *options: str, **variables: str) -> Ser
             raise AssertionError(f"the server did not start:\n{log.read_text()}")
         time.sleep(0.01)
     ports = json.loads(ports_file.read_text())
-    return ServerProcess(process, log, ports["grpc_port"], ports.get("http_port", 0))
+    return ServerProcess(process, log, ports["grpc_port"], ports.get("http_port", 0), ports.get("admin_port", 0))

@@ -1,13 +1,16 @@
 """The pages for machines: metrics, liveness, readiness; and clients of HTTP that misbehave."""
 
 import asyncio
+import shutil
 import socket
+import subprocess
 from contextlib import suppress
 
+import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.fakes.calls import calling
+from tests.fakes.calls import calling, code_of
 from tests.fakes.server_process import ServerProcess
 
 PROMISED = {
@@ -35,6 +38,10 @@ PROMISED = {
     "dragoman_engine_restarts",
     "dragoman_event_loop_lag_seconds",
     "dragoman_build_info",
+    "dragoman_encoder_tokens",
+    "dragoman_model_reload",
+    "dragoman_slow_requests",
+    "dragoman_log_dropped",
     "process_resident_memory_bytes",
     "python_gc_collections",
 }
@@ -70,6 +77,36 @@ async def test_work_is_counted(server):
 
     assert [translation.status.code for translation in response.translations] == [0, 0, 3, 0]
     assert [now - then for now, then in zip(books(), before, strict=True)] == [5 + 0 + 4, 5 + 0 + 4, 3, 1, 1]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: it comes with the Debian package prometheus")
+async def test_promtool_has_nothing_to_say(server):
+    async with calling(server.address) as calls:
+        await calls.texts("Hi.")
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["promtool", "check", "metrics"],
+        input=server.get("/metrics")[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+async def test_random_model_names_make_no_new_series(server):
+    def num_series() -> int:
+        return len([line for line in server.get("/metrics")[1].splitlines() if line.startswith("dragoman_")])
+
+    async with calling(server.address) as calls:
+        await code_of(calls.translate("a", model="no such model"))
+        before = num_series()
+        codes = await asyncio.gather(*(code_of(calls.translate("a", model=f"model {n}")) for n in range(300)))
+
+    assert set(codes) == {grpc.StatusCode.NOT_FOUND}
+    assert num_series() == before
+    assert server.metric("dragoman_requests_total", model="_other", code="NOT_FOUND") == 301
 
 
 def test_a_metric_that_does_not_exist_has_no_value(server):

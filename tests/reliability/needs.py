@@ -3,7 +3,6 @@
 import pytest
 
 MISSING = {
-    "log stream": "a log whose lines may be lost",
     "traffic": "deadline-aware admission, fair shares and priorities",
     "lifecycle": "/healthz that fails after lifecycle.unready_exit_s",
 }

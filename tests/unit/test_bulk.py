@@ -49,7 +49,7 @@ def run(job: Job, translate_all=shout) -> None:
 
 
 class TestFormats:
-    @settings(max_examples=60)
+    @settings(max_examples=60, deadline=None)
     @given(st.lists(TEXT, max_size=12), st.integers(1, 5))
     def test_lines_come_out_in_order_whatever_the_parts(self, tmp_path_factory, lines, part_size):
         folder = tmp_path_factory.mktemp("lines")
@@ -61,7 +61,7 @@ class TestFormats:
         assert output.read_text(encoding="utf-8") == "".join(f"{line.upper()}\n" for line in lines)
         assert set(folder.iterdir()) == {source, output}
 
-    @settings(max_examples=60)
+    @settings(max_examples=60, deadline=None)
     @given(st.lists(st.tuples(st.text(st.sampled_from('a,"\n\té '), max_size=6), TEXT), max_size=9), st.integers(1, 4))
     def test_tables_keep_their_columns_and_quoted_line_ends(self, tmp_path_factory, rows, part_size):
         folder = tmp_path_factory.mktemp("table")

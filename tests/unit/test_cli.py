@@ -19,9 +19,9 @@ from typer.testing import CliRunner, Result
 
 from protos import translation_pb2 as pb
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig
-from service.commands import cli, doctor
+from service.commands import cli, doctor, serve_command
 from service.commands.cli import app
-from service.config import ListenConfig, ServerConfig
+from service.config import ListenConfig, ServerConfig, load_config
 from service.engine.job import FinishReason
 from service.models.codec import BLANK_TRANSLATION
 from service.models.local import LocalTranslator
@@ -265,6 +265,17 @@ SERVE_FLAGS = {
     "--max-concurrent-requests": ("limits", "max_concurrent_requests", 12),
     "--max-queued-tokens": ("limits", "max_queued_tokens", 1_000),
     "--max-request-seconds": ("limits", "max_request_seconds", 2.5),
+    "--max-queue-seconds": ("limits", "max_queue_seconds", 7.5),
+    "--models": ("models", "directory", "some/where"),
+    "--models-public-key": ("models", "public_key", "some/key.pem"),
+    "--admin-host": ("listen", "admin_host", "0.0.0.0"),
+    "--admin-port": ("listen", "admin_port", 5_678),
+    "--tls-certificate": ("security", "tls_certificate", "some/chain.pem"),
+    "--tls-key": ("security", "tls_key", "some/key.pem"),
+    "--tls-client-ca": ("security", "tls_client_ca", "some/ca.pem"),
+    "--api-keys": ("security", "api_keys", "some/keys.toml"),
+    "--slow-request": ("telemetry", "slow_request_s", 1.25),
+    "--otlp-endpoint": ("telemetry", "otlp_endpoint", "http://127.0.0.1:4317"),
     "--drain-delay": ("lifecycle", "drain_delay_s", 1.5),
     "--grace": ("lifecycle", "grace_s", 3.5),
     "--log-level": ("telemetry", "log_level", "debug"),
@@ -272,6 +283,13 @@ SERVE_FLAGS = {
 }
 
 
+@pytest.fixture
+def no_preflight(monkeypatch) -> None:
+    """Settings may name files that do not exist."""
+    monkeypatch.setattr(serve_command, "preflight", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_preflight")
 @pytest.mark.parametrize("flag", SERVE_FLAGS)
 def test_every_flag_of_serve_changes_its_own_setting(flag):
     group, name, value = SERVE_FLAGS[flag]
@@ -283,8 +301,56 @@ def test_every_flag_of_serve_changes_its_own_setting(flag):
     assert changed == default
 
 
-def test_reflection_can_be_switched_off():
-    assert json.loads(run("serve", "--check-config", "--no-reflection").stdout)["listen"]["reflection"] is False
+@pytest.mark.parametrize(
+    ("flag", "group", "name", "value"),
+    [
+        ("--no-reflection", "listen", "reflection", False),
+        ("--no-http", "listen", "http", False),
+        ("--watch-models", "models", "watch", True),
+    ],
+)
+def test_switches_of_serve(flag, group, name, value):
+    settings = json.loads(run("serve", "--check-config").stdout)
+    changed = json.loads(run("serve", "--check-config", flag).stdout)
+
+    assert (settings[group][name], changed[group][name]) == (not value, value)
+
+
+def test_print_config_says_where_each_setting_comes_from(tmp_path):
+    file = tmp_path / "dragoman.toml"
+    file.write_text("[limits]\nmax_texts = 3\nmax_characters = 5\n")
+
+    result = run(
+        *("serve", "--print-config", "--config", str(file), "--port", "0", "--set", "limits.max_characters=7"),
+        env={"DRAGOMAN_LIFECYCLE__GRACE_S": "4"},
+    )
+
+    lines = {" ".join(line.split()) for line in result.stdout.splitlines()}
+    assert {
+        "grpc_port = 0 # flag",
+        f"max_texts = 3 # file {file}",
+        "max_characters = 7 # flag",
+        "grace_s = 4.0 # environment DRAGOMAN_LIFECYCLE__GRACE_S",
+        "max_beam_size = 16 # default",
+        "# tls_key is not set # default",
+    } <= lines
+
+
+def test_printed_settings_are_a_configuration_file(tmp_path):
+    file = tmp_path / "dragoman.toml"
+    given = ("--port", "0", "--slow-request", "0.5", "--no-http")
+    file.write_text(run("serve", "--print-config", *given).stdout)
+
+    assert load_config(file) == load_config(
+        None, {"listen.grpc_port": 0, "listen.http": False, "telemetry.slow_request_s": 0.5}
+    )
+
+
+def test_check_config_looks_at_the_model_too():
+    result = run("serve", "--check-config", "--bundle", "no-such-bundle")
+
+    assert result.exit_code == 2
+    assert "no-such-bundle is not a bundle" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -384,7 +450,13 @@ def test_help_says_the_defaults_that_the_settings_have():
     values = {flag: settings[group][name] for flag, (group, name, _) in SERVE_FLAGS.items()}
     real = {flag: f"{value:g}" if isinstance(value, int | float) else str(value) for flag, value in values.items()}
 
-    assert said.pop("--reflection") == ("on" if settings["listen"]["reflection"] else "off")
+    for flag, group, name in (
+        ("--reflection", "listen", "reflection"),
+        ("--http", "listen", "http"),
+        ("--watch-models", "models", "watch"),
+    ):
+        assert said.pop(flag) == ("on" if settings[group][name] else "off")
+    assert said.pop("--admin-port") == "none"
     assert said.pop("--engines") == "allowed CPUs, 16 at most"
     assert said.pop("--threads") == "allowed CPUs / engines"
     assert said == {flag: real[flag] for flag in said}
@@ -400,7 +472,9 @@ def test_client_and_server_meet_by_default():
     assert help_defaults("translate")["--server"].endswith(f"else {DEFAULT_ADDRESS}")
 
 
-@pytest.mark.parametrize("command", ["serve", "translate", "models", "doctor", "version"])
+@pytest.mark.parametrize(
+    "command", ["serve", "translate", "models", "status", "reload", "log-level", "doctor", "version"]
+)
 def test_every_command_explains_itself(command):
     result = run(command, "--help")
 

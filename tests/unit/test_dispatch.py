@@ -24,6 +24,7 @@ from service.engine.process import Report
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, InternalError, Unavailable
+from service.telemetry.calls import Progress, follow
 from tests.fakes.fake_runner import (
     BROKEN_TOKEN,
     CRASH_TOKEN,
@@ -134,6 +135,39 @@ async def test_jobs_go_to_the_engine_with_the_fewest_rows():
         assert [slot.rows for slot in dispatcher._slots] == [4, 4]
         for job in jobs:
             job.cancel()
+
+
+async def test_snapshot_shows_what_waits_and_what_each_engine_holds():
+    counts, progress = Counts(), [Progress() for _ in range(7)]
+    async with running(observer=counts) as dispatcher:
+        jobs = []
+        for one in progress:
+            follow(one)
+            one.phase = "queue"
+            jobs.append(dispatcher.submit(SLOW, PARAMS, None))
+        await counts.until(lambda: any(stats.live_rows == 8 for stats in counts.stats))
+        seen = dispatcher.snapshot(time.monotonic())
+        (pid,) = dispatcher.engine_pids
+        for job in jobs:
+            job.cancel()
+
+    assert (seen.queued_jobs, seen.queued_tokens) == (2, 2 * len(SLOW))
+    (engine,) = seen.engines
+    assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (pid, "up", 5, 8, 8)
+    assert engine.restarts == 0
+    assert engine.silent_s < 60.0
+    assert [one.phase for one in progress] == ["decode"] * 5 + ["queue"] * 2
+
+
+async def test_snapshot_tells_of_an_engine_that_was_lost():
+    counts = Counts()
+    async with running(observer=counts) as dispatcher:
+        (pid,) = dispatcher.engine_pids
+        os.kill(pid, signal.SIGKILL)
+        await counts.until(lambda: counts.restarts == 1)
+        (lost,) = dispatcher.snapshot(time.monotonic()).engines
+
+    assert (lost.pid, lost.state, lost.restarts, lost.rows) == (None, "starting", 1, 0)
 
 
 async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue_and_the_next():

@@ -7,7 +7,7 @@ import pytest
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.front.engine_start import dispatch_config, engine_spec, num_engines
+from service.front.engine_start import dispatch_config, engine_spec, heartbeat_interval_s, num_engines
 from service.front.listening import grpc_options
 
 BUNDLE = Path("/models/en-de")
@@ -64,6 +64,13 @@ def test_number_of_engines_and_their_time_to_start_reach_the_dispatcher():
     made = dispatch_config(config)
 
     assert (made.num_engines, made.start_timeout_s) == (3, 7.5)
+
+
+@pytest.mark.parametrize(("silence_s", "heartbeat_s"), [(10.0, 1.0), (60.0, 1.0), (2.0, 0.25), (0.4, 0.05)])
+def test_an_idle_engine_says_often_enough_that_it_lives(silence_s, heartbeat_s):
+    config = ServerConfig(lifecycle=LifecycleConfig(engine_silence_s=silence_s))
+
+    assert heartbeat_interval_s(config) == heartbeat_s
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -27,6 +29,7 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
+from service.telemetry.calls import CallObserver, EndedCall, current_progress
 from service.telemetry.logs import configure_logging
 from service.telemetry.metrics import Metrics
 
@@ -38,16 +41,23 @@ def parse(data: bytes) -> bytes | Malformed:
     return Malformed("texts[0] is not valid UTF-8", "texts[0]") if data == b"bad" else data
 
 
+def broken_observer(_: EndedCall) -> None:
+    raise RuntimeError(SECRET)
+
+
 class Harness:
     """A server whose One method runs `behaviour` and whose Many method streams `stream`."""
 
     def __init__(self, max_request_seconds: float, authenticator: Authenticator | None = None) -> None:
         self.metrics = Metrics()
+        self.ended: list[EndedCall] = []
+        self.observers: list[CallObserver] = [self.ended.append]
         self.interceptor = CallInterceptor(
             self.metrics,
             methods=frozenset({ONE, MANY}),
             max_request_seconds=max_request_seconds,
             authenticator=authenticator,
+            observers=self.observers,
         )
         self.behaviour: Behaviour
         self.stream: Callable[..., AsyncIterator[bytes]]
@@ -589,3 +599,136 @@ class TestKeys:
             "127.0.0.1",
         )
         assert KEY[9:] not in log.getvalue()
+
+
+async def test_a_call_is_listed_from_its_beginning_to_its_end(harness):
+    entered, may_leave = asyncio.Event(), asyncio.Event()
+
+    async def behaviour(request: bytes, context: Any) -> bytes:
+        current_call().use_model("m")
+        entered.set()
+        await may_leave.wait()
+        return request
+
+    harness.behaviour = behaviour
+    call = asyncio.ensure_future(harness.one(metadata=(("x-request-id", "mine"),)))
+    await entered.wait()
+    (listed,) = harness.interceptor.calls
+    may_leave.set()
+    await call
+
+    assert (listed.method, listed.request_id, listed.model) == (ONE, "mine", "m")
+    assert harness.interceptor.calls == set()
+
+
+async def test_observers_hear_of_a_call_when_it_ended_and_a_broken_one_disturbs_nothing(harness, log):
+    harness.behaviour = raising(NotFound("no such model"))
+    harness.observers.insert(0, broken_observer)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await failure(harness.one(metadata=(("x-request-id", "mine"), ("traceparent", trace), ("cookie", SECRET))))
+
+    (ended,) = harness.ended
+    assert (ended.method, ended.request_id, ended.code) == (ONE, "mine", "NOT_FOUND")
+    assert ended.trace_headers == {"traceparent": trace}
+    assert '"observer_failed"' in log.getvalue()
+    assert SECRET not in log.getvalue()
+
+
+async def test_a_call_s_progress_is_that_of_the_tasks_it_starts(harness):
+    async def advance() -> None:
+        current_progress().phase = "decode"
+        current_progress().finished_texts += 1
+
+    async def behaviour(request: bytes, context: Any) -> bytes:
+        await asyncio.gather(advance(), advance())
+        return request
+
+    harness.behaviour = behaviour
+    await harness.one()
+
+    (ended,) = harness.ended
+    assert (ended.progress.phase, ended.progress.finished_texts) == ("decode", 2)
+
+
+async def echo_soon(request: bytes, context: Any) -> bytes:
+    await asyncio.sleep(0)
+    return request
+
+
+OUTCOMES: tuple[Behaviour, ...] = (
+    echo_soon,
+    forever,
+    raising(InvalidInput("bad", field="texts")),
+    raising(Overloaded("full", reason="queue_full", retry_after_s=1.0)),
+    raising(Unavailable("gone")),
+    raising(RuntimeError(SECRET)),
+)
+
+
+async def test_received_is_always_answered_plus_in_flight(impatient, log):
+    """Whatever becomes of a call: answered, refused, failed, cancelled by its caller, or out of time."""
+    chance = random.Random(7)
+    checks = 0
+
+    def check() -> None:
+        nonlocal checks
+        checks += 1
+        totals = dict.fromkeys(("requests_received_total", "requests_total", "requests_in_flight"), 0.0)
+        for family in impatient.metrics.registry.collect():
+            for sample in family.samples:
+                name = sample.name.removeprefix("dragoman_")
+                if name in totals:
+                    totals[name] += sample.value
+        assert totals["requests_received_total"] == totals["requests_total"] + totals["requests_in_flight"]
+
+    async def behaviour(request: bytes, context: Any) -> bytes:
+        check()
+        try:
+            if request in left:
+                left[request].set()
+                return await forever(request, context)
+            return await chance.choice(OUTCOMES)(request, context)
+        finally:
+            check()
+
+    async def one_call(_: int) -> None:
+        method = "/test.Service/Nowhere" if chance.random() < 0.1 else f"/{ONE}"
+        call = impatient.channel.unary_unary(method)(b"bad" if chance.random() < 0.1 else b"hi")
+        await asyncio.gather(call, return_exceptions=True)
+        check()
+
+    async def left_call(name: bytes) -> None:
+        call = impatient.one(name)
+        await left[name].wait()
+        call.cancel()
+        check()
+
+    left = {b"left %d" % number: asyncio.Event() for number in range(20)}
+    impatient.behaviour = behaviour
+    await asyncio.gather(*map(one_call, range(200)), *map(left_call, left))
+
+    answered = await impatient.books()
+    check()
+    assert checks > 400
+    assert {"OK", "INVALID_ARGUMENT", "UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "CANCELLED"} <= answered.keys()
+
+
+async def test_ten_thousand_unknown_names_make_no_new_series(harness):
+    """Straight to the interceptor, as calls would reach it."""
+
+    async def nowhere(_: object) -> None:
+        return None
+
+    def num_series() -> int:
+        return sum(len(family.samples) for family in harness.metrics.registry.collect())
+
+    details = [
+        SimpleNamespace(method=f"/any.Service/Method{number}", invocation_metadata=()) for number in range(10_000)
+    ]
+    await harness.interceptor.intercept_service(nowhere, details[0])
+    before = num_series()
+    for one in details:
+        await harness.interceptor.intercept_service(nowhere, one)
+
+    assert num_series() == before
+    assert harness.metrics.registry.get_sample_value("dragoman_requests_received_total", {"method": "_other"}) == 10_001

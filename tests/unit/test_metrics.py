@@ -31,6 +31,14 @@ def test_call_is_in_flight_between_its_two_ends():
     assert value(metrics, "dragoman_request_duration_seconds_sum", model="m", code_class="ok") == 0.2
 
 
+def test_a_model_that_does_not_exist_is_other_whatever_it_was_called():
+    metrics = Metrics()
+    metrics.call_received("One")
+    metrics.call_answered("One", "", "NOT_FOUND", 0.1)
+
+    assert value(metrics, "dragoman_requests_total", method="One", model="_other", code="NOT_FOUND") == 1.0
+
+
 def test_codes_fall_into_three_classes():
     metrics = Metrics()
 
@@ -63,7 +71,10 @@ def test_labels_outside_their_set_count_as_other():
 def test_every_reason_to_refuse_is_exported_before_it_occurs():
     metrics = Metrics()
 
-    reasons = ("queue_full", "token_budget", "streams", "starting", "draining", "too_long")
+    reasons = (
+        *("queue_full", "token_budget", "deadline_unattainable", "rate_limit"),
+        *("streams", "starting", "draining", "too_long"),
+    )
     read = metrics.registry.get_sample_value
     assert [read("dragoman_rejected_total", {"reason": reason}) for reason in reasons] == [0.0] * len(reasons)
 
@@ -90,7 +101,7 @@ def test_answered_texts_are_counted_in_tokens():
     assert value(metrics, "dragoman_tokens_total", model="m", direction="source") == 5.0
     assert value(metrics, "dragoman_tokens_total", model="m", direction="target") == 14.0
     assert value(metrics, "dragoman_failed_texts_total", model="m") == 1.0
-    assert value(metrics, "dragoman_queue_duration_seconds_sum", model="m") == 0.002
+    assert value(metrics, "dragoman_queue_duration_seconds_sum", model="m", priority="interactive") == 0.002
     assert value(metrics, "dragoman_stage_duration_seconds_sum", stage="detokenize") == 0.005
 
 
@@ -126,6 +137,8 @@ def test_engine_reports_add_up():
     assert abs(value(metrics, "dragoman_stage_duration_seconds_sum", stage="beam") - 0.088) < 1e-9
     assert value(metrics, "dragoman_stage_duration_seconds_count", stage="encode") == 4.0
     assert abs(value(metrics, "dragoman_batch_padding_ratio_sum", model="m") - 0.5) < 1e-9
+    assert value(metrics, "dragoman_encoder_tokens_total", model="m", kind="source") == 60.0
+    assert value(metrics, "dragoman_encoder_tokens_total", model="m", kind="padding") == 20.0
 
 
 def test_every_run_of_a_stage_falls_into_its_own_bucket():
@@ -182,3 +195,47 @@ def test_info_of_a_version_ends_with_it():
     read = metrics.registry.get_sample_value
     assert read("dragoman_model_info", {"model": "m", **old}) is None
     assert read("dragoman_model_info", {"model": "m", **new}) == 1.0
+
+
+def test_waiting_is_told_apart_by_priority():
+    metrics = Metrics()
+    metrics.model("m").translated([], TIMINGS)
+    metrics.model("m").translated([], TIMINGS, priority="batch")
+    metrics.model("m").translated([], TIMINGS, priority="anything")
+
+    name = "dragoman_queue_duration_seconds_count"
+    counts = [value(metrics, name, model="m", priority=priority) for priority in ("interactive", "batch", "_other")]
+    assert counts == [1.0, 1.0, 1.0]
+
+
+def test_changes_of_a_model_are_counted_by_result():
+    metrics = Metrics()
+    for result in ("loaded", "refused", "anything"):
+        metrics.model("m").changed(result)
+
+    counts = {
+        result: value(metrics, "dragoman_model_reload_total", model="m", result=result)
+        for result in ("loaded", "retired", "refused", "_other")
+    }
+    assert counts == {"loaded": 1.0, "retired": 0.0, "refused": 1.0, "_other": 1.0}
+
+
+def test_the_recent_lag_is_the_worst_of_the_last_ones():
+    metrics = Metrics()
+    at_first = metrics.recent_lag_s
+    metrics.observe_lag(0.5)
+    metrics.observe_lag(0.01)
+    shown = metrics.recent_lag_s
+    for _ in range(50):
+        metrics.observe_lag(0.02)
+
+    assert (at_first, shown, metrics.recent_lag_s) == (0.0, 0.5, 0.02)
+
+
+def test_lines_and_calls_that_should_not_be_are_counted():
+    metrics = Metrics()
+    metrics.count_dropped_line()
+    metrics.count_slow_request()
+
+    assert value(metrics, "dragoman_log_dropped_total") == 1.0
+    assert value(metrics, "dragoman_slow_requests_total") == 1.0

@@ -8,7 +8,7 @@ import pytest
 from service.config import TelemetryConfig
 from service.telemetry.escaping import printable
 from service.telemetry.log_limit import LogLimit
-from service.telemetry.logs import configure_logging, describe_error, get_logger, num_lost_lines
+from service.telemetry.logs import configure_logging, describe_error, get_logger
 
 
 class Terminal(StringIO):
@@ -70,18 +70,6 @@ def test_error_is_described_by_type_and_place_without_its_message():
     assert description["error"] == "ValueError"
     assert " fail < " in description["trace"]
     assert "secret" not in str(description)
-
-
-@pytest.mark.promise("A12")
-def test_line_that_cannot_be_written_is_counted_and_forgotten():
-    class Full(StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(28, "No space left on device")
-
-    before = num_lost_lines()
-
-    assert logged(TelemetryConfig(log_format="json"), Full()) == ""
-    assert num_lost_lines() == before + 1
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overlo
 from service.models import translator as translator_module
 from service.models.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
 from service.models.translator import Translator
+from service.telemetry.calls import Progress, follow
 from service.traffic.admission import Admission
 
 PARAMS = SearchParams(beam_size=3, num_hypotheses=2)
@@ -98,6 +99,26 @@ async def test_each_text_becomes_a_job_with_the_call_s_parameters_and_deadline(s
 
     assert setup.dispatcher.jobs == [((197, 198, 3), PARAMS, 12.5), ((199, 3), PARAMS, 12.5)]
     task.cancel()
+
+
+async def test_progress_of_the_call_is_noted_on_the_way(setup):
+    progress = Progress()
+    follow(progress)
+    task = setup.start("ab", "", "x" * 999, "c")
+    await setup.submitted(2)
+    before = (progress.phase, progress.finished_texts, progress.source_tokens)
+    setup.dispatcher.answer(0, "zwei", decode_s=0.25)
+    async with asyncio.timeout(5):
+        while progress.finished_texts < 3:  # noqa: ASYNC110  a record raises no events
+            await asyncio.sleep(0)
+    timings = progress.timings()
+    setup.dispatcher.answer(1, "eins")
+    await task
+
+    assert before == ("queue", 2, 5)  # the blank one, and the one that is too long
+    assert timings is not None
+    assert timings.decode_ms == 250.0
+    assert (progress.phase, progress.finished_texts, progress.target_tokens) == ("detokenize", 4, 8)
 
 
 async def test_answers_stand_in_the_order_of_the_texts(setup):

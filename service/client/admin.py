@@ -1,0 +1,82 @@
+"""A client of the admin port: what a server is doing, its models looked at again, the level of its log."""
+
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from protos import admin_pb2 as pb
+from protos.admin_pb2_grpc import AdminServiceStub
+from service.api.replies import to_error
+from service.client.channel import ClientConfig, call_metadata, open_channel
+from service.errors import DragomanError, Unavailable
+
+DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
+_SWITCH_ON = "the admin port is off by default, switch it on with `dragoman serve --admin-port 50052`"
+
+
+class AdminClient:
+    """Calls a server's admin port and blocks until it answers."""
+
+    def __init__(self, address: str = DEFAULT_ADMIN_ADDRESS, config: ClientConfig | None = None) -> None:
+        self.address = address
+        self._config = config or ClientConfig()
+        self._channel = open_channel(address, self._config)
+        self._stub: Any = AdminServiceStub(self._channel)
+
+    def status(self, max_requests: int = 0, timeout_s: float = 5.0) -> pb.GetStatusResponse:
+        """What the server is doing now; see the contract.
+
+        Raises:
+            DragomanError: there is no answer; the message says what to do about it.
+        """
+        request = pb.GetStatusRequest(max_requests=max_requests)
+        response: pb.GetStatusResponse = self._call(self._stub.GetStatus, request, timeout_s)
+        return response
+
+    def reload_models(self, model: str = "", timeout_s: float = 600.0) -> pb.ReloadModelsResponse:
+        """Have the server look at its models again.
+
+        Raises:
+            DragomanError: a bundle was refused, or there is no answer.
+        """
+        request = pb.ReloadModelsRequest(model=model)
+        response: pb.ReloadModelsResponse = self._call(self._stub.ReloadModels, request, timeout_s)
+        return response
+
+    def set_log_level(self, level: str, timeout_s: float = 5.0) -> str:
+        """Change the level of the server's log; the level before.
+
+        Raises:
+            DragomanError: there is no such level, or no answer.
+        """
+        response: pb.SetLogLevelResponse = self._call(
+            self._stub.SetLogLevel, pb.SetLogLevelRequest(level=level), timeout_s
+        )
+        return response.previous
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, method: Any, request: object, timeout_s: float) -> Any:
+        try:
+            return method(request, timeout=timeout_s, metadata=call_metadata(self._config))
+        except grpc.RpcError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Any) -> DragomanError:
+        match error.code():
+            case grpc.StatusCode.UNIMPLEMENTED:
+                return Unavailable(f"the server at {self.address} has no admin service there; {_SWITCH_ON}")
+            case grpc.StatusCode.UNAVAILABLE:
+                return Unavailable(f"no admin port answers at {self.address} ({error.details()}); {_SWITCH_ON}")
+        return to_error(error.code(), error.details() or "", error.trailing_metadata() or ())

@@ -1,0 +1,68 @@
+"""How the commands that call a server reach it: options on the command line -> a client's configuration.
+
+The API key comes from the environment or a file, never from an argument: those can be read by everybody on the machine.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from service.client.channel import ClientConfig
+
+API_KEY_VARIABLE = "DRAGOMAN_API_KEY"
+
+Tls = Annotated[bool, typer.Option("--tls", help="Encrypt; implied by --ca and --cert.")]
+Ca = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM: who signed the server's certificate.  [default: the system's]")
+]
+Cert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: this client's certificate; with --key.")]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: its key.")]
+ApiKeyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help=f"Its first line is the API key.  [default: ${API_KEY_VARIABLE}, if set]"),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """What the command line says about the way to a server."""
+
+    tls: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    api_key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("--cert and --key belong together: give both or none")
+
+    def client_config(self) -> "ClientConfig":
+        """The configuration of a client that connects like this.
+
+        Raises:
+            OSError: the file with the API key cannot be read.
+        """
+        from service.client.channel import TlsOptions, config_from_environment
+
+        config = config_from_environment()
+        if self.tls or self.ca is not None or self.cert is not None:
+            known = config.tls or TlsOptions()
+            tls = replace(
+                known,
+                root_certificates=self.ca or known.root_certificates,
+                private_key=self.key or known.private_key,
+                certificate_chain=self.cert or known.certificate_chain,
+            )
+            config = replace(config, tls=tls)
+        return config if self.api_key_file is None else replace(config, api_key=self._api_key())
+
+    def _api_key(self) -> str:
+        assert self.api_key_file
+        first_line, *_ = self.api_key_file.read_text(encoding="utf-8").splitlines() or [""]
+        if not first_line.strip():
+            raise ValueError(f"{self.api_key_file} has no API key in its first line")
+        return first_line.strip()

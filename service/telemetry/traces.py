@@ -1,0 +1,107 @@
+"""OpenTelemetry traces: a span for each call and one for each of its phases, made once the call has ended.
+
+Imported only where telemetry.otlp_endpoint is set; the libraries come with the extra `otel`.  Spans hold numbers and
+names, no texts.  Whether a call is recorded follows its caller's traceparent; without one it is.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from service.telemetry.calls import EndedCall
+from service.telemetry.logs import get_logger
+from service.telemetry.metrics import server_version
+from service.translation import Timings
+
+PHASES = ("tokenize", "queue", "encode", "decode", "detokenize")
+EXPORT_TIMEOUT_S = 2.0  # of one attempt, and so the most that the end of a server may wait for it
+# Codes by which a server has failed, not its caller; opentelemetry.io/docs/specs/semconv/rpc/grpc
+_SERVER_ERRORS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
+_NS = 1_000_000_000
+
+
+class Traces:
+    """Sends spans of ended calls; a `CallObserver`."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        resource = Resource.create({"service.name": "dragoman", "service.version": server_version()})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._processor = BatchSpanProcessor(exporter, export_timeout_millis=EXPORT_TIMEOUT_S * 1e3)
+        self._provider.add_span_processor(self._processor)
+        self._tracer = self._provider.get_tracer("dragoman", server_version())
+        self._propagator = TraceContextTextMapPropagator()
+
+    @classmethod
+    def to(cls, endpoint: str) -> "Traces":
+        """Traces that go to this collector over gRPC; "http://" in front means without TLS."""
+        _send_library_logs_to_ours()
+        insecure = not endpoint.startswith("https://")
+        return cls(OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=EXPORT_TIMEOUT_S))
+
+    def __call__(self, call: EndedCall) -> None:
+        """Record a call that has ended; nothing is sent in this thread."""
+        end_ns = time.time_ns()  # spans of several machines meet: no monotonic clock does that
+        start_ns = end_ns - round(call.duration_s * _NS)
+        parent = self._propagator.extract(dict(call.trace_headers))
+        span = self._tracer.start_span(
+            call.method, parent, kind=SpanKind.SERVER, attributes=_attributes(call), start_time=start_ns
+        )
+        if span.is_recording():
+            if call.code in _SERVER_ERRORS:
+                span.set_status(Status(StatusCode.ERROR, call.code))
+            if timings := call.progress.timings():
+                self._add_phases(span, timings, start_ns)
+        span.end(end_ns)
+
+    def close(self) -> None:
+        """Send what is left; returns after at most about `EXPORT_TIMEOUT_S`, sent or not."""
+        self._processor.force_flush(round(EXPORT_TIMEOUT_S * 1e3))
+        self._provider.shutdown()
+
+    def _add_phases(self, span: Span, timings: Timings, start_ns: int) -> None:
+        context = set_span_in_context(span)
+        for name, begin_ns, end_ns in phases_of(timings, start_ns):
+            self._tracer.start_span(name, context, start_time=begin_ns).end(end_ns)
+
+
+def phases_of(timings: Timings, start_ns: int) -> Iterator[tuple[str, int, int]]:
+    """Name, begin and end of each phase, one behind the other: each is the longest of the request's texts."""
+    for name in PHASES:
+        duration_ns = round(getattr(timings, f"{name}_ms") * 1e6)
+        yield name, start_ns, start_ns + duration_ns
+        start_ns += duration_ns
+
+
+def _attributes(call: EndedCall) -> dict[str, str | int]:
+    progress = call.progress
+    return {
+        "rpc.system.name": "grpc",  # these three: opentelemetry.io/docs/specs/semconv/rpc
+        "rpc.method": call.method,
+        "rpc.response.status_code": call.code,
+        "dragoman.request_id": call.request_id,
+        "dragoman.client": call.client,
+        "dragoman.model": call.model,
+        "dragoman.texts": progress.texts,
+        "dragoman.source_tokens": progress.source_tokens,
+        "dragoman.target_tokens": progress.target_tokens,
+    }
+
+
+class _ToOurLog(logging.Handler):
+    """The library's own log lines as events of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        get_logger().warning("opentelemetry", level_name=record.levelname, message=record.getMessage())
+
+
+def _send_library_logs_to_ours() -> None:
+    logger = logging.getLogger("opentelemetry")
+    logger.handlers = [_ToOurLog(logging.WARNING)]
+    logger.propagate = False

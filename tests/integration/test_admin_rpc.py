@@ -1,0 +1,197 @@
+"""The admin port of a real server, and that no other port answers for it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import grpc
+import grpc.aio
+import psutil
+import pytest
+from grpc_reflection.v1alpha import reflection_pb2
+
+from protos import admin_pb2 as pb
+from tests.fakes.calls import calling, code_of, eventually, failure
+from tests.fakes.server_process import ServerProcess, run_to_end
+
+SERVICE = "/dragoman.admin.v1.AdminService"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+SLOW = {"ECHO_STEP_S": "0.02"}
+ADMIN = {"DRAGOMAN_LISTEN__ADMIN_PORT": "0"}
+
+
+async def status_of(server: ServerProcess) -> pb.GetStatusResponse:
+    async with calling(server.admin_address) as calls:
+        return pb.GetStatusResponse.FromString(await calls.method(f"{SERVICE}/GetStatus")(b"", timeout=10))
+
+
+async def services_of(address: str) -> set[str]:
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    async with calling(address) as calls:
+        stream = calls.stream(REFLECTION)
+        await stream.write(request.SerializeToString())
+        response = reflection_pb2.ServerReflectionResponse.FromString(await stream.read())
+        await stream.done_writing()
+    return {service.name for service in response.list_services_response.service}
+
+
+async def test_there_is_no_admin_port_unless_it_is_asked_for(server):
+    assert server.admin_port == 0
+
+
+@pytest.mark.parametrize("method", ["GetStatus", "ReloadModels", "SetLogLevel"])
+async def test_the_data_port_knows_nothing_of_it(start_server, method):
+    server = start_server(**ADMIN)
+    async with calling(server.address) as calls:
+        assert await code_of(calls.method(f"{SERVICE}/{method}")(b"")) is grpc.StatusCode.UNIMPLEMENTED
+    async with calling(server.admin_address) as calls:
+        assert await code_of(calls.translate("a")) is grpc.StatusCode.UNIMPLEMENTED
+
+    assert server.metric("dragoman_requests_received_total", method="_other") == 2
+
+
+async def test_each_port_describes_its_own_services(start_server):
+    server = start_server(**ADMIN)
+
+    data, admin = await services_of(server.address), await services_of(server.admin_address)
+
+    assert "dragoman.admin.v1.AdminService" in admin - data
+    assert {"dragoman.v1.TranslationService", "grpc.health.v1.Health"} <= data - admin
+
+
+async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
+    server = start_server(**ADMIN, **SLOW)
+    at_rest = await status_of(server)
+    async with calling(server.address) as calls:
+        call = calls.translate("x" * 200, "", "y" * 200, metadata=(("x-request-id", "mine"),))
+        pending = asyncio.ensure_future(call)
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
+        at_work = await status_of(server)
+        pending.cancel()
+
+    assert (at_rest.state, at_rest.pid, at_rest.log_level) == ("serving", server.process.pid, "info")
+    (model,) = at_rest.models
+    assert (model.name, model.state, model.source_language) == ("echo", "serving", "en")
+    assert [(engine.state, engine.jobs) for engine in model.engines] == [("up", 0)]
+    assert at_rest.num_requests == 0  # it does not count itself
+    (translate,) = at_work.requests
+    assert (translate.request_id, translate.model, translate.phase) == ("mine", "echo", "decode")
+    assert (translate.texts, translate.finished_texts) == (3, 1)  # the blank one
+    assert at_work.admitted_tokens > 400
+    assert (at_work.models[0].engines[0].jobs, at_work.models[0].engines[0].pid) == (2, server.engine_pids()[0])
+
+
+async def test_status_tells_of_a_lost_engine(start_server):
+    server = start_server(**ADMIN)
+    (engine,) = server.engine_pids()
+    os.kill(engine, signal.SIGKILL)
+    await eventually(lambda: server.metric("dragoman_engine_restarts_total") == 1)
+
+    status = await status_of(server)
+
+    assert status.models[0].engines[0].restarts == 1
+
+
+async def test_status_answers_while_the_server_drains(start_server):
+    server = start_server(**ADMIN, **SLOW)
+    async with calling(server.address) as calls:
+        pending = asyncio.ensure_future(code_of(calls.translate("x" * 100)))
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+        server.terminate()
+        await eventually(lambda: '"draining"' in server.log_text())
+        status = await status_of(server)
+
+        assert status.state == "draining"
+        assert [request.phase for request in status.requests] == ["decode"]
+        assert await pending is grpc.StatusCode.OK
+    assert await asyncio.to_thread(server.wait) == 0
+
+
+async def test_the_level_of_the_log_changes_while_the_server_runs(start_server):
+    server = start_server(**ADMIN)
+    async with calling(server.admin_address) as calls:
+        request = pb.SetLogLevelRequest(level="warning")
+        answer = await calls.method(f"{SERVICE}/SetLogLevel")(request.SerializeToString())
+
+    assert pb.SetLogLevelResponse.FromString(answer).previous == "info"
+    assert (await status_of(server)).log_level == "warning"
+
+
+async def test_a_server_of_one_bundle_has_nothing_to_reload(start_server):
+    server = start_server(**ADMIN)
+    async with calling(server.admin_address) as calls:
+        error = await failure(calls.method(f"{SERVICE}/ReloadModels")(b""))
+
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def dragoman(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_an_operator_s_commands_reach_a_running_server(start_server):
+    server = start_server(**ADMIN)
+    address = ("--server", server.admin_address)
+    status, level, reload = (
+        dragoman("status", "--json", *address),
+        dragoman("log-level", "error", *address),
+        dragoman("reload", *address),
+    )
+
+    assert json.loads(status.stdout)["models"][0]["name"] == "echo"
+    assert (level.returncode, level.stdout) == (0, "info -> error\n")
+    assert reload.returncode == 2
+    assert reload.stderr.startswith("dragoman: this server has one bundle and no repository")
+
+
+async def test_a_taken_admin_port_stops_the_start_with_one_line(start_server, echo_bundle):
+    server = start_server(**ADMIN)
+    status, message = run_to_end(echo_bundle, "--admin-port", str(server.admin_port))
+
+    assert status == 1
+    assert f"cannot listen on 127.0.0.1:{server.admin_port} (admin)" in message
+
+
+def test_without_http_there_is_no_http_port(start_server):
+    server = start_server("--no-http", **ADMIN)
+    listening = {connection.laddr.port for connection in psutil.Process(server.process.pid).net_connections("inet")}
+
+    assert listening == {server.grpc_port, server.admin_port}
+
+
+async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server):
+    server = start_server(**SLOW)
+    async with calling(server.address) as calls:
+        pending = asyncio.ensure_future(calls.texts("geheim"))
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+        for pid in (server.process.pid, *server.engine_pids()):
+            os.kill(pid, signal.SIGUSR1)
+        answer = await pending
+        await eventually(lambda: "stack_dump" in server.log_text())
+        await eventually(lambda: server.log_text().count("most recent call first") >= 4)
+    log = server.log_text()
+
+    assert answer == ["geheim"]
+    assert "service/api/servicer.py" in log  # of the call itself
+    assert "service/models/translator.py" in log
+    assert "service/engine/process.py" in log
+    assert "geheim" not in log
+
+
+async def test_a_slow_call_is_logged_once_with_its_phases(start_server):
+    server = start_server("--slow-request", "0.1", ECHO_STEP_S="0.02")
+    async with calling(server.address) as calls:
+        await calls.texts("quick")
+        await calls.translate("geheim " * 10, metadata=(("x-request-id", "slow-one"),))
+
+    slow = [json.loads(line) for line in server.log_text().splitlines() if '"slow_request"' in line]
+    (line,) = [event for event in slow if event["request_id"] == "slow-one"]
+    assert (line["code"], line["texts"], line["model"]) == ("OK", 1, "echo")
+    assert line["decode_ms"] > 100 > line["tokenize_ms"]
+    assert "geheim" not in server.log_text()
+    assert server.metric("dragoman_slow_requests_total") == len(slow)

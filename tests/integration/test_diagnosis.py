@@ -1,0 +1,104 @@
+"""What a real server says of itself to others: traces to a collector, and a log whose disk is full."""
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+
+from tests.fakes.calls import calling
+from tests.fakes.server_process import ROOT, run_to_end
+
+otlp = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="the extra otel")
+otlp_grpc = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+CALLER = (("traceparent", f"00-{TRACE}-b7ad6b7169203331-01"), ("x-request-id", "mine"))
+
+
+class Collector:
+    """Takes what it is sent."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.came = Event()
+
+    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.requests.append(request)
+        self.came.set()
+        return otlp.ExportTraceServiceResponse()
+
+    @property
+    def spans(self) -> list[Any]:
+        scopes = [scope for request in self.requests for part in request.resource_spans for scope in part.scope_spans]
+        return [span for scope in scopes for span in scope.spans]
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[Collector, str]]:
+    servicer, server = Collector(), grpc.server(ThreadPoolExecutor(1))
+    otlp_grpc.add_TraceServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield servicer, f"http://127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+async def test_a_call_s_spans_reach_the_collector_before_the_server_ends(start_server, collector):
+    received, endpoint = collector
+    server = start_server("--otlp-endpoint", endpoint)
+    async with calling(server.address) as calls:
+        await calls.translate("geheim", metadata=CALLER)
+    server.terminate()
+    status = await asyncio.to_thread(server.wait)
+
+    spans = [span for span in received.spans if span.trace_id.hex() == TRACE]
+    assert status == 0
+    assert [span.name for span in spans if not span.parent_span_id] == []
+    assert {span.name for span in spans} == {
+        "dragoman.v1.TranslationService/Translate",
+        *("tokenize", "queue", "encode", "decode", "detokenize"),
+    }
+    assert "geheim" not in str(received.requests)
+    assert "mine" in str(received.requests)
+
+
+async def test_a_collector_that_is_not_there_disturbs_nothing(start_server):
+    server = start_server("--otlp-endpoint", "http://127.0.0.1:1")
+    async with calling(server.address) as calls:
+        assert await calls.texts("a") == ["a"]
+    server.terminate()
+
+    assert await asyncio.to_thread(server.wait) == 0
+
+
+def test_traces_without_their_libraries_stop_the_start_with_one_line(echo_bundle, tmp_path):
+    (tmp_path / "opentelemetry.py").write_text("raise ModuleNotFoundError('no', name='opentelemetry')")
+    variables = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    status, message = run_to_end(echo_bundle, "--otlp-endpoint", "http://127.0.0.1:1", **variables)
+
+    assert status == 2
+    assert "pip install 'dragoman[otel]'" in message
+
+
+async def test_a_full_disk_costs_log_lines_and_nothing_else(start_server):
+    """The limit on file sizes stands for the disk: a write beyond it fails likewise."""
+    server = start_server("--slow-request", "0.0001")
+    full = server.log.stat().st_size + 10  # not even one more line
+    process = psutil.Process(server.process.pid)
+    process.rlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+    async with calling(server.address) as calls:
+        answers = [await calls.texts("a") for _ in range(5)]
+    dropped = server.metric("dragoman_log_dropped_total")
+    process.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    server.terminate()
+
+    assert answers == [["a"]] * 5
+    assert dropped == 5.0
+    assert await asyncio.to_thread(server.wait) == 0
+    assert '"stopped"' in server.log_text()
