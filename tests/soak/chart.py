@@ -8,6 +8,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 from tests.fakes.books import Moment
 from tests.fakes.load import Load
@@ -40,7 +41,7 @@ def draw(load: Load, moments: Sequence[Moment], began: float, reloads: Sequence[
     plt.close(figure)
 
 
-def _draw_calls(load: Load, began: float, waits: plt.Axes, codes: plt.Axes) -> None:
+def _draw_calls(load: Load, began: float, waits: Axes, codes: Axes) -> None:
     times = np.array([(record.intended - began) / 60 for record in load.records])
     edges = np.linspace(0, times.max(), STRETCHES + 1)
     places = np.clip(np.digitize(times, edges) - 1, 0, STRETCHES - 1)
@@ -48,10 +49,8 @@ def _draw_calls(load: Load, began: float, waits: plt.Axes, codes: plt.Axes) -> N
     is_ok = np.array([record.code == "OK" for record in load.records])
     seconds = np.array([record.done - record.intended for record in load.records])
     for quantile in (0.5, 0.99):
-        values = [
-            np.quantile(seconds[chosen], quantile) * 1e3 if (chosen := is_ok & (places == place)).any() else np.nan
-            for place in range(STRETCHES)
-        ]
+        stretches = [seconds[is_ok & (places == place)] for place in range(STRETCHES)]
+        values = [np.quantile(waited, quantile) * 1e3 if len(waited) else np.nan for waited in stretches]
         waits.plot(edges[:-1], values, label=f"p{quantile * 100:.0f} of OK")
     waits.set_ylabel("ms")
     for code in load.codes:
