@@ -71,8 +71,11 @@ class TranslationServiceServicer:
         """Translates texts while they come: the client sends settings first, then texts whenever it has them; each translation
         comes back as soon as it is finished, in any order, under the id of its text. The server reads on only while it has
         room, so a client that sends faster than the server translates, or reads slower, is held by flow control. The call
-        ends with OK when the client has closed its side and every text is answered. Status codes as for Translate; a text
-        that the server cannot take in now is not refused, it waits.
+        ends with OK when the client has closed its side and every text is answered. Status codes as for Translate, of the
+        opening (RESOURCE_EXHAUSTED: too many streams) and of mistakes in the middle (INVALID_ARGUMENT: settings again, an
+        id twice, a malformed message). A text that the server has no room for now is not refused, it waits; one whose
+        engine is lost is tried once more, and then has status 14, UNAVAILABLE, of its own. A server that stops answers what
+        it has taken in and ends the stream with UNAVAILABLE. After either, send again what has no answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -60,7 +60,8 @@ class Call:
     request_id: str
     started: float  # time.monotonic()
     deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
-    is_limit_ours: bool  # the deadline is the server's limit
+    is_limit_ours: bool  # the deadline is the server's limit ...
+    limit_s: float  # ... which is this for its method
     client: Client = ANYBODY
     models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
     code: str = "OK"
@@ -104,6 +105,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         *,
         methods: frozenset[str],
         max_request_seconds: float,
+        own_limits: Mapping[str, float] | None = None,
         authenticator: Authenticator | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
@@ -111,11 +113,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         Args:
             methods: those that are counted by name.
+            own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
+            authenticator: None for one that lets everybody call.
             observers: told of each call that has ended, after it is in the books.
         """
         self.calls: set[Call] = set()  # in progress
         self._observers = observers
         self._metrics = metrics
+        self._own_limits = own_limits or {}
         self._methods = methods
         self._max_request_seconds = max_request_seconds
         self._authenticator = authenticator or Authenticator()
@@ -179,6 +184,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """End every held call and every open stream with UNAVAILABLE: none of them would end by itself."""
         self._ending.set()
 
+    async def _be_held(self) -> None:
+        """Return unless `hold_calls` was called; then wait for `end_calls`, and raise Unavailable."""
+        if self._is_holding:
+            await self._ending.wait()
+            raise Unavailable(_STOPPING, reason="draining")
+
     def _unary(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
         async def answer(request: object, context: Context) -> object:
             with self._accounted(method, context, key) as call:
@@ -195,7 +206,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with self._accounted(method, context, key) as call:
                 try:
                     _refuse_malformed(request)
-                    with self._counted_stream():
+                    await self._be_held()
+                    with self._counted_stream(method):
                         async for response in self._until_ended(behaviour(request, context)):
                             yield response
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
@@ -207,8 +219,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return answers
 
     @contextmanager
-    def _counted_stream(self) -> Iterator[None]:
+    def _counted_stream(self, method: str) -> Iterator[None]:
         """A place among the open streams; raises Overloaded if there is none."""
+        if method in self._own_limits:
+            yield
+            return
         if self._num_streams >= MAX_STREAMS:
             message = f"{self._num_streams} streams are open, at most {MAX_STREAMS} may be"
             raise Overloaded(message, reason="streams", retry_after_s=_STREAMS_RETRY_AFTER_S)
@@ -233,21 +248,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         _refuse_malformed(request)
         try:
             async with asyncio.timeout(call.deadline - time.monotonic()):
-                if self._is_holding:
-                    await self._ending.wait()
-                    raise Unavailable(_STOPPING, reason="draining")
+                await self._be_held()
                 return await behaviour(request, context)
         except TimeoutError:
-            raise self._late(call) from None
-        except DeadlineExceeded as error:
-            raise (self._late(call) if call.is_limit_ours else error) from None
-
-    def _late(self, call: Call) -> DeadlineExceeded:
-        if call.is_limit_ours:
-            return DeadlineExceeded(
-                f"the call took longer than {self._max_request_seconds:g} s, the most this server allows"
-            )
-        return DeadlineExceeded("the caller's deadline passed")
+            raise _late(call) from None
 
     @contextmanager
     def _accounted(self, method: str, context: Context, key: ApiKey | None) -> Iterator[Call]:
@@ -272,12 +276,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _begin(self, method: str, context: Context, key: ApiKey | None) -> Call:
         now = time.monotonic()
-        limit = self._max_request_seconds
+        limit = self._own_limits.get(method, self._max_request_seconds)
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
         is_limit_ours = remaining is None or remaining > limit
         deadline = now + (limit if remaining is None else min(remaining, limit))
         client = self._authenticator.client_of(key, _metadata_of(context), context.peer())
-        call = Call(method, _request_id(context), now, deadline, is_limit_ours, client=client)
+        call = Call(method, _request_id(context), now, deadline, is_limit_ours, limit, client=client)
         call.models = key.models if key else None
         self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
@@ -297,11 +301,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call.code = "DEADLINE_EXCEEDED" if time.monotonic() >= call.deadline else "CANCELLED"
             raise error
         domain_error = _to_domain_error(error, call)
+        if isinstance(domain_error, DeadlineExceeded) and call.is_limit_ours:
+            domain_error = _late(call)
         if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
             self._metrics.rejected(domain_error.reason)
         call.code = code_of(domain_error).name
         status = to_wire(domain_error)
         await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+
+
+def _late(call: Call) -> DeadlineExceeded:
+    if call.is_limit_ours:
+        return DeadlineExceeded(f"the call took longer than {call.limit_s:g} s, the most this server allows")
+    return DeadlineExceeded("the caller's deadline passed")
 
 
 async def _first(response: Awaitable[object], ending: asyncio.Task[Any]) -> object:

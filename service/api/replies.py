@@ -24,6 +24,7 @@ from service.errors import (
     Unauthenticated,
     Unavailable,
 )
+from service.traffic.clients import Priority
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, TranslateReply, Translation
 
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -33,6 +34,11 @@ _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 _REASONS = {
     pb.FINISH_REASON_END_OF_SENTENCE: FinishReason.END_OF_SENTENCE,
     pb.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+_PRIORITIES = {
+    None: pb.PRIORITY_UNSPECIFIED,
+    Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE,
+    Priority.BATCH: pb.PRIORITY_BATCH,
 }
 _KINDS: dict[grpc.StatusCode, type[DragomanError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
@@ -53,47 +59,86 @@ def to_request(
     model: str | None = None,
     source_language: str = "",
     target_language: str = "",
+    priority: Priority | None = None,
 ) -> pb.TranslateRequest:
     """The message for these texts.
 
     Raises:
         InvalidInput: a text or option that the wire cannot carry (a lone surrogate, a negative beam).
     """
-    given = {name: value for name, value in asdict(options or TranslateOptions()).items() if value is not None}
     _check_encodable(texts)
+    return pb.TranslateRequest(
+        texts=texts,
+        source_language=source_language,
+        target_language=target_language,
+        model=model,
+        options=_to_options_message(options),
+        priority=_PRIORITIES[priority],
+    )
+
+
+def to_stream_settings(
+    *,
+    options: TranslateOptions | None = None,
+    model: str | None = None,
+    source_language: str = "",
+    target_language: str = "",
+    priority: Priority | None = None,
+) -> pb.StreamSettings:
+    """The message for these settings.
+
+    Raises:
+        InvalidInput: an option that the wire cannot carry.
+    """
+    return pb.StreamSettings(
+        source_language=source_language,
+        target_language=target_language,
+        model=model,
+        options=_to_options_message(options),
+        priority=_PRIORITIES[priority],
+    )
+
+
+def to_stream_texts(texts: Iterable[tuple[int, str]]) -> pb.TranslateStreamRequest:
+    """The message for these ids and texts."""
+    return pb.TranslateStreamRequest(texts=[pb.StreamText(id=number, text=text) for number, text in texts])
+
+
+def check_encodable(text: str, name: str) -> None:
+    """Raise InvalidInput, with the text's name, if UTF-8 cannot carry it."""
     try:
-        return pb.TranslateRequest(
-            texts=texts,
-            source_language=source_language,
-            target_language=target_language,
-            model=model,
-            options=pb.TranslateOptions(**given) if given else None,
-        )
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{name} is not valid Unicode: {error.reason} at character {error.start}"
+        raise InvalidInput(message, field=name) from error
+
+
+def _to_options_message(options: TranslateOptions | None) -> pb.TranslateOptions | None:
+    given = {name: value for name, value in asdict(options or TranslateOptions()).items() if value is not None}
+    try:
+        return pb.TranslateOptions(**given) if given else None
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"options cannot be sent: {error}; given are {given}", field="options") from error
 
 
 def _check_encodable(texts: Sequence[str]) -> None:
     for index, text in enumerate(texts):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            message = f"texts[{index}] is not valid Unicode: {error.reason} at character {error.start}"
-            raise InvalidInput(message, field=f"texts[{index}]") from error
+        check_encodable(text, f"texts[{index}]")
 
 
 def to_reply(response: pb.TranslateResponse) -> TranslateReply:
     """The records of a response."""
     timings = response.timings
     return TranslateReply(
-        translations=tuple(_to_translation(item) for item in response.translations),
+        translations=tuple(to_translation(item) for item in response.translations),
         model=response.model,
         model_version=response.model_version,
         timings=Timings(**{name: getattr(timings, name) for name in Timings.__slots__}),
     )
 
 
-def _to_translation(item: pb.Translation) -> Translation:
+def to_translation(item: pb.Translation) -> Translation:
+    """The record of one text's outcome."""
     if item.status.code != grpc.StatusCode.OK.value[0]:
         return Translation(error=to_error(_code_of(item.status.code), item.status.message))
     hypotheses = tuple(

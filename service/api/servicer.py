@@ -31,7 +31,7 @@ _FINISH_REASONS = {
 
 
 class TranslationServicer:
-    """Answers the service's two methods."""
+    """Answers the service's methods but TranslateStream, which has a servicer of its own."""
 
     def __init__(self, catalog: Catalog, admission: Admission, metrics: Metrics) -> None:
         self._catalog = catalog
@@ -89,7 +89,7 @@ def add_to_server(servicer: TranslationServicer, server: grpc.aio.Server) -> Non
 def to_response(translations: Sequence[Translation], timings: Timings, model: ModelInfo) -> pb.TranslateResponse:
     """The message for these records."""
     return pb.TranslateResponse(
-        translations=[_to_translation(translation) for translation in translations],
+        translations=[to_translation(translation) for translation in translations],
         model=model.name,
         model_version=model.version,
         timings=pb.Timings(**{name: getattr(timings, name) for name in Timings.__slots__}),
@@ -114,7 +114,8 @@ def to_model(info: ModelInfo) -> pb.Model:
     )
 
 
-def _to_translation(translation: Translation) -> pb.Translation:
+def to_translation(translation: Translation) -> pb.Translation:
+    """The message for one text's outcome."""
     if translation.error is not None:
         status = pb.Status(code=code_number(translation.error), message=str(translation.error))
         return pb.Translation(status=status, source_tokens=translation.source_tokens)

@@ -3,7 +3,6 @@
 Knows no call and no message.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,27 +10,15 @@ from pathlib import Path
 
 import grpc
 
+from service.client.retry import RetryPolicy, service_config
+
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
-_SERVICE = "dragoman.v1.TranslationService"
 # A request is kept for sending again while it fits here; grpc's own default of 256 KiB is less than 64 long texts.
 _RETRY_BUFFER_BYTES = 4 << 20
 
 ChannelOption = tuple[str, int | str]
 Metadata = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """When a call is sent again.  A pushback from the server overrides the backoff, and a negative one ends it."""
-
-    max_attempts: int = 4  # the first one included; grpc counts more than 5 as 5
-    initial_backoff_s: float = 0.1
-    max_backoff_s: float = 2.0
-    backoff_multiplier: float = 2.0
-    # Each failure costs one token, each success earns back 0.5; below half of them nothing is sent again, so that a
-    # server in trouble is not buried under retries.
-    throttle_tokens: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +42,7 @@ class ClientConfig:
     max_message_bytes: int = 16 << 20  # one answer
     batch_size: int = 32  # texts per call of `translate_all`
     max_calls: int = 4  # calls of one `translate_all` under way at the same time
+    max_stream_texts: int = 128  # of one `translate_stream`: taken from its texts and not answered yet
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tls: TlsOptions | None = None  # None: no encryption
     api_key: str | None = field(default=None, repr=False)  # without TLS everybody on the way can read it
@@ -62,7 +50,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError("api_key has characters that no API key has")
-        for name in ("timeout_s", "batch_size", "max_calls"):
+        for name in ("timeout_s", "batch_size", "max_calls", "max_stream_texts"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
 
@@ -94,31 +82,6 @@ def call_metadata(config: ClientConfig) -> Metadata:
     return () if config.api_key is None else (("authorization", f"Bearer {config.api_key}"),)
 
 
-def service_config(policy: RetryPolicy) -> str:
-    """The gRPC service config: round robin over all addresses of the name, and the retries.
-
-    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait, CANCELLED because a server that
-    ends resets what reaches it too late; a call that its caller cancels is not sent again.
-    """
-    retries = {
-        "maxAttempts": policy.max_attempts,
-        "initialBackoff": f"{policy.initial_backoff_s}s",
-        "maxBackoff": f"{policy.max_backoff_s}s",
-        "backoffMultiplier": policy.backoff_multiplier,
-        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED"],
-    }
-    method: dict[str, object] = {"name": [{"service": _SERVICE}]}
-    if policy.max_attempts > 1:  # grpc refuses a policy of one attempt
-        method["retryPolicy"] = retries
-    return json.dumps(
-        {
-            "loadBalancingConfig": [{"round_robin": {}}],
-            "methodConfig": [method],
-            "retryThrottling": {"maxTokens": policy.throttle_tokens, "tokenRatio": 0.5},
-        }
-    )
-
-
 def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
     """The channel arguments for `grpc.insecure_channel` and its siblings."""
     options: list[ChannelOption] = [
@@ -127,7 +90,7 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
         # A server that is just starting is found soon after it listens; grpc's own first pause is a second.
         ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 10_000),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.keepalive_time_ms", round(config.keepalive_time_s * 1_000)),
         ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1_000)),
         ("grpc.http2.ping_timeout_ms", round(config.keepalive_timeout_s * 1_000)),  # gRPC's own is a minute

@@ -10,8 +10,9 @@ several stays in that text's `Translation`.
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +23,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.api.replies import to_error, to_models, to_reply, to_request
+from service.api.replies import to_error, to_models, to_reply, to_request, to_stream_settings
+from service.client.aio_stream_call import AsyncStreamCall
 from service.client.channel import (
     DEFAULT_ADDRESS,
     ClientConfig,
@@ -31,7 +33,10 @@ from service.client.channel import (
     credentials,
     open_channel,
 )
+from service.client.stream_call import StreamCall
+from service.client.unanswered import Unanswered
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
 
 
@@ -58,6 +63,7 @@ class Client:
         model: str | None = None,
         source_language: str = "",
         target_language: str = "",
+        priority: Priority | None = None,
         timeout_s: float | None = None,
     ) -> TranslateReply:
         """Translate these texts in one call; empty languages and model take the server's first choice.
@@ -71,6 +77,7 @@ class Client:
             model=model,
             source_language=source_language,
             target_language=target_language,
+            priority=priority,
         )
         return to_reply(_answer(self._start(request, timeout_s)))
 
@@ -82,6 +89,7 @@ class Client:
         model: str | None = None,
         source_language: str = "",
         target_language: str = "",
+        priority: Priority | None = None,
         timeout_s: float | None = None,
     ) -> Iterator[Translation]:
         """Translate any number of texts, in order, `batch_size` a call and `max_calls` calls at a time.
@@ -105,6 +113,7 @@ class Client:
                         model=model,
                         source_language=source_language,
                         target_language=target_language,
+                        priority=priority,
                     )
                     calls.append(self._start(request, timeout_s))
                 if not calls:
@@ -114,6 +123,46 @@ class Client:
         finally:
             for call in calls:
                 call.cancel()
+
+    def translate_stream(
+        self,
+        texts: Iterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        priority: Priority | None = None,
+        timeout_s: float | None = None,
+    ) -> Generator[tuple[int, Translation], None, None]:
+        """Translate texts as they come: each one's number, from 0, with its translation as soon as that is there.
+
+        Texts are read in a thread of its own, `max_stream_texts` ahead of the answers taken.  A stream that is
+        interrupted is resumed with what has no answer; each text is answered once.  `close()` leaves it early.
+
+        Args:
+            timeout_s: deadline of the whole; None for none.  Without an answer in between, interruptions are tolerated
+                for `ClientConfig.timeout_s`.
+
+        Raises:
+            DragomanError: the stream failed, or could not be resumed.
+        """
+        deadline = _deadline(timeout_s)
+        call = StreamCall(
+            lambda requests: self._stub.TranslateStream(requests, **_stream_options(self._config, deadline)),
+            to_stream_settings(
+                options=options,
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                priority=priority,
+            ),
+            texts,
+            _unanswered(self._config),
+            to_error=_domain_error,
+            deadline=deadline,
+        )
+        return call.answers()
 
     def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """The loaded models, in the order in which a request that names none tries them."""
@@ -176,6 +225,7 @@ class AsyncClient:
         model: str | None = None,
         source_language: str = "",
         target_language: str = "",
+        priority: Priority | None = None,
         timeout_s: float | None = None,
     ) -> TranslateReply:
         """As `Client.translate`; cancelling the task cancels the call."""
@@ -185,6 +235,7 @@ class AsyncClient:
             model=model,
             source_language=source_language,
             target_language=target_language,
+            priority=priority,
         )
         return await self._translate(request, timeout_s)
 
@@ -196,6 +247,7 @@ class AsyncClient:
         model: str | None = None,
         source_language: str = "",
         target_language: str = "",
+        priority: Priority | None = None,
         timeout_s: float | None = None,
     ) -> AsyncIterator[Translation]:
         """As `Client.translate_all`."""
@@ -210,6 +262,7 @@ class AsyncClient:
                         model=model,
                         source_language=source_language,
                         target_language=target_language,
+                        priority=priority,
                     )
                     calls.append(asyncio.create_task(self._translate(request, timeout_s)))
                 if not calls:
@@ -221,6 +274,35 @@ class AsyncClient:
             for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
+
+    def translate_stream(
+        self,
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        priority: Priority | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[tuple[int, Translation], None]:
+        """As `Client.translate_stream`, without a thread."""
+        deadline = _deadline(timeout_s)
+        call = AsyncStreamCall(
+            lambda: self._stub.TranslateStream(**_stream_options(self._config, deadline)),
+            to_stream_settings(
+                options=options,
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                priority=priority,
+            ),
+            texts,
+            _unanswered(self._config),
+            to_error=_domain_error,
+            deadline=deadline,
+        )
+        return call.answers()
 
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """As `Client.models`."""
@@ -273,6 +355,22 @@ def _call_options(config: ClientConfig, timeout_s: float | None) -> dict[str, An
         "wait_for_ready": config.wait_for_ready,
         "metadata": call_metadata(config),
     }
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _stream_options(config: ClientConfig, deadline: float | None) -> dict[str, Any]:
+    """Of one connection of a stream; it does not wait for a server, as whoever resumes it knows how long to try."""
+    return _call_options(config, None) | {
+        "timeout": None if deadline is None else max(0.0, deadline - time.monotonic()),
+        "wait_for_ready": False,
+    }
+
+
+def _unanswered(config: ClientConfig) -> Unanswered:
+    return Unanswered(max_texts=config.max_stream_texts, give_up_s=config.timeout_s, retry=config.retry)
 
 
 def _answer(call: Any) -> Any:

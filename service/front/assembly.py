@@ -11,11 +11,12 @@ from http import HTTPStatus
 import grpc.aio
 
 from model.bundle import Bundle
-from service.api import admin_servicer, health, reflection, servicer
+from service.api import admin_servicer, health, reflection, servicer, stream_servicer
 from service.api.authentication import authenticator
 from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
+from service.api.stream_servicer import StreamServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
 from service.front.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
@@ -31,6 +32,7 @@ from service.models.snapshot import ModelSnapshot
 from service.models.translator import Translator
 from service.telemetry.metrics import CONTENT_TYPE, Metrics
 from service.traffic.admission import Admission
+from service.traffic.room import Room
 from service.translation import ModelInfo
 
 TOKENIZER_THREADS = 2
@@ -39,6 +41,7 @@ METHODS = frozenset(
     {
         f"{servicer.SERVICE_NAME}/Translate",
         f"{servicer.SERVICE_NAME}/ListModels",
+        stream_servicer.METHOD,
         *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
         *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
         *admin_servicer.METHODS,
@@ -57,6 +60,7 @@ class Parts:
     health: Health
     readiness: Readiness
     interceptor: CallInterceptor
+    streams: StreamServicer
     grpc_server: grpc.aio.Server
     tls: ServerTls | None  # for every gRPC port; None: no encryption
     admin_server: grpc.aio.Server
@@ -73,8 +77,8 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     """
     bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
     info = _describe(bundle, config)
-    all_left, readiness = asyncio.Event(), Readiness()
-    admission = Admission(config.limits, on_empty=all_left.set)
+    all_left, readiness, room = asyncio.Event(), Readiness(), Room()
+    admission = Admission(config.limits, on_empty=all_left.set, on_leave=room.departed)
     admission.close("the server is starting", reason="starting")
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     codec = TextCodec(
@@ -89,7 +93,14 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     observers = call_observers(config, metrics, traces)
     guard = authenticator(config.security)
     interceptor, admin_interceptor = (
-        CallInterceptor(metrics, methods=METHODS, max_request_seconds=limit, authenticator=guard, observers=observers)
+        CallInterceptor(
+            metrics,
+            methods=METHODS,
+            max_request_seconds=limit,
+            own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds},
+            authenticator=guard,
+            observers=observers,
+        )
         for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
     )
     status = StatusReader(
@@ -102,10 +113,11 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         has_engine=lambda: dispatcher.is_ready,
     )
     translation, checks = TranslationServicer(catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
+    streams = StreamServicer(catalog, admission, room, metrics, config.limits)
     warn_of_readable_keys(config)
     _watch_load(metrics, info.name, dispatcher)
     max_tokens = config.limits.max_queued_tokens
-    metrics.watch_admission(lambda: admission.tokens / max_tokens)
+    metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
     return Parts(
         info=info,
         admission=admission,
@@ -114,7 +126,8 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
         health=checks,
         readiness=readiness,
         interceptor=interceptor,
-        grpc_server=_grpc_server(config, interceptor, translation, checks),
+        streams=streams,
+        grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
         admin_server=admin_server(admin_interceptor, status, None),
         http_server=_http_server(config, metrics, lambda: readiness.is_accepting and dispatcher.is_ready),
@@ -143,14 +156,20 @@ def _model_snapshot(info: ModelInfo, engines: Engines, readiness: Readiness) -> 
 
 
 def _grpc_server(
-    config: ServerConfig, interceptor: CallInterceptor, translation: TranslationServicer, checks: Health
+    config: ServerConfig,
+    interceptor: CallInterceptor,
+    translation: TranslationServicer,
+    streams: StreamServicer,
+    checks: Health,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
         interceptors=[interceptor],
         options=grpc_options(config),
-        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + 256,  # a last belt behind admission
+        # A last belt behind admission.
+        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + config.limits.max_streams + 256,
     )
     servicer.add_to_server(translation, server)
+    stream_servicer.add_to_server(streams, server)
     health.add_to_server(checks, server)
     if config.listen.reflection:
         reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)

@@ -165,6 +165,7 @@ class Server:
         await parts.health.drain()
         await asyncio.sleep(lifecycle.drain_delay_s)
         parts.admission.close("the server is draining")
+        parts.streams.drain()
         if not await self._accepted_calls_end(lifecycle.grace_s):
             self._log.warning("grace_period_over", requests=parts.admission.requests)
             await self._engines.dispatcher.close()  # their calls end with UNAVAILABLE

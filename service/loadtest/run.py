@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 
-from service.client.channel import ClientConfig, RetryPolicy
+from service.client.channel import ClientConfig
+from service.client.retry import RetryPolicy
 from service.errors import Unavailable
 from service.loadtest.records import Records, joined
 from service.loadtest.schedule import Stage, due_times, share

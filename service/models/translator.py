@@ -72,11 +72,20 @@ class Translator:
         self._executor = executor
 
     async def translate(
-        self, texts: Sequence[str], params: SearchParams, *, permit: Permit, deadline: float | None
+        self,
+        texts: Sequence[str],
+        params: SearchParams,
+        *,
+        permit: Permit,
+        deadline: float | None,
+        on_admitted: Callable[[], None] = lambda: None,
     ) -> tuple[list[Translation], Timings]:
         """One translation per text, in order, and where the time went.
 
         A text that is too long, or for which the model gave no numbers, carries its own error.
+
+        Args:
+            on_admitted: called once the texts are inside, before they go to an engine.
 
         Raises:
             Overloaded: the texts or their source tokens do not fit in the queue.
@@ -90,6 +99,7 @@ class Translator:
         sources = await self._encode(texts, clock, is_small=num_characters <= INLINE_CHARACTERS)
         progress.source_tokens = sum(len(ids) for ids in sources if isinstance(ids, list))
         permit.take_tokens(progress.source_tokens)
+        on_admitted()
         progress.phase = "queue"
         results = await self._run(sources, params, deadline, clock)
         progress.phase = "detokenize"

@@ -20,6 +20,11 @@ REJECT_REASONS = (
     *("streams", "starting", "draining", "too_long"),
 )
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
+WATCHED = {
+    "token_budget_used_ratio": "Admitted source tokens / limits.max_queued_tokens.",
+    "streams": "TranslateStream calls in flight.",
+    "stream_texts": "Texts that streams hold: taken in, and no answer sent.",
+}
 CODE_CLASSES = ("ok", "client_error", "server_error")
 _CLIENT_ERRORS = frozenset(
     {
@@ -46,6 +51,7 @@ class Metrics:
         self._define_calls()
         self._define_process()
         self._work = WorkFamilies(self._families, self.rejected)
+        self._watched = {name: self._families.gauge(name, description) for name, description in WATCHED.items()}
         self._models: dict[str, ModelMetrics] = {}
 
     def model(self, name: str) -> ModelMetrics:
@@ -119,10 +125,9 @@ class Metrics:
         """Every family of ours, as it is documented."""
         return self._families.definitions
 
-    def watch_admission(self, read_used_ratio: Callable[[], float]) -> None:
-        """Have the share of the token budget that is used read at each scrape."""
-        gauge = self._families.gauge("token_budget_used_ratio", "Admitted source tokens / limits.max_queued_tokens.")
-        gauge.set_function(read_used_ratio)
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """Have a gauge of `WATCHED` read at each scrape."""
+        self._watched[name].set_function(read)
 
     def exposition(self) -> bytes:
         """Everything in Prometheus' text format."""

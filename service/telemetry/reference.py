@@ -106,7 +106,6 @@ QUERIES: dict[str, str] = {
 def definitions() -> list[Definition]:
     """Every family of a server, in the order of their names."""
     metrics = Metrics()
-    metrics.watch_admission(lambda: 0.0)
     return sorted(metrics.definitions, key=lambda definition: definition.name)
 
 

@@ -4,10 +4,11 @@ Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: whateve
 it is released.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
@@ -20,20 +21,32 @@ MAX_PATIENCE = 8.0
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
 CHARACTERS_PER_TOKEN = 8
 
+Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of a stream
+
 
 class Admission:
     """The door: everything that is inside holds a `Permit`."""
 
-    def __init__(self, limits: LimitsConfig, *, on_empty: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        limits: LimitsConfig,
+        *,
+        on_empty: Callable[[], None] = lambda: None,
+        on_leave: Callable[[], None] = lambda: None,
+    ) -> None:
         """An open door.
 
         Args:
             on_empty: called whenever the last permit comes back.
+            on_leave: called whenever a permit comes back that was not refused anything.  (What was refused holds too
+                little to matter to others, and who waits for room would wake itself by being refused.)
         """
         self._limits = limits
         self._on_empty = on_empty
+        self._on_leave = on_leave
         self._refusal: Callable[[], Unavailable] | None = None
-        self.requests = 0  # permits out
+        self.requests = 0  # permits out, those of streams among them
+        self.streams = 0
         self.characters = 0  # taken by them
         self.tokens = 0  # source tokens taken by them
 
@@ -64,14 +77,30 @@ class Admission:
         self._check_num_texts(num_texts)
         if deadline is not None and deadline <= now:
             raise DeadlineExceeded("the deadline had passed when the request arrived")
-        if self.requests >= self._limits.max_concurrent_requests:
+        if (requests := self.requests - self.streams) >= self._limits.max_concurrent_requests:
             limit = self._limits.max_concurrent_requests
-            raise self._overloaded(f"{self.requests} requests are being served, at most {limit} are", "queue_full")
+            raise self._overloaded(f"{requests} requests are being served, at most {limit} are", "queue_full")
         if self.tokens >= self._limits.max_queued_tokens:
             limit = self._limits.max_queued_tokens
             raise self._overloaded(f"{self.tokens} source tokens wait or run, at most {limit} may", "token_budget")
         self.requests += 1
         return Permit(self)
+
+    def admit_stream(self) -> "Permit":
+        """A permit for one stream, whose texts take theirs from it (`Permit.part`); a full budget does not refuse it.
+
+        Raises:
+            Unavailable: the door is closed.
+            Overloaded: as many streams as allowed are inside.
+        """
+        if self._refusal is not None:
+            raise self._refusal()
+        if self.streams >= self._limits.max_streams:
+            message = f"{self.streams} streams are open, at most {self._limits.max_streams} may be"
+            raise self._overloaded(message, "streams")
+        self.requests += 1
+        self.streams += 1
+        return Permit(self, "stream")
 
     def check_params(self, params: SearchParams, *, max_target_tokens: int, has_shortlist: bool = False) -> None:
         """Refuse search parameters outside their ranges.
@@ -90,11 +119,14 @@ class Admission:
                 "options.use_shortlist is true, and the model has no shortlist", field="options.use_shortlist"
             )
 
-    def leave(self, characters: int, tokens: int) -> None:
+    def leave(self, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
         """Count a request, its characters and its tokens out, for a permit."""
-        self.requests -= 1
+        self.requests -= kind != "part"
+        self.streams -= kind == "stream"
         self.characters -= characters
         self.tokens -= tokens
+        if not was_refused:
+            self._on_leave()
         if self.requests == 0:
             self._on_empty()
 
@@ -135,10 +167,12 @@ class Admission:
 class Permit:
     """One request's place inside; a context manager that releases it."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, kind: Kind = "request") -> None:
         self._admission = admission
+        self._kind = kind
         self._characters = 0
         self._tokens = 0
+        self._was_refused = False
         self._is_released = False
 
     def take_characters(self, count: int) -> None:
@@ -148,7 +182,8 @@ class Permit:
             Overloaded: they, or the tokens that they are likely to make, do not fit; nothing was added.
         """
         assert not self._is_released, "the permit was released"
-        self._admission.take_characters(count)
+        with self._refusable():
+            self._admission.take_characters(count)
         self._characters += count
 
     def take_tokens(self, count: int) -> None:
@@ -158,15 +193,28 @@ class Permit:
             Overloaded: they do not fit; the request holds what it held before.
         """
         assert not self._is_released, "the permit was released"
-        self._admission.take_tokens(count)
+        with self._refusable():
+            self._admission.take_tokens(count)
         self._tokens += count
+
+    def part(self) -> "Permit":
+        """A permit for one text of the stream that holds this one; released by itself, and no request of its own."""
+        return Permit(self._admission, "part")
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""
         if self._is_released:
             return
         self._is_released = True
-        self._admission.leave(self._characters, self._tokens)
+        self._admission.leave(self._characters, self._tokens, self._kind, was_refused=self._was_refused)
+
+    @contextmanager
+    def _refusable(self) -> Iterator[None]:
+        try:
+            yield
+        except Overloaded:
+            self._was_refused = True
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2_grpc
 from protos import translation_pb2 as pb
 
 TRANSLATE = "/dragoman.v1.TranslationService/Translate"
+TRANSLATE_STREAM = "/dragoman.v1.TranslationService/TranslateStream"
 LIST_MODELS = "/dragoman.v1.TranslationService/ListModels"
 TIMEOUT_S = 30.0
 
@@ -35,6 +36,13 @@ class Calls:
             TRANSLATE, pb.TranslateRequest.SerializeToString, pb.TranslateResponse.FromString
         )
         return method(request, **options)
+
+    def translate_stream(self, **options: Any) -> Any:
+        """A started TranslateStream call; write requests, read responses."""
+        method = self.channel.stream_stream(
+            TRANSLATE_STREAM, pb.TranslateStreamRequest.SerializeToString, pb.TranslateStreamResponse.FromString
+        )
+        return method(**options)
 
     def method(self, name: str) -> Any:
         """A unary method that takes and gives bytes."""

@@ -1,6 +1,6 @@
 """A small real server whose answers the test scripts; it translates into capital letters unless told otherwise."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -11,6 +11,7 @@ from protos import translation_pb2 as pb
 from protos import translation_pb2_grpc
 
 Context = Any  # grpc.aio.ServicerContext
+StreamHandler = Callable[[AsyncIterator[pb.TranslateStreamRequest], Context], AsyncIterator[pb.TranslateStreamResponse]]
 Handler = Callable[[pb.TranslateRequest, Context], Awaitable[pb.TranslateResponse]]
 
 
@@ -33,11 +34,30 @@ async def shout(request: pb.TranslateRequest, _: object) -> pb.TranslateResponse
     return pb.TranslateResponse(translations=translations, model="loud", model_version="7")
 
 
+async def shout_each(
+    requests: AsyncIterator[pb.TranslateStreamRequest], _: object
+) -> AsyncIterator[pb.TranslateStreamResponse]:
+    """`shout` for each text of a stream, the last of a message first."""
+    async for request in requests:
+        if request.texts:
+            yield shouted(*reversed(request.texts))
+
+
+def shouted(*texts: pb.StreamText) -> pb.TranslateStreamResponse:
+    """The answers to these texts."""
+    translations = [
+        pb.StreamTranslation(id=text.id, translation=pb.Translation(hypotheses=[pb.Hypothesis(text=text.text.upper())]))
+        for text in texts
+    ]
+    return pb.TranslateStreamResponse(translations=translations)
+
+
 class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
     """Answers as `handler` says; remembers what came in and how much of it at the same time."""
 
     def __init__(self) -> None:
         self.handler: Handler = shout
+        self.stream_handler: StreamHandler = shout_each
         self.requests: list[pb.TranslateRequest] = []
         self.deadlines: list[float | None] = []
         self.live = 0
@@ -52,6 +72,11 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
             return await self.handler(request, context)
         finally:
             self.live -= 1
+
+    async def TranslateStream(self, requests, context):  # noqa: N802
+        self.deadlines.append(context.time_remaining())
+        async for response in self.stream_handler(requests, context):
+            yield response
 
     async def ListModels(self, request, context):  # noqa: N802
         options = pb.TranslateOptions(beam_size=4, length_penalty=1.0)

@@ -86,7 +86,7 @@ class TestReflection:
             pool = DescriptorPool(database)
 
             found = pool.FindServiceByName(SERVICE)
-            assert [method.name for method in found.methods] == ["Translate", "ListModels"]
+            assert [method.name for method in found.methods] == ["Translate", "TranslateStream", "ListModels"]
             ours, theirs = pb.TranslateRequest.DESCRIPTOR, found.methods[0].input_type
             assert [field.name for field in theirs.fields] == [field.name for field in ours.fields]
             assert sorted(services) == sorted([SERVICE, HEALTH, *REFLECTION])

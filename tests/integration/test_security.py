@@ -19,7 +19,8 @@ from grpc_health.v1 import health_pb2
 from protos import translation_pb2 as pb
 from service.api.api_keys import generate_key
 from service.client import AsyncClient
-from service.client.channel import ClientConfig, RetryPolicy, TlsOptions
+from service.client.channel import ClientConfig, TlsOptions
+from service.client.retry import RetryPolicy
 from service.commands.keys_run import NewKey, append_entry, entry_of
 from service.errors import Unavailable
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, failure, trailer

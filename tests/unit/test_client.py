@@ -12,7 +12,8 @@ from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
-from service.client.channel import ClientConfig, RetryPolicy
+from service.client.channel import ClientConfig
+from service.client.retry import RetryPolicy
 from service.engine.job import FinishReason
 from service.errors import (
     DeadlineExceeded,

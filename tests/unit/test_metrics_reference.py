@@ -66,7 +66,7 @@ def test_buckets_rise(family: Definition):
 
 def test_what_is_exported_is_what_is_defined():
     metrics = Metrics()
-    metrics.watch_admission(lambda: 0.5)
+    metrics.watch("token_budget_used_ratio", lambda: 0.5)
     metrics.model("m")
     exported = {family.name for family in metrics.registry.collect() if family.name.startswith("dragoman_")}
 

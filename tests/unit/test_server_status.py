@@ -41,6 +41,7 @@ def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Ca
         started=NOW - age_s,
         deadline=NOW + remaining_s,
         is_limit_ours=True,
+        limit_s=60.0,
         client=Client(name="shop", source="key"),
         progress=Progress(phase="decode", texts=3, finished_texts=1),
     )

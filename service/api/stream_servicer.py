@@ -1,0 +1,274 @@
+"""TranslateStream: messages to texts, answers to messages, and the order of the steps between.
+
+Reads on only while its stream has room, so flow control holds a client that sends faster than it reads or than the
+server translates.  A text that admission refuses waits in line; one whose engine is lost is tried once more.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protos import translation_pb2 as pb
+from service.api.interceptors import Call, current_call
+from service.api.replies import to_options
+from service.api.servicer import SERVICE_NAME, to_translation
+from service.api.wire import Malformed, deserializer
+from service.config import LimitsConfig
+from service.engine.job import SearchParams
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
+from service.models.catalog import Catalog, LoadedModel
+from service.models.model_info import search_params
+from service.models.text_stream import StreamAnswer, TextStream
+from service.telemetry.metrics import Metrics
+from service.traffic.admission import Admission, Permit
+from service.traffic.room import Room
+from service.translation import ModelInfo, Translation
+
+METHOD = f"{SERVICE_NAME}/TranslateStream"
+
+Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
+
+
+class StreamServicer:
+    """Answers TranslateStream."""
+
+    def __init__(
+        self, catalog: Catalog, admission: Admission, room: Room, metrics: Metrics, limits: LimitsConfig
+    ) -> None:
+        """A servicer without streams.
+
+        Args:
+            room: told of everything that leaves `admission`.
+        """
+        self._catalog = catalog
+        self._admission = admission
+        self._room = room
+        self._metrics = metrics
+        self._limits = limits
+        self._sessions: set[_Session] = set()
+        metrics.watch("streams", lambda: len(self._sessions))
+        metrics.watch("stream_texts", self._num_texts)
+
+    async def translate_stream(self, requests: Requests, context: Any) -> AsyncIterator[pb.TranslateStreamResponse]:
+        """The translations as they finish; see the contract for the statuses."""
+        with self._session(self._admission.admit_stream()) as session:
+            context.add_done_callback(lambda _: session.stream.cancel())  # gone while a message was being sent
+            session.start(requests)
+            while answers := await session.stream.answers():
+                yield to_response(answers)
+
+    def drain(self) -> None:
+        """Read no more; every stream answers what it has taken in, and ends."""
+        for session in self._sessions:
+            session.drain()
+
+    @contextmanager
+    def _session(self, permit: Permit) -> Iterator["_Session"]:
+        source = _TextSource(self._catalog, self._admission, self._room, self._metrics, self._limits, permit)
+        session = _Session(source, max_texts=self._limits.max_stream_texts)
+        self._sessions.add(session)
+        try:
+            yield session
+        finally:
+            self._sessions.discard(session)
+            session.close(permit.release)
+
+    def _num_texts(self) -> int:
+        return sum(session.stream.num_held for session in self._sessions)
+
+
+class _Session:
+    """One call: its reader and its clock."""
+
+    def __init__(self, source: "_TextSource", *, max_texts: int) -> None:
+        self._source = source
+        self.stream = TextStream(source.translate, max_texts=max_texts)
+        self._reader: asyncio.Task[None] | None = None
+        late = DeadlineExceeded("the deadline passed before the stream ended")
+        remaining_s = source.call.deadline - time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, remaining_s), self.stream.fail, late)
+
+    def start(self, requests: Requests) -> None:
+        """Begin to read."""
+        self._reader = asyncio.create_task(self._read(requests))
+
+    def drain(self) -> None:
+        """Read no more, and end when what was taken in is answered."""
+        if self._reader is not None:
+            self._reader.cancel()
+        self.stream.end_input(Unavailable("the server is draining; send what has no answer again"))
+
+    def close(self, then: Callable[[], None]) -> None:
+        """Stop everything that still runs, and `then` say so."""
+        self._timer.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
+        self.stream.cancel(then)
+
+    async def _read(self, requests: Requests) -> None:
+        try:
+            await self._take_in_all(requests)
+        except Exception as error:  # noqa: BLE001  the sender raises it
+            self.stream.fail(error)
+        else:
+            self.stream.end_input()
+
+    async def _take_in_all(self, requests: Requests) -> None:
+        is_first = True
+        async for request in requests:
+            if isinstance(request, Malformed):
+                raise InvalidInput(request.message, field=request.field)
+            if is_first:
+                self._source.choose(request.settings)
+            elif request.HasField("settings"):
+                raise InvalidInput("settings came again, only the first message may have them", field="settings")
+            is_first = False
+            await self.stream.take_in([(text.id, text.text) for text in request.texts])
+
+
+class _TextSource:
+    """What a stream's texts have in common, and the way of each of them."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        admission: Admission,
+        room: Room,
+        metrics: Metrics,
+        limits: LimitsConfig,
+        permit: Permit,
+    ) -> None:
+        self.call: Call = current_call()
+        self._catalog = catalog
+        self._admission = admission
+        self._room = room
+        self._metrics = metrics
+        self._max_characters = limits.max_characters
+        self._permit = permit
+        self._settings = pb.StreamSettings()
+        self._params: tuple[ModelInfo, SearchParams] | None = None
+
+    def choose(self, settings: pb.StreamSettings) -> None:
+        """Translate with these settings.
+
+        Raises:
+            NotFound, InvalidInput: no text can be translated with them.
+        """
+        self._settings = settings
+        self._choice()
+
+    async def translate(self, text_id: int, text: str) -> StreamAnswer:
+        """The answer to one text, also where that is an error of its own.
+
+        Raises:
+            DeadlineExceeded: the stream's.
+        """
+        try:
+            return await self._translate(text_id, text)
+        except DeadlineExceeded:
+            raise
+        except DragomanError as error:
+            return StreamAnswer(id=text_id, translation=Translation(error=error), model=self.call.model)
+
+    async def _translate(self, text_id: int, text: str) -> StreamAnswer:
+        if len(text) > self._max_characters:  # would wait for more room than there ever is
+            message = f"the text has {len(text)} characters, at most {self._max_characters} are accepted"
+            raise TooLong(message, field="texts.text")
+        try:
+            return await self._when_admitted(text_id, text)
+        except Unavailable:  # an engine was lost, and the text is still here
+            return await self._when_admitted(text_id, text)
+
+    async def _when_admitted(self, text_id: int, text: str) -> StreamAnswer:
+        client = self.call.client.name
+        if not self._room.has_line(client):
+            try:
+                return await self._attempt(text_id, text, on_admitted=_do_nothing)
+            except Overloaded:
+                pass
+        with self._room.queue(client) as place:
+            while True:
+                await place.turn()
+                try:
+                    return await self._attempt(text_id, text, on_admitted=place.leave)
+                except Overloaded:
+                    continue
+
+    async def _attempt(self, text_id: int, text: str, *, on_admitted: Callable[[], None]) -> StreamAnswer:
+        """The answer of the model that serves now; raises Overloaded, before anything has begun, without room."""
+        model, params = self._choice()
+        with self._permit.part() as permit:
+            translations, timings = await model.translator.translate(
+                [text], params, permit=permit, deadline=self.call.deadline, on_admitted=on_admitted
+            )
+        self._metrics.model(model.info.name).translated(translations, timings)
+        return StreamAnswer(
+            id=text_id,
+            translation=_without_index(translations[0]),
+            model=model.info.name,
+            model_version=model.info.version,
+            beam_size=params.beam_size,
+        )
+
+    def _choice(self) -> tuple[LoadedModel, SearchParams]:
+        """The model that serves these settings now, and how it is to search."""
+        settings = self._settings
+        model = self._catalog.find(
+            model=settings.model if settings.HasField("model") else None,
+            source_language=settings.source_language,
+            target_language=settings.target_language,
+        )
+        self.call.use_model(model.info.name)
+        if self._params is None or self._params[0] is not model.info:
+            params = search_params(model.info, to_options(settings.options))
+            self._admission.check_params(
+                params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
+            )
+            self._params = (model.info, params)  # not the model: an idle stream would keep a replaced one
+        return model, self._params[1]
+
+
+def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:
+    """Serve `servicer` on `server`, with a deserialiser that survives bad bytes."""
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.translate_stream,
+        request_deserializer=deserializer(pb.TranslateStreamRequest),
+        response_serializer=pb.TranslateStreamResponse.SerializeToString,
+    )
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"TranslateStream": handler}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def to_response(answers: list[StreamAnswer]) -> pb.TranslateStreamResponse:
+    """The message for these answers, all of one model."""
+    return pb.TranslateStreamResponse(
+        translations=[
+            pb.StreamTranslation(
+                id=answer.id,
+                translation=to_translation(answer.translation),
+                model_version=answer.model_version,
+                beam_size=answer.beam_size,
+            )
+            for answer in answers
+        ],
+        model=answers[0].model,
+    )
+
+
+def _without_index(translation: Translation) -> Translation:
+    """The translation, its error without a place in a list: a text of a stream has an id instead."""
+    error = translation.error
+    if not isinstance(error, InvalidInput):
+        return translation
+    message = str(error).replace("texts[0]", "the text", 1)
+    return replace(translation, error=type(error)(message, field="texts.text"))
+
+
+def _do_nothing() -> None:
+    pass
