@@ -22,7 +22,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-others protos wheel test-wheel image try-image lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-gpu bench-others protos wheel test-wheel image try-image lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -72,8 +72,11 @@ soak: setup-dev  ## 20 minutes of load on the real engine: figures, build/soak.p
 bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
 
+bench-gpu: $(DEV)/.stamp-bench  ## All figures of a GPU, where there is one: tests, tokens a second, kernels, the race
+	$(BIN)/python tests/bench/bench_gpu.py $(BENCH_ARGS)
+
 bench-others: setup-dev  ## Run the other benchmarks: a table each, and one JSON line
-	@for file in $(filter-out tests/bench/bench_race.py,$(wildcard tests/bench/bench_*.py)); do \
+	@for file in $(filter-out tests/bench/bench_race.py tests/bench/bench_gpu.py,$(wildcard tests/bench/bench_*.py)); do \
 		echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 protos: setup-dev  ## Generate the code of the contracts in protos/ again
@@ -95,8 +98,8 @@ lock:  ## Pin the image's dependencies again, with hashes
 test-wheel: wheel  ## Run the tests against the built wheel, away from the source tree
 	PYTHON="$(PYTHON)" .ci/test-wheel
 
-# RUNTIME=gpu installs the other build of ONNX Runtime, which runs on the CPU like the first until the engine can use a
-# GPU.  The two own the same files, so the one that was there goes first.
+# RUNTIME=gpu installs the build of ONNX Runtime for GPUs, for `engine.device`.  The two own the same files, so the one
+# that was there goes first.
 $(VENV)/.stamp-$(RUNTIME): pyproject.toml
 	@echo "setting up $(VENV)"
 	@$(CHECK_PYTHON)

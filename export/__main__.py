@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track as rich_track
 from rich.table import Table
 
-from export.onnx_export import PRECISIONS, ExportOptions, Samples, export_bundle
+from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle
 from model.config import ModelConfig
@@ -29,6 +29,8 @@ Both precisions: [cyan]python -m export runs/en-de/average bundles/en-de --calib
 
 fp32 from a bundle's own weights: [cyan]python -m export model/pretrained/en-de bundles/fp32 --precision fp32[/cyan]
 
+For a GPU too: [cyan]python -m export model/pretrained/en-de bundles/gpu --precision fp32 --precision fp16[/cyan]
+
 Without the weights: [cyan]python -m export runs/en-de/average bundles/small --no-keep-weights --precision fp32[/cyan]
 """
 
@@ -38,7 +40,7 @@ def main(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint's directory, or a bundle that kept its weights.")],
     bundle: Annotated[Path, typer.Argument(help="Where the bundle goes; a bundle there is replaced.")],
     precision: Annotated[
-        list[str] | None, typer.Option(help="int8 or fp32; repeat for both, which is the default.")
+        list[str] | None, typer.Option(help="int8, fp32, or fp16 for a GPU; may be repeated. Default: int8 and fp32.")
     ] = None,
     calibration: Annotated[
         Path | None,
@@ -74,8 +76,8 @@ def main(
 
 def _precisions(given: Sequence[str] | None) -> tuple[str, ...]:
     for precision in given or ():
-        if precision not in PRECISIONS:
-            raise typer.BadParameter(f"{precision!r} is none of {', '.join(PRECISIONS)}", param_hint="--precision")
+        if precision not in ALL_PRECISIONS:
+            raise typer.BadParameter(f"{precision!r} is none of {', '.join(ALL_PRECISIONS)}", param_hint="--precision")
     return tuple(dict.fromkeys(given)) if given else PRECISIONS
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
-from export.builder import GraphBuilder, WeightFile
+from export.builder import Array, GraphBuilder, WeightFile
 from export.linear import Products
 from export.state import State, linear_weights, packed_weights, sinusoidal_positions
 from model.config import ModelConfig, NormPlacement
@@ -47,6 +47,11 @@ class TransformerGraph:
         self.config = config
         self.state = state
         self.products = products
+        self.dtype = products.dtype
+
+    def parameter(self, name: str, array: Array) -> str:
+        """A tensor of the model that is no product's, in the graph's element type."""
+        return self.graph.constant(name, array.astype(helper.tensor_dtype_to_np_dtype(self.dtype)))
 
     def embed(self, tokens: str, positions: str) -> str:
         """Sections 3.4 and 3.5: rows of the embedding times sqrt(D), plus positions; [..] -> [.., D]."""
@@ -56,7 +61,7 @@ class TransformerGraph:
     def position_table(self) -> str:
         """[P, D]."""
         table = sinusoidal_positions(self.config.max_positions, self.config.d_model)
-        return self.graph.constant("positions", table)
+        return self.parameter("positions", table)
 
     def residual(self, name: str, states: str, sublayer: Sublayer) -> str:
         """Section 5.4, or pre-norm (Xiong et al. 2020): a sub-layer, its residual sum and the norm called `name`."""
@@ -67,7 +72,7 @@ class TransformerGraph:
     def norm(self, name: str, states: str) -> str:
         """Layer normalisation over D.  Not joined with the sum before it: that operator is slow on CPU."""
         weights = (f"{name}.weight", f"{name}.bias")
-        scale, bias = (self.graph.constant(weight, self.state[weight]) for weight in weights)
+        scale, bias = (self.parameter(weight, self.state[weight]) for weight in weights)
         return self.graph.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=LAYER_NORM_EPSILON)
 
     def final_norm(self, stack: str, states: str) -> str:
@@ -144,7 +149,7 @@ class EncoderGraph(TransformerGraph):
         heads = self.heads_apart(packed, len(parts))  # [B, 2L * H, S, d]
         self.graph.nodes("Split", heads, names=names, axis=1, num_outputs=len(names))
         for name in names:
-            self.graph.output(name, FLOAT, self.head_shape("S"))
+            self.graph.output(name, self.dtype, self.head_shape("S"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,7 @@ class DecoderStepGraph(TransformerGraph):
             scores=declare("scores", FLOAT, ["B", "K", 1]),
             past_lengths=declare("past_lengths", INT64, ["B", 1]),
             columns=declare("columns", INT64, ["B"]),
-            self_mask=declare("self_mask", FLOAT, ["B", 1, "K", "T"]),
+            self_mask=declare("self_mask", self.dtype, ["B", 1, "K", "T"]),
             source_lengths=declare("source_lengths", INT32, ["B"]),
             edit_places=declare("edit_places", INT64, ["E"]),
             edit_values=declare("edit_values", FLOAT, ["E"]),
@@ -204,9 +209,9 @@ class DecoderStepGraph(TransformerGraph):
         )
         for layer in range(self.config.num_decoder_layers):
             for name in cross_names(layer):
-                declare(name, FLOAT, self.head_shape("S"))
+                declare(name, self.dtype, self.head_shape("S"))
             for name in cache_names(layer):
-                declare(name, FLOAT, self.head_shape("T"))
+                declare(name, self.dtype, self.head_shape("T"))
         return step
 
     def layer(self, layer: int, states: str) -> str:
@@ -228,7 +233,7 @@ class DecoderStepGraph(TransformerGraph):
         caches = [f"{cache}_out" for cache in cache_names(layer)]
         for cache, update, written in zip(cache_names(layer), new, caches, strict=True):
             self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)
-            self.graph.output(written, FLOAT, self.head_shape("T"))
+            self.graph.output(written, self.dtype, self.head_shape("T"))
         return self.attention(name, query, *caches, mask=self.step.self_mask)
 
     def cross_attention(self, name: str, layer: int, states: str) -> str:
@@ -267,7 +272,7 @@ class DecoderStepGraph(TransformerGraph):
         self.graph.nodes("ReduceSum", maxima, constant("but_first", np.array([1, 2])), names=["check"], keepdims=0)
         column = constant("column", np.array([0, -1, 1]))
         ranked = node("Reshape", node("Add", maxima, self.step.scores), column)  # [B, K * V / W, 1]
-        count = node("Min", self.step.num_candidates, node("Shape", ranked, start=1, end=2))
+        count = self.num_ranked(ranked)
         _, blocks = self.graph.nodes("TopK", ranked, count, names=["best_maxima", "best_blocks"], axis=1)  # [B, C, 1]
         of_sentence = node("Reshape", log_probs, constant("blocks_of_sentence", np.array([0, -1, width])))
         tokens = node("GatherND", of_sentence, blocks, batch_dims=1)  # [B, C, W]
@@ -297,9 +302,16 @@ class DecoderStepGraph(TransformerGraph):
         edited = self.graph.node("ScatterElements", flat, *places, axis=0, reduction="add")
         for name in (flat, edited):
             self.graph.hint_shape(name, FLOAT, ["B * K * V"])
+        return self.graph.node("Reshape", edited, self.shape_of_logits(logits))
+
+    def shape_of_logits(self, logits: str) -> str:
+        """[3]: B, K and the vocabulary; not from `logits`, which could not be edited in place then."""
         beams = self.graph.node("Shape", self.step.tokens)  # B, K
-        vocabulary = self.graph.constant("vocabulary", np.array([-1]))
-        return self.graph.node("Reshape", edited, self.graph.node("Concat", beams, vocabulary, axis=0))
+        return self.graph.node("Concat", beams, self.graph.constant("vocabulary", np.array([-1])), axis=0)
+
+    def num_ranked(self, ranked: str) -> str:
+        """[1]: C, or all blocks of a sentence [B, N, 1] where they are fewer."""
+        return self.graph.node("Min", self.step.num_candidates, self.graph.node("Shape", ranked, start=1, end=2))
 
     def block_width(self) -> int:
         """W, which divides the vocabulary."""

@@ -1,6 +1,6 @@
 """The products of a Transformer with its weights, in each precision the project ships.
 
-All that differs between an fp32 and an int8 graph is in this file; `graphs.py` is given one of these strategies.
+What differs between fp32, fp16 and int8 graphs is in this file; `graphs.py` is given one of these strategies.
 Axes: D model width, V vocabulary, I inputs and O outputs of a layer.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from export.builder import Array, GraphBuilder
 from export.quantize import ActivationScale, quantize_weight
@@ -22,6 +22,11 @@ Output = tuple[str, str, int, list[int | str]]  # name, value, dtype, shape
 
 class Products(Protocol):
     """How a graph multiplies with weights."""
+
+    @property
+    def dtype(self) -> int:
+        """Element type of what flows through a graph beside products: activations, norms, caches."""
+        ...
 
     def linear(self, graph: GraphBuilder, inputs: str, weights: LinearWeights) -> str:
         """Inputs times weight^T plus bias: [.., I] -> [.., O]."""
@@ -46,38 +51,42 @@ class Products(Protocol):
 
 @dataclass
 class FloatProducts:
-    """Plain float32.  `inputs` remembers the value that enters each product, for calibration."""
+    """Plain float32, or float16.  `inputs` remembers the value that enters each product, for calibration."""
 
     inputs: dict[str, str] = field(default_factory=dict)  # layer -> name of the value
+    dtype: int = TensorProto.FLOAT
 
     def linear(self, graph: GraphBuilder, inputs: str, weights: LinearWeights) -> str:
         """MatMul and Add; ONNX Runtime joins the two where that pays."""
         self.inputs[weights.name] = inputs
-        weight = graph.constant(f"{weights.name}.weight", weights.weight.T)
+        weight = graph.constant(f"{weights.name}.weight", self._cast(weights.weight.T))
         product = graph.node("MatMul", inputs, weight)
-        return graph.node("Add", product, graph.constant(f"{weights.name}.bias", weights.bias))
+        return graph.node("Add", product, graph.constant(f"{weights.name}.bias", self._cast(weights.bias)))
 
     def embed(self, graph: GraphBuilder, tokens: str, table: Array) -> str:
         """Gather and Mul."""
-        rows = graph.node("Gather", graph.constant(f"{EMBEDDING}.weight", table), tokens)
-        scale = graph.constant(f"{EMBEDDING}.sqrt_d_model", np.float32(np.sqrt(table.shape[1])))
+        rows = graph.node("Gather", graph.constant(f"{EMBEDDING}.weight", self._cast(table)), tokens)
+        scale = graph.constant(f"{EMBEDDING}.sqrt_d_model", self._cast(np.float32(np.sqrt(table.shape[1]))))
         return graph.node("Mul", rows, scale)
 
     def logits(self, graph: GraphBuilder, inputs: str, table: Array) -> str:
         """MatMul with the embedding's transpose, which becomes a constant when the graph is loaded."""
         self.inputs[EMBEDDING] = inputs
-        transposed = graph.node("Transpose", graph.constant(f"{EMBEDDING}.weight", table), perm=[1, 0])
+        transposed = graph.node("Transpose", graph.constant(f"{EMBEDDING}.weight", self._cast(table)), perm=[1, 0])
         return graph.node("MatMul", inputs, transposed)
 
     def chosen_logits(self, graph: GraphBuilder, inputs: str) -> str:
-        """MatMul with the input `vocabulary_weights` float32 [D, N]."""
+        """MatMul with the input `vocabulary_weights` [D, N]."""
         self.inputs[EMBEDDING] = inputs
-        return graph.node("MatMul", inputs, graph.input("vocabulary_weights", TensorProto.FLOAT, ["D", "N"]))
+        return graph.node("MatMul", inputs, graph.input("vocabulary_weights", self.dtype, ["D", "N"]))
 
     def projection(self, graph: GraphBuilder, table: Array) -> list[Output]:
         """The embedding."""
-        value = graph.constant(f"{EMBEDDING}.weight", table)
-        return [("rows", value, TensorProto.FLOAT, list(table.shape))]
+        value = graph.constant(f"{EMBEDDING}.weight", self._cast(table))
+        return [("rows", value, self.dtype, list(table.shape))]
+
+    def _cast(self, array: Array | np.generic) -> Array:
+        return np.asarray(array, helper.tensor_dtype_to_np_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,7 @@ class Int8Products:
     """
 
     scales: Mapping[str, ActivationScale]  # layer -> how its input is quantised
+    dtype: int = TensorProto.FLOAT
 
     def linear(self, graph: GraphBuilder, inputs: str, weights: LinearWeights) -> str:
         """Quantise the input, multiply integers, scale back and add the bias."""

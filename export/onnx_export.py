@@ -12,8 +12,11 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from onnx import TensorProto
+
 from export.builder import OPSET, WeightFile, save_graphs
 from export.calibrate import COVERAGE, activation_scales, observe
+from export.cuda import CudaEncoderGraph, CudaStepGraph, arrange_graph, extend_graph
 from export.graphs import DecoderStepGraph, EncoderGraph, ShortlistStepGraph, projection_graph
 from export.linear import FloatProducts, Int8Products, Products
 from export.runner import GraphRunner
@@ -21,6 +24,7 @@ from export.source import ExportSource
 from export.state import State
 from export.verify import TOLERANCES, Parity, compare, reference_model, seeded_samples, translated_samples
 from model.bundle import (
+    GPU_PRECISION,
     TOKENIZER_NAME,
     WEIGHTS_NAME,
     Bundle,
@@ -37,7 +41,10 @@ ENCODER_NAME = "encoder.onnx"
 DECODER_STEP_NAME = "decoder_step.onnx"
 SHORTLIST_STEP_NAME = "shortlist_step.onnx"
 PROJECTION_NAME = "projection.onnx"
-PRECISIONS = ("int8", "fp32")
+ARRANGE_NAME = "arrange.onnx"
+EXTEND_NAME = "extend.onnx"
+PRECISIONS = ("int8", "fp32")  # unless others are asked for
+ALL_PRECISIONS = (*PRECISIONS, GPU_PRECISION)
 
 Sentences = Sequence[Sequence[int]]  # source ids, each ending with end-of-sentence
 T = TypeVar("T")
@@ -122,9 +129,39 @@ def write_graphs(config: ModelConfig, state: State, products: Products, director
     ]
 
 
+def write_cuda_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> GraphRunner:
+    """Write the graphs for a GPU and their weights into a new directory, and open them, here on the CPU."""
+    directory.mkdir()
+    weights = WeightFile()
+    graphs = {
+        ENCODER_NAME: CudaEncoderGraph(config, state, products, weights).graph,
+        DECODER_STEP_NAME: CudaStepGraph(config, state, products, weights).graph,
+        ARRANGE_NAME: arrange_graph(config, products.dtype, weights),
+        EXTEND_NAME: extend_graph(config, products.dtype, weights),
+    }
+    save_graphs(graphs, directory)
+    return GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
+
+
+def _export_cuda_variant(source: ExportSource, staging: Path, samples: Samples, track: Track) -> Variant:
+    precision = GPU_PRECISION
+    products = FloatProducts(dtype=TensorProto.FLOAT16)
+    runner = write_cuda_graphs(source.config, source.state, products, staging / precision)
+    parity = _verify(precision, source, runner, track(samples.verification, f"{precision}: verify"))
+    return Variant(
+        encoder=f"{precision}/{ENCODER_NAME}",
+        decoder_step=f"{precision}/{DECODER_STEP_NAME}",
+        arrange=f"{precision}/{ARRANGE_NAME}",
+        extend=f"{precision}/{EXTEND_NAME}",
+        parity=parity.to_dict(),
+    )
+
+
 def _export_variant(
     source: ExportSource, staging: Path, precision: str, options: ExportOptions, samples: Samples, track: Track
 ) -> Variant:
+    if precision == GPU_PRECISION:
+        return _export_cuda_variant(source, staging, samples, track)
     products = _products(precision, source, options, samples, track)
     runners = write_graphs(source.config, source.state, products, staging / precision)
     parity, _ = (
@@ -147,9 +184,9 @@ def _products(precision: str, source: ExportSource, options: ExportOptions, samp
 
 
 def _verify(precision: str, source: ExportSource, runner: GraphRunner, sentences: Iterable[Sequence[int]]) -> Parity:
-    """Compare on real sentences, or where there are none, and for fp32 always, on seeded inputs."""
+    """Compare on real sentences, or where there are none, and always for floats, on seeded inputs."""
     samples = translated_samples(runner, source.config, sentences)
-    if precision == "fp32" or not samples:
+    if precision != "int8" or not samples:
         samples += seeded_samples(source.config)
     parity = compare(runner, reference_model(source.config, source.state), samples)
     parity.require(precision, TOLERANCES[precision])

@@ -5,15 +5,17 @@ Axes: B sentences, S source, T target, V vocabulary, C candidates.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from export.builder import Array
-from export.graphs import BLOCK_WIDTHS, cache_names
+from export.graphs import BLOCK_WIDTHS, cache_names, cross_names
 from model.config import BOS_ID, EOS_ID, ModelConfig
 
 MASKED = -1e9  # of a column that is not a hypothesis' own past, or no token
+HALF_MASKED = -3e4  # the same where 1e9 would be infinite
 
 Values = dict[str, Array]  # by name
 
@@ -42,11 +44,21 @@ class GraphRunner:
         self._encoder = open_session(encoder)
         self._decoder_step = open_session(decoder_step)
         self._config = config
+        types = {value.name: value.type for value in self._decoder_step.get_inputs()}
+        self._is_half = types["self_mask"] == "tensor(float16)"
         self._vocabulary = _whole_vocabulary(open_session(projection)) if projection else Values()
 
+    @property
+    def _dtype(self) -> type[np.floating[Any]]:
+        return np.float16 if self._is_half else np.float32
+
     def encode(self, source: Array, source_lengths: Array) -> Values:
-        """All outputs of the encoder graph for source ids [B, S], padded on the right."""
-        return _run(self._encoder, {"source_ids": source, "source_lengths": source_lengths})
+        """Cross-attention keys and values, by the step graph's names, of source ids [B, S], padded on the right."""
+        outputs = _run(self._encoder, {"source_ids": source, "source_lengths": source_lengths})
+        if "cross" not in outputs:
+            return outputs
+        names = [name for layer in range(self._config.num_decoder_layers) for name in cross_names(layer)]
+        return dict(zip(names, outputs["cross"], strict=True))
 
     def step(self, tokens: Array, past_length: int, num_candidates: int, memory: Values) -> Values:
         """All outputs of the step graph for one token of each sentence, [B], all at the same position.
@@ -59,7 +71,8 @@ class GraphRunner:
         """
         num_sentences = len(tokens)
         num_columns = memory[cache_names(0)[0]].shape[2]
-        mask = np.where(np.arange(num_columns) <= past_length, 0.0, MASKED).astype(np.float32)
+        masked = HALF_MASKED if self._is_half else MASKED
+        mask = np.where(np.arange(num_columns) <= past_length, 0.0, masked).astype(self._dtype)
         feeds = {
             "tokens": tokens[:, None],
             "scores": np.zeros((num_sentences, 1, 1), np.float32),
@@ -81,7 +94,7 @@ class GraphRunner:
         """Self-attention caches with room for `num_columns` tokens a sentence."""
         shape = (num_sentences, self._config.num_heads, num_columns, self._config.d_head)
         layers = range(self._config.num_decoder_layers)
-        return {name: np.zeros(shape, np.float32) for layer in layers for name in cache_names(layer)}
+        return {name: np.zeros(shape, self._dtype) for layer in layers for name in cache_names(layer)}
 
     def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Array:
         """Log-probabilities [B, T, V] of every token after each prefix of the given target inputs [B, T]."""

@@ -36,8 +36,10 @@ class Tolerance:
 
 # fp32 differs by the order of its sums; a wrong mask or position gives more than 0.1.
 # int8 moves the log-probabilities of unlikely tokens by whole units, which is no sign of a fault.
+# fp16 has 11 bits, and the sums of a residual stream lose some of them.
 TOLERANCES = {
     "fp32": Tolerance(largest_difference=1e-3, mean_difference=1e-4, same_best_token=0.99),
+    "fp16": Tolerance(largest_difference=0.1, mean_difference=0.01, same_best_token=0.97),
     "int8": Tolerance(largest_difference=np.inf, mean_difference=0.1, same_best_token=0.90),
 }
 

@@ -4,6 +4,8 @@
     shared.spm           the tokenizer
     int8/, fp32/         graphs of one precision: encoder.onnx, decoder_step.onnx and the weights.data they share;
                          shortlist_step.onnx and projection.onnx for a step with a part of the vocabulary
+    fp16/                graphs for a GPU: encoder.onnx, decoder_step.onnx, and arrange.onnx and extend.onnx, which move
+                         keys and values there
     shortlist.csr        optional: which part, by source token
     weights.safetensors  optional: all parameters in half precision, to export other precisions from
 
@@ -30,6 +32,7 @@ MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "shared.spm"
 WEIGHTS_NAME = "weights.safetensors"
 PREFERRED_PRECISIONS = ("int8", "fp32")  # on a CPU
+GPU_PRECISION = "fp16"  # the one whose graphs a GPU runs
 PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".npy", ".joblib"})
 
 
@@ -65,6 +68,8 @@ class Variant:
     decoder_step: str
     shortlist_step: str = ""  # the step with a part of the vocabulary, and
     projection: str = ""  # what that part is taken from
+    arrange: str = ""  # for graphs that run on a GPU: moves keys and values there, and
+    extend: str = ""  # the same with those of sentences that join
     parity: dict[str, float] = field(default_factory=dict)
 
 
@@ -244,8 +249,10 @@ def _require_format_version(path: Path, found: object) -> None:
 def _referenced_files(manifest: Manifest) -> list[str]:
     variants = manifest.variants.values()
     graphs = [name for graph in variants for name in (graph.encoder, graph.decoder_step)]
-    optional = [name for graph in variants for name in (graph.shortlist_step, graph.projection)] + [manifest.shortlist]
-    return [manifest.tokenizer, *graphs, *filter(None, optional)]
+    optional = [
+        name for graph in variants for name in (graph.shortlist_step, graph.projection, graph.arrange, graph.extend)
+    ]
+    return [manifest.tokenizer, *graphs, *filter(None, [*optional, manifest.shortlist])]
 
 
 def _refuse_pickles(directory: Path) -> None:

@@ -58,10 +58,16 @@ class TranslationServiceServicer:
         """Translates a list of texts. Each text succeeds or fails for itself: one bad text does not cost the others.
 
         Status codes of the call: INVALID_ARGUMENT (no texts, too many texts, an option out of range, malformed message),
-        NOT_FOUND (no such model or language pair), RESOURCE_EXHAUSTED (queue full or message too large; retry only after
-        the pushback that the trailer `grpc-retry-pushback-ms` names), UNAVAILABLE (starting, draining, or an engine was
+        NOT_FOUND (no such model or language pair), RESOURCE_EXHAUSTED (refused before it cost anything; see below, and retry
+        only after the pushback that the trailer `grpc-retry-pushback-ms` names), UNAVAILABLE (starting, draining, or an engine was
         lost; retry), UNAUTHENTICATED (no valid API key where the server asks for one), PERMISSION_DENIED (the key may not do
         this), DEADLINE_EXCEEDED, CANCELLED, INTERNAL (a bug).
+
+        RESOURCE_EXHAUSTED carries a google.rpc.ErrorInfo of domain "dragoman", whose reason is: `queue_full` (as many calls
+        as the server takes), `token_budget` (as many source tokens), `client_budget` (as many as the caller's key may have),
+        `queue_seconds` (too much work goes before this call), `deadline_unattainable` (by what the server has measured, the
+        answer would come after the deadline: said at once, rather than by DEADLINE_EXCEEDED after the wait) or `streams`.
+        A message over the size limit is refused by gRPC itself, without reason and pushback: do not repeat it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

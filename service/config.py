@@ -64,6 +64,7 @@ class LimitsConfig:
     max_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts per request
     max_characters: Count = 10_000  # characters per text
     max_beam_size: Annotated[int, Ge(1), Le(64)] = 16
+    # Of these two, clients that hold less than an equal share still get in when they are used up, to twice as much.
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
     max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed
@@ -72,9 +73,10 @@ class LimitsConfig:
     max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
     max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
-    batch_aging_s: Seconds = 10.0  # batch work that has waited this long goes first
-    brownout_seconds: Seconds | None = None  # queued work at which smaller beams are used where allowed; None: never
-    retry_after_s: Delay = 1.0  # what a refused caller is told to wait
+    batch_aging_s: Seconds = 10.0  # batch work that has waited this long takes part beside interactive work
+    # Queued work from which on beams are halved where allowed, and again from twice as much; None: never.
+    brownout_seconds: Seconds | None = None
+    retry_after_s: Delay = 1.0  # what a refused caller is told to wait; where it can be estimated, to ten times of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -82,8 +84,10 @@ class EngineConfig:
     """Which model runs, and on how much of the machine."""
 
     bundle: Path = field(default_factory=default_bundle_dir)
-    precision: Literal["int8", "fp32"] | None = None  # None: the best the bundle has
-    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for.
+    device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
+    cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
+    precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
+    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default

@@ -39,6 +39,7 @@ class Translation:
 
     hypotheses: tuple[TranslatedText, ...] = ()
     source_tokens: int = 0  # end-of-sentence included; 0 for a blank text
+    row_steps: int = 0  # beam x decoder steps of its search; the server's books, not sent
     error: DragomanError | None = None
 
     @property
@@ -73,6 +74,7 @@ class TranslateReply:
     model: str
     model_version: str
     timings: Timings
+    beam_size: int = 0  # that was searched with; 0: the server does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before torch is imported: threads of several tests, waiting for each other on few cores, made one test take minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes depends on the machine's other work
+settings.load_profile("untimed")
 
 ENGLISH = (
     "The children are playing in the garden.",

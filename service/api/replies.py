@@ -134,6 +134,7 @@ def to_reply(response: pb.TranslateResponse) -> TranslateReply:
         model=response.model,
         model_version=response.model_version,
         timings=Timings(**{name: getattr(timings, name) for name in Timings.__slots__}),
+        beam_size=response.beam_size,
     )
 
 

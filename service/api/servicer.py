@@ -15,11 +15,13 @@ from service.api.interceptors import current_call
 from service.api.replies import to_options
 from service.api.status import code_number
 from service.api.wire import deserializer
-from service.engine.job import FinishReason
+from service.engine.job import FinishReason, SearchParams
 from service.models.catalog import Catalog, LoadedModel
 from service.models.model_info import search_params
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
+from service.traffic.clients import Priority
+from service.traffic.usage import count_usage, usage_of
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -27,6 +29,10 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 _FINISH_REASONS = {
     FinishReason.END_OF_SENTENCE: pb.FINISH_REASON_END_OF_SENTENCE,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+_PRIORITIES: dict[int, Priority] = {
+    pb.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    pb.PRIORITY_BATCH: Priority.BATCH,
 }
 
 
@@ -42,24 +48,38 @@ class TranslationServicer:
         """One translation per text; see the contract for the statuses."""
         call = current_call()
         call.progress.texts = len(request.texts)
-        with self._admission.admit(len(request.texts), now=time.monotonic(), deadline=call.deadline) as permit:
+        client, now = call.client, time.monotonic()
+        with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, client=client) as permit:
             model = self._find(request)
             call.use_model(model.info.name)
-            params = search_params(model.info, to_options(request.options))
-            self._admission.check_params(
-                params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
-            )
+            params = self._params(request, model)
             translations, timings = await model.translator.translate(
-                request.texts, params, permit=permit, deadline=call.deadline
+                request.texts,
+                params,
+                permit=permit,
+                deadline=call.deadline,
+                priority=client.allowed(to_priority(request.priority)),
             )
         self._metrics.model(model.info.name).translated(translations, timings)
-        return to_response(translations, timings, model.info)
+        count_usage(self._metrics, client, usage_of(request.texts, translations))
+        return to_response(translations, timings, model.info, beam_size=params.beam_size)
 
     async def list_models(self, request: pb.ListModelsRequest, context: object) -> pb.ListModelsResponse:
         """The loaded models that the caller may use; none while the server starts."""
         may_use = current_call().may_use
         infos = [loaded.info for loaded in self._catalog.models if may_use(loaded.info.name)]
         return pb.ListModelsResponse(models=[to_model(info) for info in infos])
+
+    def _params(self, request: pb.TranslateRequest, model: LoadedModel) -> SearchParams:
+        """How to search, with a smaller beam where load and caller say so."""
+        options = to_options(request.options)
+        params = search_params(model.info, options)
+        self._admission.check_params(
+            params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
+        )
+        return self._admission.brown_out(
+            params, is_allowed=bool(options.allow_smaller_beam), waiting_s=model.translator.queued_work_s
+        )
 
     def _find(self, request: pb.TranslateRequest) -> LoadedModel:
         return self._catalog.find(
@@ -86,13 +106,21 @@ def add_to_server(servicer: TranslationServicer, server: grpc.aio.Server) -> Non
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
 
-def to_response(translations: Sequence[Translation], timings: Timings, model: ModelInfo) -> pb.TranslateResponse:
+def to_priority(priority: int) -> Priority | None:
+    """The class that a message asks for; None if it does not say, or names one of a later version."""
+    return _PRIORITIES.get(priority)
+
+
+def to_response(
+    translations: Sequence[Translation], timings: Timings, model: ModelInfo, *, beam_size: int
+) -> pb.TranslateResponse:
     """The message for these records."""
     return pb.TranslateResponse(
         translations=[to_translation(translation) for translation in translations],
         model=model.name,
         model_version=model.version,
         timings=pb.Timings(**{name: getattr(timings, name) for name in Timings.__slots__}),
+        beam_size=beam_size,
     )
 
 

@@ -17,7 +17,7 @@ import grpc.aio
 from protos import translation_pb2 as pb
 from service.api.interceptors import Call, current_call
 from service.api.replies import to_options
-from service.api.servicer import SERVICE_NAME, to_translation
+from service.api.servicer import SERVICE_NAME, to_priority, to_translation
 from service.api.wire import Malformed, deserializer
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
@@ -28,6 +28,7 @@ from service.models.text_stream import StreamAnswer, TextStream
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission, Permit
 from service.traffic.room import Room
+from service.traffic.usage import count_usage, usage_of
 from service.translation import ModelInfo, Translation
 
 METHOD = f"{SERVICE_NAME}/TranslateStream"
@@ -57,7 +58,7 @@ class StreamServicer:
 
     async def translate_stream(self, requests: Requests, context: Any) -> AsyncIterator[pb.TranslateStreamResponse]:
         """The translations as they finish; see the contract for the statuses."""
-        with self._session(self._admission.admit_stream()) as session:
+        with self._session(self._admission.admit_stream(current_call().client)) as session:
             context.add_done_callback(lambda _: session.stream.cancel())  # gone while a message was being sent
             session.start(requests)
             while answers := await session.stream.answers():
@@ -205,9 +206,15 @@ class _TextSource:
         model, params = self._choice()
         with self._permit.part() as permit:
             translations, timings = await model.translator.translate(
-                [text], params, permit=permit, deadline=self.call.deadline, on_admitted=on_admitted
+                [text],
+                params,
+                permit=permit,
+                deadline=self.call.deadline,
+                priority=permit.client.allowed(to_priority(self._settings.priority)),
+                on_admitted=on_admitted,
             )
         self._metrics.model(model.info.name).translated(translations, timings)
+        count_usage(self._metrics, permit.client, usage_of([text], translations))
         return StreamAnswer(
             id=text_id,
             translation=_without_index(translations[0]),
@@ -231,7 +238,11 @@ class _TextSource:
                 params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
             )
             self._params = (model.info, params)  # not the model: an idle stream would keep a replaced one
-        return model, self._params[1]
+        return model, self._admission.brown_out(
+            self._params[1],
+            is_allowed=settings.options.allow_smaller_beam,
+            waiting_s=model.translator.queued_work_s,
+        )
 
 
 def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:

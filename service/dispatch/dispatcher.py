@@ -1,13 +1,12 @@
 """From the one queue to the engine processes: credits, least loaded first, deadlines, death and replacement.
 
-Lives in the front process's event loop.  Jobs wait here, where a cancelled or late one costs nothing; an engine holds
-what it can run now and a few more, so that it never waits for this process.  They also wait for an engine that is
-replaced at once; when all replacements have to pause first, the queue is refused rather than kept.
+Lives in the front process's event loop.  Jobs wait here, in the backlog's order, where a cancelled or late one costs
+nothing; an engine holds what it can run now and a few more, so that it never waits for this process.  They also wait
+for an engine that is replaced at once; when all replacements have to pause first, the queue is refused and not kept.
 """
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,12 +15,16 @@ from typing import Literal, Protocol
 
 from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
 from service.dispatch.engine_link import EngineStartError
+from service.dispatch.outcomes import drop_reason, fail, resolve
 from service.dispatch.snapshot import DispatchSnapshot, EngineSnapshot, EngineState
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
+from service.engine.job import Job, JobResult, Outcome, SearchParams, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
 from service.telemetry.calls import Progress, current_progress
+from service.traffic.backlog import Backlog, Forecast, Load
+from service.traffic.clients import ANYBODY, Client, Priority
+from service.traffic.fair_queue import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,8 @@ class DispatchConfig(KeeperConfig):
     """How many engine processes there are and how they are kept."""
 
     num_engines: int = 1
-    lookahead_jobs: int = 8  # sent to an engine beyond what it can run, so that freed rows are taken at once
+    lookahead_jobs: int = 8  # at most sent to an engine beyond what it can run, so that freed rows are taken at once
+    batch_aging_s: float = 10.0  # batch work that has waited this long takes part beside interactive work
 
     def __post_init__(self) -> None:
         for name in ("num_engines", "lookahead_jobs"):
@@ -59,7 +63,8 @@ class _Pending:
 
     job: Job
     future: "asyncio.Future[JobResult]"
-    slot: "_Slot | None" = None  # None: in the queue
+    slot: "_Slot | None" = None  # None: not given to an engine
+    entry: "Entry[_Pending] | None" = None  # its place in the queue
     progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
     timer: asyncio.TimerHandle | None = None
 
@@ -85,7 +90,7 @@ class _Slot:
 
     def fail_all(self, error: DragomanError) -> None:
         for pending in self.jobs.values():
-            _fail(pending.future, error)
+            fail(pending.future, error)
         self.jobs.clear()
         self.rows = 0
 
@@ -95,7 +100,8 @@ class _Slot:
             pending = self.jobs.pop(outcome.job_id, None)
             if pending is not None:  # not failed meanwhile
                 self.rows -= pending.job.params.beam_size
-                _resolve(pending.future, outcome)
+                self._dispatcher.job_answered(pending.job, outcome)
+                resolve(pending.future, outcome)
         if report.stats:
             self.live_rows = report.stats.live_rows
         self._dispatcher.engine_reported(report)
@@ -135,13 +141,14 @@ class Dispatcher:
         self._observer = observer
         self._max_rows = spec.scheduler.max_rows
         self._slots = [_Slot(self, spec, config) for _ in range(config.num_engines)]
-        self._queue: OrderedDict[int, _Pending] = (
-            OrderedDict()
-        )  # by id, in order of arrival; a dict finds its first slowly
+        self._backlog: Backlog[_Pending] = Backlog(
+            aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs
+        )
         self._queued_tokens = 0
         self._ids = count()
         self._is_closing = False
         self._is_scheduled = False
+        self._pause: asyncio.TimerHandle | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -151,12 +158,17 @@ class Dispatcher:
     @property
     def queued_jobs(self) -> int:
         """Jobs not yet given to an engine."""
-        return len(self._queue)
+        return len(self._backlog)
 
     @property
     def queued_tokens(self) -> int:
         """Source tokens of those."""
         return self._queued_tokens
+
+    @property
+    def queued_work_s(self) -> float:
+        """Seconds of work that waits, as estimated; 0 before that can be told."""
+        return self._backlog.waiting_s(self._load())
 
     @property
     def running_jobs(self) -> int:
@@ -204,27 +216,51 @@ class Dispatcher:
             raise
         self.schedule()
 
+    def forecast(
+        self,
+        sources: Sequence[int],
+        params: SearchParams,
+        *,
+        client: Client = ANYBODY,
+        priority: Priority = Priority.INTERACTIVE,
+    ) -> Forecast:
+        """When sentences with so many source tokens each would be done if they were submitted now."""
+        return self._backlog.forecast(sources, params, client=client, priority=priority, load=self._load())
+
     def submit(
-        self, source_ids: Sequence[int], params: SearchParams, deadline: float | None
+        self,
+        source_ids: Sequence[int],
+        params: SearchParams,
+        deadline: float | None,
+        *,
+        client: Client = ANYBODY,
+        priority: Priority = Priority.INTERACTIVE,
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
 
         Args:
             source_ids: with end-of-sentence, not empty.
             deadline: on time.monotonic().
+            client: whose share of the engines it takes.
+            priority: which work it goes before.
 
         Returns:
-            A future that raises DeadlineExceeded, Unavailable (engine lost, none there, or closing) or InternalError
-            (the model produced no numbers); cancelling it cancels the job.
+            A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
+            lost, none there, or closing) or InternalError (the model produced no numbers); cancelling it cancels the
+            job.
         """
         now = time.monotonic()
         loop = asyncio.get_running_loop()
         job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
         pending = _Pending(job, loop.create_future())
         if refusal := self._refusal():
-            _fail(pending.future, refusal)
+            fail(pending.future, refusal)
             return pending.future
-        self._open(pending)
+        pending.entry = self._backlog.add(
+            pending, len(job.source_ids), params, client=client, priority=priority, now=now
+        )
+        self._queued_tokens += len(job.source_ids)
+        pending.future.add_done_callback(partial(self._settle, pending))
         if deadline is not None:
             pending.timer = loop.call_later(max(0.0, deadline - now), _expire, pending)
         self.schedule()
@@ -233,6 +269,8 @@ class Dispatcher:
     async def close(self) -> None:
         """Refuse new jobs, fail those without a result, end the engines; who wants results waits for them before."""
         self._is_closing = True
+        if self._pause is not None:
+            self._pause.cancel()
         error = Unavailable("the server stopped before the sentence was translated")
         self._fail_queue(error)
         for slot in self._slots:
@@ -245,10 +283,17 @@ class Dispatcher:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._hand_out)
 
+    def job_answered(self, job: Job, outcome: Outcome) -> None:
+        """An engine is done with it."""
+        if isinstance(outcome, JobResult):
+            self._backlog.finished(len(job.source_ids), job.params, outcome)
+
     def engine_reported(self, report: Report) -> None:
         """Its outcomes are with their futures; rows may be free."""
         if report.outcomes:
             self.schedule()
+        if report.stats:
+            self._backlog.reported(report.stats)
         if report.stats and self._observer:
             self._observer.step(report.stats)
 
@@ -263,21 +308,48 @@ class Dispatcher:
             self._fail_queue(refusal)
 
     def _hand_out(self) -> None:
-        """Give the oldest jobs to the engines with the fewest rows, as far as their credits reach."""
+        """Give the jobs whose turn it is to the engines with the fewest rows, as far as their credits reach."""
         self._is_scheduled = False
+        now = time.monotonic()
         batches: dict[_Slot, list[_Pending]] = {}
-        for pending in self._queue.values():
-            if pending.future.done():
-                continue  # about to leave the queue
-            slot = self._choose_slot(pending.job)
+        while (entry := self._first(now)) is not None:
+            pending, job = entry.item, entry.item.job
+            slot = self._choose_slot(job, now)
             if slot is None:
+                self._backlog.ran_full(now)
                 break
+            if (pause_s := self._backlog.pause_s(now, self._load())) > 0.0:
+                self._schedule_after(pause_s)
+                break
+            self._backlog.serve(entry, job.params.beam_size)
+            self._queued_tokens -= len(job.source_ids)
             slot.add(pending)
             batches.setdefault(slot, []).append(pending)
         for slot, batch in batches.items():
-            for pending in batch:
-                self._leave_queue(pending)
             slot.keeper.send([Start(pending.job) for pending in batch])
+
+    def _first(self, now: float) -> "Entry[_Pending] | None":
+        """The job whose turn it is, when those that nobody waits for and those that are too late have gone."""
+        load = self._load()
+        while (entry := self._backlog.peek(now)) is not None:
+            pending, job = entry.item, entry.item.job
+            is_late = self._backlog.is_hopeless(len(job.source_ids), job.params, job.deadline, now=now, load=load)
+            if not (is_late or pending.future.done()):
+                return entry
+            self._leave_queue(pending)
+            fail(pending.future, DeadlineExceeded("too little time was left when the sentence's turn came"))
+        return None
+
+    def _schedule_after(self, seconds: float) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = asyncio.get_running_loop().call_later(seconds, self.schedule)
+
+    def _load(self) -> Load:
+        """Of the engines that are up; of none, as of one with nothing to do."""
+        slots = [slot for slot in self._slots if slot.keeper.is_up]
+        num_engines = max(1, len(slots))
+        return Load(num_engines, sum(slot.rows for slot in slots), num_engines * self._max_rows)
 
     def _refusal(self) -> Unavailable | None:
         """Why a job cannot be taken now."""
@@ -288,25 +360,20 @@ class Dispatcher:
             return None  # one is up, or comes back at once
         return Unavailable(f"no engine process is running; the next start is at most {min(pauses):g} s away")
 
-    def _choose_slot(self, job: Job) -> _Slot | None:
-        room = self._max_rows + self._config.lookahead_jobs * job.params.beam_size
+    def _choose_slot(self, job: Job, now: float) -> _Slot | None:
+        room = self._max_rows + self._backlog.lookahead_jobs(now) * job.params.beam_size
         slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + job.params.beam_size <= room]
         return min(slots, key=lambda slot: slot.rows, default=None)
 
-    def _open(self, pending: _Pending) -> None:
-        self._queue[pending.job.id] = pending
-        self._queued_tokens += len(pending.job.source_ids)
-        pending.future.add_done_callback(partial(self._settle, pending))
-
     def _leave_queue(self, pending: _Pending) -> None:
-        del self._queue[pending.job.id]
-        self._queued_tokens -= len(pending.job.source_ids)
+        if pending.entry is not None and self._backlog.remove(pending.entry):
+            self._queued_tokens -= len(pending.job.source_ids)
 
     def _settle(self, pending: _Pending, future: "asyncio.Future[JobResult]") -> None:
         """The future has a result, or nobody wants one any more."""
         if pending.timer is not None:
             pending.timer.cancel()
-        reason = _drop_reason(future)
+        reason = drop_reason(future)
         if pending.slot is None:
             self._leave_queue(pending)
         elif pending.job.id in pending.slot.jobs:  # without an answer yet
@@ -315,40 +382,13 @@ class Dispatcher:
             self._observer.job_dropped("decode" if pending.slot else "queue", reason)
 
     def _fail_queue(self, error: DragomanError) -> None:
-        for pending in self._queue.values():
-            _fail(pending.future, error)
+        for pending in list(self._backlog):
+            fail(pending.future, error)
 
     async def _stop_engines(self) -> None:
         await asyncio.gather(*(slot.keeper.stop() for slot in self._slots))
 
 
-def _resolve(future: "asyncio.Future[JobResult]", outcome: Outcome) -> None:
-    """Give an outcome to whoever waits; nobody does after a cancellation."""
-    if future.done():
-        return
-    if isinstance(outcome, JobResult):
-        future.set_result(outcome)
-    else:
-        future.set_exception(_error_of(outcome))
-
-
-def _error_of(failure: JobFailure) -> DragomanError:
-    if failure.kind is FailureKind.DEADLINE:
-        return DeadlineExceeded(failure.message)
-    return InternalError(failure.message)
-
-
 def _expire(pending: _Pending) -> None:
     where = "queued" if pending.slot is None else "decoding"
-    _fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
-
-
-def _fail(future: "asyncio.Future[JobResult]", error: DragomanError) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _drop_reason(future: "asyncio.Future[JobResult]") -> str | None:
-    if future.cancelled():
-        return "cancelled"
-    return "deadline" if isinstance(future.exception(), DeadlineExceeded) else None
+    fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))

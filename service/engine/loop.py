@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.engine.beam import BeamSearch, Candidates
+from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
-from service.engine.kv_cache import Encoded, KeyValueCache
+from service.engine.kv_cache import EncodedSentences, KeyValueCache
 from service.engine.runner import Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
 from service.engine.vocabulary import LiveVocabulary
 
 _MAX_IDLE_GROUPS = 2  # whose empty caches are kept for the next sentence
-_ENCODER_TOKENS = 192  # of one run, padding included; more gain nothing, and the batch waits for the run
 
 GroupKey = tuple[int, int, bool]  # beam size, width of the source, whether it keeps to its shortlist
 
@@ -28,7 +28,7 @@ GroupKey = tuple[int, int, bool]  # beam size, width of the source, whether it k
 class _Encoding:
     """A job's share in a run of the encoder."""
 
-    encoded: Encoded
+    encoded: EncodedSentences
     index: int
     encode_s: float
 
@@ -121,9 +121,9 @@ class EngineLoop:
         plan = self._scheduler.schedule(began)
         outcomes: list[Outcome] = [self._drop(drop) for drop in plan.drops]
         outcomes += self._start(plan) if plan.starts else ()
-        for group in list(self._groups.values()):
+        for key, group in list(self._groups.items()):
             if group.sentences:
-                outcomes += self._decode(group)
+                outcomes += self._decode_or_give_up(key, group)
         self._drop_grown_groups()
         self._tally.busy_s += self._clock() - began
         return outcomes
@@ -164,7 +164,7 @@ class EngineLoop:
         """Give jobs rows, encoded in company of those that come next; those that cannot be encoded fail."""
         if any(job.id not in self._encoded for job in plan.starts):
             missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
-            for jobs in encoder_batches(missing):
+            for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
                 self._encode(jobs)
         outcomes: list[Outcome] = []
         together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
@@ -175,7 +175,10 @@ class EngineLoop:
             else:
                 together.setdefault((group_key(job), id(encoding.encoded)), []).append((job, encoding))
         for (key, _), started in together.items():
-            self._admit(self._group(key), started)
+            try:
+                self._admit(self._group(key), started)
+            except DeviceOutOfMemory:
+                outcomes += self._give_up(key, [job for job, _ in started])
         return outcomes
 
     def _encode(self, jobs: Sequence[Job]) -> None:
@@ -197,6 +200,9 @@ class EngineLoop:
 
     def _fail_encoding(self, job: Job, error: Exception) -> JobFailure:
         self._end(job.id)
+        if isinstance(error, DeviceOutOfMemory):
+            self._scheduler.halve()
+            return _exhausted(job)
         message = f"the encoder failed: {type(error).__name__}"
         return JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message)
 
@@ -217,7 +223,7 @@ class EngineLoop:
         if group is None:
             beam_size, _, use_shortlist = key
             vocabulary = self._runner.live_vocabulary() if use_shortlist else None
-            group = _Group(BeamSearch(beam_size), KeyValueCache(self._runner.cache_shape, beam_size), vocabulary)
+            group = _Group(BeamSearch(beam_size), self._runner.new_cache(beam_size), vocabulary)
         self._groups[key] = group
         idle = [other for other, members in self._groups.items() if not members.sentences and other != key]
         for other in idle[:-_MAX_IDLE_GROUPS]:
@@ -242,6 +248,21 @@ class EngineLoop:
         outcomes = self._advance(group, candidates)
         self._tally.step_beam_s.append(self._clock() - began - decode_s)
         return outcomes
+
+    def _decode_or_give_up(self, key: GroupKey, group: _Group) -> list[Outcome]:
+        try:
+            return self._decode(group)
+        except DeviceOutOfMemory:
+            return list(self._give_up(key, []))
+
+    def _give_up(self, key: GroupKey, starting: Sequence[Job]) -> Iterable[Outcome]:
+        """The device has too little memory: a group's sentences fail, and less runs at once from now on."""
+        group = self._groups.pop(key)
+        self._scheduler.halve()
+        jobs = [*(live.job for live in group.sentences), *starting]
+        for job in jobs:
+            self._end(job.id)
+        return [_exhausted(job) for job in jobs]
 
     def _advance(self, group: _Group, candidates: Candidates) -> list[Outcome]:
         """Choose the tokens and bring the caches after them; the sentences that end by that."""
@@ -285,11 +306,16 @@ class EngineLoop:
         self._tally.step_rows.append(group.num_rows)
         self._tally.step_decode_s.append(decode_s)
 
-    def _count_encoded(self, encoded: Encoded, encode_s: float) -> None:
+    def _count_encoded(self, encoded: EncodedSentences, encode_s: float) -> None:
         self._tally.encode_s.append(encode_s)
         self._tally.encoded_sentences += len(encoded.lengths)
         self._tally.source_tokens += int(np.sum(encoded.lengths))
-        self._tally.padded_source_tokens += len(encoded.lengths) * encoded.arrays[0].shape[2]
+        self._tally.padded_source_tokens += len(encoded.lengths) * encoded.num_columns
+
+
+def _exhausted(job: Job) -> JobFailure:
+    message = "the device has too little memory for this batch; the next ones are smaller"
+    return JobFailure(job_id=job.id, kind=FailureKind.OUT_OF_MEMORY, message=message)
 
 
 def group_key(job: Job) -> GroupKey:
@@ -297,11 +323,11 @@ def group_key(job: Job) -> GroupKey:
     return job.params.beam_size, source_width(len(job.source_ids)), job.params.use_shortlist
 
 
-def encoder_batches(jobs: Sequence[Job]) -> Iterable[Sequence[Job]]:
-    """Jobs in runs of the encoder: of similar length, and few enough tokens to stay in the CPU's cache."""
+def encoder_batches(jobs: Sequence[Job], max_tokens: int) -> Iterable[Sequence[Job]]:
+    """Jobs in runs of the encoder: of similar length, and no more tokens than that, padding included."""
     batch: list[Job] = []
     for job in sorted(jobs, key=lambda job: len(job.source_ids)):
-        if batch and (len(batch) + 1) * len(job.source_ids) > _ENCODER_TOKENS:
+        if batch and (len(batch) + 1) * len(job.source_ids) > max_tokens:
             yield batch
             batch = []
         batch.append(job)

@@ -27,7 +27,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from model.config import EOS_ID, UNK_ID
+from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
 from service.engine.job import Job, Outcome, SearchParams, StepStats
+from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 
 if TYPE_CHECKING:
@@ -131,7 +133,11 @@ def main(descriptor: int) -> None:
         channel.sendall(to_frame(StartFailed(f"{type(error).__name__}: {error}")))
         return
     channel.sendall(to_frame(Ready(time.monotonic() - began)))
-    _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
+    try:
+        _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
+    except DeviceLost as error:
+        print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
+        os._exit(DEVICE_LOST_STATUS)  # at once: the ordinary way out waits for a device that may never answer
 
 
 def _bind_to_parent() -> None:
@@ -165,11 +171,22 @@ def _create_engine(spec: EngineSpec) -> "EngineLoop":
 
     module, _, function = spec.runner_factory.partition(":")
     create = cast("Callable[[EngineSpec], Runner]", getattr(importlib.import_module(module), function))
-    engine = EngineLoop(create(spec), spec.scheduler)
-    _warm_up(engine, spec.scheduler.max_rows)
+    runner = create(spec)
+    budgets = _budgets(spec, runner)
+    engine = EngineLoop(runner, budgets)
+    _warm_up(engine, budgets.max_rows)
     gc.collect()
     gc.freeze()  # what is loaded now stays: no later collection has to look at it
     return engine
+
+
+def _budgets(spec: EngineSpec, runner: "Runner") -> SchedulerConfig:
+    """As wanted; on a GPU, as far as its memory goes."""
+    if spec.device == "cpu":
+        return spec.scheduler
+    from service.engine.device_runner import DeviceRunner  # noqa: PLC0415 - see the module's docstring
+
+    return runner.fitting(spec.scheduler) if isinstance(runner, DeviceRunner) else spec.scheduler
 
 
 def _warm_up(engine: "EngineLoop", max_rows: int) -> None:

@@ -18,7 +18,7 @@ from model.config import PAD_ID
 from model.shortlist import Shortlist
 from service.engine.beam import Candidates, num_candidates
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
-from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
+from service.engine.kv_cache import CacheShape, Encoded, EncodedSentences, KeyValueCache
 from service.engine.spec import EngineSpec
 from service.engine.vocabulary import LiveVocabulary, Projection
 
@@ -35,16 +35,15 @@ Ints = npt.NDArray[np.int64]
 class Runner(Protocol):
     """The model, as the loop sees it."""
 
-    @property
-    def cache_shape(self) -> CacheShape:
-        """What the caches must look like."""
+    def new_cache(self, beam_size: int) -> KeyValueCache:
+        """Room for the keys and values of a group of sentences."""
         ...
 
     def live_vocabulary(self) -> LiveVocabulary | None:
         """For a group of sentences that keep to their shortlists; None where the model has no shortlist."""
         ...
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSentences:
         """Cross-attention keys and values of some sentences, each source ending with end-of-sentence."""
         ...
 
@@ -74,8 +73,10 @@ class OnnxRunner:
 
     def __init__(self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1) -> None:
         variant = bundle.variant(precision)
+        if variant.arrange:
+            raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
         config = bundle.manifest.config
-        _check_limits(bundle)
+        check_limits(bundle)
         self.cache_shape = CacheShape(
             num_layers=config.num_decoder_layers, num_heads=config.num_heads, d_head=config.d_head
         )
@@ -85,6 +86,10 @@ class OnnxRunner:
         self._vocab_size = config.vocab_size
         self._cross_names = layer_names("cross", config.num_decoder_layers)
         self._bindings: WeakKeyDictionary[KeyValueCache, _Bindings] = WeakKeyDictionary()
+
+    def new_cache(self, beam_size: int) -> KeyValueCache:
+        """See `Runner.new_cache`."""
+        return KeyValueCache(self.cache_shape, beam_size)
 
     def live_vocabulary(self) -> LiveVocabulary | None:
         """See `Runner.live_vocabulary`."""
@@ -226,7 +231,12 @@ def create_runner(spec: EngineSpec) -> Runner:
 
     Raises:
         BundleError: the bundle cannot be used, or has no such precision.
+        DeviceError: the device cannot be used.
     """
+    if spec.device == "cuda":
+        from service.engine.device_runner import create  # noqa: PLC0415 - builds on this module
+
+        return create(spec)
     return OnnxRunner(Bundle.load(spec.bundle_dir), precision=spec.precision, num_threads=spec.num_threads)
 
 
@@ -262,7 +272,7 @@ def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptio
     return options
 
 
-def _check_limits(bundle: Bundle) -> None:
+def check_limits(bundle: Bundle) -> None:
     """Refuse limits beyond the position table: a step past its end would fail the whole batch."""
     decoding, positions = bundle.manifest.decoding, bundle.manifest.config.max_positions
     for name in ("max_target_tokens", "max_source_tokens"):

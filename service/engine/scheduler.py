@@ -4,12 +4,13 @@ Pure, synchronous and tensor-free: counts rows and tokens, and is told the time.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
 from service.engine.job import FailureKind, Job
 
 _SMALLEST_WIDTH = 64
+_BUDGETS = ("max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens", "encoder_run_tokens")
 _ENDED_DEADLINES = 64  # of jobs that have ended, kept beside as many as there are jobs
 
 
@@ -21,11 +22,23 @@ class SchedulerConfig:
     max_source_tokens: int = 16_384  # of running sentences, each counted with its `source_width`
     max_encode_tokens: int = 2_048  # the same for what starts at once: running sentences wait for it between two steps
     max_ahead_tokens: int = 512  # of sentences that are encoded before there is room for them, padding included
+    encoder_run_tokens: int = 192  # of one run, padding included; on a CPU, more gain nothing, and the batch waits
 
     def __post_init__(self) -> None:
-        for name in ("max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens"):
+        for name in _BUDGETS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, at least 1 is needed")
+
+
+# Where nothing else is said.  A GPU's step costs launches more than rows, so rows come by the thousand; measure them
+# with tests/bench/bench_gpu.py.
+GPU_BUDGETS = SchedulerConfig(
+    max_rows=1_024,
+    max_source_tokens=65_536,
+    max_encode_tokens=32_768,
+    max_ahead_tokens=8_192,
+    encoder_run_tokens=16_384,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +98,11 @@ class Scheduler:
         """Drop the job at the next `schedule`.  An unknown id, such as one that just finished, is no error."""
         if self._has(job_id):
             self._cancelled.add(job_id)
+
+    def halve(self) -> None:
+        """Run half as much at once from now on."""
+        halves = {name: max(1, getattr(self.config, name) // 2) for name in _BUDGETS}
+        self.config = replace(self.config, **halves)
 
     def release(self, job_id: int) -> None:
         """Take back the rows of a running job that ended."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from service.engine.device import Device
 from service.engine.scheduler import SchedulerConfig
 
 
@@ -11,7 +12,9 @@ class EngineSpec:
     """Everything an engine process needs to know."""
 
     bundle_dir: Path
-    precision: str | None = None  # None: the best the bundle has for a CPU
+    device: Device = "cpu"
+    cuda_graphs: bool = False  # on a GPU: record steps of one shape and replay them
+    precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     heartbeat_interval_s: float = 0.25

@@ -19,6 +19,7 @@ from service.api.servicer import TranslationServicer
 from service.api.stream_servicer import StreamServicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
+from service.engine.device import Device
 from service.front.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.front.engine_start import Engines
 from service.front.http_server import HttpServer, Page
@@ -30,6 +31,7 @@ from service.models.codec import TextCodec
 from service.models.model_info import describe, load_tokenizer
 from service.models.snapshot import ModelSnapshot
 from service.models.translator import Translator
+from service.telemetry.logs import get_logger
 from service.telemetry.metrics import CONTENT_TYPE, Metrics
 from service.traffic.admission import Admission
 from service.traffic.room import Room
@@ -76,7 +78,9 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
             without their libraries.
     """
     bundle, metrics, dispatcher = engines.bundle, engines.metrics, engines.dispatcher
-    info = _describe(bundle, config)
+    if engines.device.reason:
+        get_logger().warning("device_not_used", asked=config.engine.device, used="cpu", reason=engines.device.reason)
+    info = _describe(bundle, config, engines.device.device)
     all_left, readiness, room = asyncio.Event(), Readiness(), Room()
     admission = Admission(config.limits, on_empty=all_left.set, on_leave=room.departed)
     admission.close("the server is starting", reason="starting")
@@ -135,9 +139,9 @@ def assemble(config: ServerConfig, engines: Engines) -> Parts:
     )
 
 
-def _describe(bundle: Bundle, config: ServerConfig) -> ModelInfo:
+def _describe(bundle: Bundle, config: ServerConfig, device: Device) -> ModelInfo:
     """The model as this server offers it: its own limit on beams also holds for the default."""
-    info = describe(bundle, config.engine.precision)
+    info = describe(bundle, config.engine.precision, device)
     limit = config.limits.max_beam_size
     default_beam = min(info.default_options.beam_size or 1, limit)
     options = with_changes(info.default_options, beam_size=default_beam)
@@ -194,5 +198,6 @@ def _watch_load(metrics: Metrics, model: str, dispatcher: Dispatcher) -> None:
     of_the_model = metrics.model(model)
     of_the_model.watch("queue_requests", lambda: dispatcher.queued_jobs)
     of_the_model.watch("queue_tokens", lambda: dispatcher.queued_tokens)
+    of_the_model.watch("queue_work_seconds", lambda: dispatcher.queued_work_s)
     of_the_model.watch("running_jobs", lambda: dispatcher.running_jobs)
     of_the_model.watch("live_rows", lambda: dispatcher.live_rows)

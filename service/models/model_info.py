@@ -7,9 +7,10 @@ Knows bundles and records; no engine and no server, so that a server and a trans
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from model.bundle import PREFERRED_PRECISIONS, Bundle
+from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
 from model.tokenizer import Tokenizer
 from service.config import LimitsConfig
+from service.engine.device import Device
 from service.engine.job import SearchParams
 from service.errors import NotFound
 from service.translation import ModelInfo, TranslateOptions
@@ -17,21 +18,23 @@ from service.translation import ModelInfo, TranslateOptions
 _MAX_ECHO = 40  # characters of a caller's value that are repeated to it
 
 
-def describe(bundle: Bundle, precision: str | None = None) -> ModelInfo:
+def describe(bundle: Bundle, precision: str | None = None, device: Device = "cpu") -> ModelInfo:
     """The model of a bundle, with complete default options.
 
     Args:
         precision: that of the graphs; None for the best the bundle has.
+        device: where they run.
     """
     manifest, decoding = bundle.manifest, bundle.manifest.decoding
-    best = next((name for name in PREFERRED_PRECISIONS if name in manifest.variants), "")
+    preferred = PREFERRED_PRECISIONS if device == "cpu" else (GPU_PRECISION,)
+    best = next((name for name in preferred if name in manifest.variants), "")
     return ModelInfo(
         name=manifest.name,
         version=manifest.version,
         source_language=manifest.source_language,
         target_language=manifest.target_language,
         precision=precision or best,
-        device="cpu",
+        device=device,
         default_options=TranslateOptions(
             beam_size=decoding.beam_size,
             num_hypotheses=1,
@@ -43,7 +46,7 @@ def describe(bundle: Bundle, precision: str | None = None) -> ModelInfo:
         ),
         max_source_tokens=decoding.max_source_tokens,
         max_beam_size=LimitsConfig().max_beam_size,
-        has_shortlist=bool(manifest.shortlist),
+        has_shortlist=bool(manifest.shortlist) and device == "cpu",
     )
 
 

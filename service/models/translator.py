@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeVar
 
 from service.engine.job import JobResult, SearchParams
@@ -15,6 +16,8 @@ from service.errors import InternalError, InvalidInput
 from service.models.codec import BLANK_TRANSLATION, TextCodec
 from service.telemetry.calls import current_progress
 from service.traffic.admission import Permit
+from service.traffic.backlog import Forecast
+from service.traffic.clients import Client, Priority
 from service.translation import Timings, Translation
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
@@ -27,8 +30,23 @@ Result = TypeVar("Result")
 class JobSubmitter(Protocol):
     """What a translator needs of `service.dispatch.dispatcher.Dispatcher`."""
 
+    @property
+    def queued_work_s(self) -> float:
+        """Seconds of work that waits."""
+        ...
+
+    def forecast(self, sources: Sequence[int], params: SearchParams, *, client: Client, priority: Priority) -> Forecast:
+        """When sentences of so many tokens would be done."""
+        ...
+
     def submit(
-        self, source_ids: Sequence[int], params: SearchParams, deadline: float | None
+        self,
+        source_ids: Sequence[int],
+        params: SearchParams,
+        deadline: float | None,
+        *,
+        client: Client,
+        priority: Priority,
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence; cancelling the future cancels the job."""
         ...
@@ -71,6 +89,11 @@ class Translator:
         self._dispatcher = dispatcher
         self._executor = executor
 
+    @property
+    def queued_work_s(self) -> float:
+        """Seconds of work that waits for this model, as estimated; 0 before that can be told."""
+        return self._dispatcher.queued_work_s
+
     async def translate(
         self,
         texts: Sequence[str],
@@ -79,6 +102,7 @@ class Translator:
         permit: Permit,
         deadline: float | None,
         on_admitted: Callable[[], None] = lambda: None,
+        priority: Priority = Priority.INTERACTIVE,
     ) -> tuple[list[Translation], Timings]:
         """One translation per text, in order, and where the time went.
 
@@ -88,23 +112,42 @@ class Translator:
             on_admitted: called once the texts are inside, before they go to an engine.
 
         Raises:
-            Overloaded: the texts or their source tokens do not fit in the queue.
+            Overloaded: the texts or their source tokens do not fit in the queue, would wait too long or be too late.
             DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
         """
         clock, progress = PhaseClock(), current_progress()
         progress.read_timings = clock.timings
         num_characters = sum(map(len, texts))
         permit.take_characters(num_characters)
+        is_small = num_characters <= INLINE_CHARACTERS
+        if not is_small:  # before it costs anything
+            self._check_time((), params, permit, deadline, priority)
         progress.phase = "tokenize"
-        sources = await self._encode(texts, clock, is_small=num_characters <= INLINE_CHARACTERS)
-        progress.source_tokens = sum(len(ids) for ids in sources if isinstance(ids, list))
+        sources = await self._encode(texts, clock, is_small=is_small)
+        lengths = [len(ids) for ids in sources if isinstance(ids, list) and ids]
+        progress.source_tokens = sum(lengths)
         permit.take_tokens(progress.source_tokens)
+        self._check_time(lengths, params, permit, deadline, priority)
         on_admitted()
+        submit = partial(
+            self._dispatcher.submit, params=params, deadline=deadline, client=permit.client, priority=priority
+        )
         progress.phase = "queue"
-        results = await self._run(sources, params, deadline, clock)
+        results = await self._run(sources, submit, clock)
         progress.phase = "detokenize"
-        translations = await self._decode(sources, results, clock)
+        translations = await self._decode(sources, results, clock, beam_size=params.beam_size)
         return translations, clock.timings()
+
+    def _check_time(
+        self,
+        lengths: Sequence[int],
+        params: SearchParams,
+        permit: Permit,
+        deadline: float | None,
+        priority: Priority,
+    ) -> None:
+        forecast = self._dispatcher.forecast(lengths, params, client=permit.client, priority=priority)
+        permit.check(forecast, now=time.monotonic(), deadline=deadline)
 
     async def _encode(
         self, texts: Sequence[str], clock: PhaseClock, *, is_small: bool
@@ -124,16 +167,11 @@ class Translator:
     async def _run(
         self,
         sources: Sequence[list[int] | InvalidInput],
-        params: SearchParams,
-        deadline: float | None,
+        submit: "Callable[[list[int]], asyncio.Future[JobResult]]",
         clock: PhaseClock,
     ) -> dict[int, JobResult | InternalError]:
         """Results of the texts that need the model, by index; the first error that concerns all texts is raised."""
-        jobs = {
-            index: self._dispatcher.submit(ids, params, deadline)
-            for index, ids in enumerate(sources)
-            if isinstance(ids, list) and ids
-        }
+        jobs = {index: submit(ids) for index, ids in enumerate(sources) if isinstance(ids, list) and ids}
         current_progress().finished_texts = len(sources) - len(jobs)
         try:
             results = await asyncio.gather(*(_settle(job, clock) for job in jobs.values()))
@@ -147,23 +185,28 @@ class Translator:
         sources: Sequence[list[int] | InvalidInput],
         results: dict[int, JobResult | InternalError],
         clock: PhaseClock,
+        *,
+        beam_size: int,
     ) -> list[Translation]:
         started = time.monotonic()
         is_small = sum(_num_tokens(result) for result in results.values()) <= INLINE_TOKENS
         translations = await self._call(
-            is_small, lambda: [self._decode_one(ids, results.get(i)) for i, ids in enumerate(sources)]
+            is_small, lambda: [self._decode_one(ids, results.get(i), beam_size) for i, ids in enumerate(sources)]
         )
         clock.detokenize_s = time.monotonic() - started
         return translations
 
-    def _decode_one(self, source: list[int] | InvalidInput, result: JobResult | InternalError | None) -> Translation:
+    def _decode_one(
+        self, source: list[int] | InvalidInput, result: JobResult | InternalError | None, beam_size: int
+    ) -> Translation:
         if isinstance(source, InvalidInput):
             return Translation(error=source)
         if isinstance(result, InternalError):
             return Translation(error=result, source_tokens=len(source))
         if result is None:
             return BLANK_TRANSLATION
-        return Translation(hypotheses=self._codec.decode(result.hypotheses), source_tokens=len(source))
+        hypotheses = self._codec.decode(result.hypotheses)
+        return Translation(hypotheses=hypotheses, source_tokens=len(source), row_steps=beam_size * result.num_steps)
 
     async def _call(self, is_small: bool, function: Callable[[], Result]) -> Result:
         """The function's result, computed here if it is small and in a thread if it would hold up other calls."""

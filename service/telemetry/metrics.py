@@ -16,8 +16,8 @@ LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 
 REJECT_REASONS = (
-    *("queue_full", "token_budget", "deadline_unattainable", "rate_limit"),
-    *("streams", "starting", "draining", "too_long"),
+    *("queue_full", "token_budget", "client_budget", "queue_seconds", "deadline_unattainable"),
+    *("out_of_memory", "streams", "starting", "draining", "too_long"),
 )
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
 WATCHED = {
@@ -49,6 +49,7 @@ class Metrics:
         self._families = Families(self.registry)
         self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
         self._define_calls()
+        self._define_clients()
         self._define_process()
         self._work = WorkFamilies(self._families, self.rejected)
         self._watched = {name: self._families.gauge(name, description) for name, description in WATCHED.items()}
@@ -73,6 +74,14 @@ class Metrics:
         for reason in REJECT_REASONS:
             self._rejected.labels(reason)
         self._slow = self._families.counter("slow_requests", "Calls that took longer than telemetry.slow_request_s.")
+
+    def _define_clients(self) -> None:
+        names = {"texts": "Texts answered.", "characters": "Characters of those.", "row_steps": "Beam x decoder steps."}
+        self._used = {
+            name: self._families.counter(f"client_{name}", description, "client") for name, description in names.items()
+        }
+        self._used_tokens = self._families.counter("client_tokens", "Tokens of those texts.", "client", "direction")
+        self.client_used(OTHER, texts=0, characters=0, source_tokens=0, target_tokens=0, row_steps=0)
 
     def _define_process(self) -> None:
         ProcessCollector(registry=self.registry)
@@ -99,6 +108,15 @@ class Metrics:
     def rejected(self, reason: str) -> None:
         """A call, or one text of it, was refused."""
         self._rejected.labels(reason if reason in REJECT_REASONS else OTHER).inc()
+
+    def client_used(
+        self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
+    ) -> None:
+        """A client, by its label (`service.traffic.usage.label_of`), had texts translated."""
+        for name, amount in (("texts", texts), ("characters", characters), ("row_steps", row_steps)):
+            self._used[name].labels(client).inc(amount)
+        self._used_tokens.labels(client, "source").inc(source_tokens)
+        self._used_tokens.labels(client, "target").inc(target_tokens)
 
     def count_slow_request(self) -> None:
         """A call took longer than it should."""

@@ -101,6 +101,7 @@ class WorkFamilies:
             for name, description in (
                 ("queue_requests", "Sentences waiting for an engine."),
                 ("queue_tokens", "Source tokens waiting for an engine: what to scale by."),
+                ("queue_work_seconds", "Seconds of work waiting, as estimated."),
                 ("running_jobs", "Sentences the engines hold."),
                 ("live_rows", "Hypotheses being decoded, as the engines last reported."),
             )

@@ -45,6 +45,7 @@ LABELS: dict[str, str] = {
         f"`dragoman_cancelled_total`: {', '.join(f'`{name}`' for name in DROP_REASONS)}; "
         "`dragoman_wasted_steps_total`: `dropped`"
     ),
+    "client": "name of an API key; `_other` for everybody without one",
     "where": "`queue`: it had cost nothing; `decode`: it held rows",
     "priority": ", ".join(f"`{name}`" for name in PRIORITIES),
     "stage": ", ".join(f"`{name}`" for name in STAGES),

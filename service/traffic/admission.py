@@ -1,11 +1,12 @@
 """Says yes or no to a request before it costs anything, and counts what was let in.
 
 Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: whatever a permit took it gives back once, when
-it is released.
+it is released.  Where room is short, who holds less than an equal share of it still gets in.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
@@ -13,6 +14,9 @@ from typing import Literal, Self
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
+from service.traffic.backlog import Forecast
+from service.traffic.brownout import smaller_beam
+from service.traffic.clients import ANYBODY, Client
 
 # Ranges of the options that no server limit narrows; the same numbers stand in translation.proto.
 MAX_LENGTH_PENALTY = 5.0
@@ -20,6 +24,22 @@ MIN_PATIENCE = 0.1
 MAX_PATIENCE = 8.0
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
 CHARACTERS_PER_TOKEN = 8
+# A limit of the server is twice this large for those who hold less than their share of it.
+RESERVE = 2
+MARGIN = 0.1  # an estimate is taken for so much longer before a request is refused for it
+MIN_RETRY_S = 0.1
+MAX_RETRIES = 10  # times `limits.retry_after_s`: the longest wait that an estimate can ask for
+
+
+@dataclass(slots=True)
+class _Holding:
+    """What one client has inside."""
+
+    requests: int = 0  # streams among them
+    streams: int = 0
+    characters: int = 0
+    tokens: int = 0
+
 
 Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of a stream
 
@@ -45,6 +65,7 @@ class Admission:
         self._on_empty = on_empty
         self._on_leave = on_leave
         self._refusal: Callable[[], Unavailable] | None = None
+        self._holdings: dict[str, _Holding] = {}  # of clients that hold a permit
         self.requests = 0  # permits out, those of streams among them
         self.streams = 0
         self.characters = 0  # taken by them
@@ -58,13 +79,14 @@ class Admission:
         """Let requests in again."""
         self._refusal = None
 
-    def admit(self, num_texts: int, *, now: float, deadline: float | None = None) -> "Permit":
+    def admit(self, num_texts: int, *, now: float, deadline: float | None = None, client: Client = ANYBODY) -> "Permit":
         """A permit for one request; release it when the request is answered.
 
         Args:
             num_texts: texts in the request.
             now: time.monotonic().
             deadline: on the same clock; None for none.
+            client: who asks.
 
         Raises:
             Unavailable: the door is closed.
@@ -77,16 +99,21 @@ class Admission:
         self._check_num_texts(num_texts)
         if deadline is not None and deadline <= now:
             raise DeadlineExceeded("the deadline had passed when the request arrived")
-        if (requests := self.requests - self.streams) >= self._limits.max_concurrent_requests:
+        held = self._holdings.get(client.name, _Holding())
+        requests = self.requests - self.streams
+        if self._is_full(requests, 1, held.requests - held.streams, self._limits.max_concurrent_requests, client):
             limit = self._limits.max_concurrent_requests
             raise self._overloaded(f"{requests} requests are being served, at most {limit} are", "queue_full")
-        if self.tokens >= self._limits.max_queued_tokens:
+        if self._is_full(self.tokens, 1, held.tokens, self._limits.max_queued_tokens, client):
             limit = self._limits.max_queued_tokens
             raise self._overloaded(f"{self.tokens} source tokens wait or run, at most {limit} may", "token_budget")
+        if client.max_queued_tokens is not None and held.tokens >= client.max_queued_tokens:
+            raise self._over_budget(f"{held.tokens} of your source tokens wait or run", client.max_queued_tokens)
+        self._holdings.setdefault(client.name, held).requests += 1
         self.requests += 1
-        return Permit(self)
+        return Permit(self, client)
 
-    def admit_stream(self) -> "Permit":
+    def admit_stream(self, client: Client = ANYBODY) -> "Permit":
         """A permit for one stream, whose texts take theirs from it (`Permit.part`); a full budget does not refuse it.
 
         Raises:
@@ -98,9 +125,11 @@ class Admission:
         if self.streams >= self._limits.max_streams:
             message = f"{self.streams} streams are open, at most {self._limits.max_streams} may be"
             raise self._overloaded(message, "streams")
-        self.requests += 1
-        self.streams += 1
-        return Permit(self, "stream")
+        held = self._holdings.setdefault(client.name, _Holding())
+        for counts in (self, held):
+            counts.requests += 1
+            counts.streams += 1
+        return Permit(self, client, "stream")
 
     def check_params(self, params: SearchParams, *, max_target_tokens: int, has_shortlist: bool = False) -> None:
         """Refuse search parameters outside their ranges.
@@ -119,8 +148,39 @@ class Admission:
                 "options.use_shortlist is true, and the model has no shortlist", field="options.use_shortlist"
             )
 
-    def leave(self, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
+    def brown_out(self, params: SearchParams, *, is_allowed: bool, waiting_s: float) -> SearchParams:
+        """The parameters, with a smaller beam where the caller allows it and so many seconds of work wait."""
+        threshold_s = self._limits.brownout_seconds if is_allowed else None
+        return smaller_beam(params, waiting_s=waiting_s, threshold_s=threshold_s)
+
+    def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
+        """Refuse what would wait too long, or would be too late; for a permit.
+
+        Raises:
+            Overloaded: reason "queue_seconds" or "deadline_unattainable"; says when there may be room.
+        """
+        limit_s = self._limits.max_queue_seconds
+        if forecast.ahead_s > limit_s:
+            message = f"about {forecast.ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
+            raise self._overloaded(message, "queue_seconds", room_in_s=forecast.ahead_s - limit_s)
+        if deadline is None or not forecast.finish_s:
+            return
+        needed_s, left_s = forecast.finish_s * (1 + MARGIN), deadline - now
+        if needed_s > left_s:
+            message = (
+                f"the answer would take about {forecast.finish_s:.3g} s, the deadline is {max(0.0, left_s):.3g} s away"
+            )
+            raise self._overloaded(message, "deadline_unattainable", room_in_s=needed_s - left_s)
+
+    def leave(self, client: Client, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
         """Count a request, its characters and its tokens out, for a permit."""
+        held = self._holdings[client.name]
+        held.requests -= kind != "part"
+        held.streams -= kind == "stream"
+        held.characters -= characters
+        held.tokens -= tokens
+        if held.requests == 0:  # parts have left before their stream
+            del self._holdings[client.name]
         self.requests -= kind != "part"
         self.streams -= kind == "stream"
         self.characters -= characters
@@ -137,37 +197,58 @@ class Admission:
         if num_texts > limit:
             raise InvalidInput(f"texts has {num_texts} entries, from 1 to {limit} are accepted", field="texts")
 
-    def take_characters(self, count: int) -> None:
+    def take_characters(self, client: Client, count: int) -> None:
         """Count characters in, for a permit; raises Overloaded when they, or the tokens they make, do not fit."""
         limit = CHARACTERS_PER_TOKEN * self._limits.max_queued_tokens
-        held = max(self.characters, CHARACTERS_PER_TOKEN * self.tokens)
-        if held > 0 and held + count > limit:
+        held = self._holdings[client.name]
+        used, own = (max(each.characters, CHARACTERS_PER_TOKEN * each.tokens) for each in (self, held))
+        if used > 0 and self._is_full(used, count, own, limit, client):
             raise self._overloaded(
                 f"{self.characters} characters, {self.tokens} source tokens wait or run and the request has {count} "
                 f"characters, at most {limit} characters, {self._limits.max_queued_tokens} tokens may",
                 "token_budget",
             )
+        held.characters += count
         self.characters += count
 
-    def take_tokens(self, count: int) -> None:
+    def take_tokens(self, client: Client, count: int) -> None:
         """Count tokens in, for a permit; raises Overloaded when they do not fit."""
-        # A request larger than the whole budget still gets through when it is alone.
+        # A request larger than a whole budget still gets through when it is alone in it.
         limit = self._limits.max_queued_tokens
-        if self.tokens > 0 and self.tokens + count > limit:
+        held = self._holdings[client.name]
+        if self.tokens > 0 and self._is_full(self.tokens, count, held.tokens, limit, client):
             raise self._overloaded(
                 f"{self.tokens} source tokens wait or run and the request has {count}, at most {limit} may",
                 "token_budget",
             )
+        own_limit = client.max_queued_tokens
+        if own_limit is not None and held.tokens > 0 and held.tokens + count > own_limit:
+            message = f"{held.tokens} of your source tokens wait or run and the request has {count}"
+            raise self._over_budget(message, own_limit)
+        held.tokens += count
         self.tokens += count
 
-    def _overloaded(self, message: str, reason: str) -> Overloaded:
-        return Overloaded(message, reason=reason, retry_after_s=self._limits.retry_after_s)
+    def _is_full(self, used: int, count: int, own: int, limit: int, client: Client) -> bool:
+        """Whether there is no room for `count` more, for a client that holds `own` of the `used`."""
+        if used + count <= limit:
+            return False
+        num_clients = len(self._holdings) + (client.name not in self._holdings)
+        return own + count > limit / num_clients or used + count > RESERVE * limit
+
+    def _over_budget(self, message: str, limit: int) -> Overloaded:
+        return self._overloaded(f"{message}, at most {limit} may", "client_budget")
+
+    def _overloaded(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
+        usual_s = self._limits.retry_after_s
+        retry_after_s = usual_s if room_in_s is None else min(max(room_in_s, MIN_RETRY_S), MAX_RETRIES * usual_s)
+        return Overloaded(message, reason=reason, retry_after_s=retry_after_s)
 
 
 class Permit:
     """One request's place inside; a context manager that releases it."""
 
-    def __init__(self, admission: Admission, kind: Kind = "request") -> None:
+    def __init__(self, admission: Admission, client: Client, kind: Kind = "request") -> None:
+        self.client = client
         self._admission = admission
         self._kind = kind
         self._characters = 0
@@ -183,7 +264,7 @@ class Permit:
         """
         assert not self._is_released, "the permit was released"
         with self._refusable():
-            self._admission.take_characters(count)
+            self._admission.take_characters(self.client, count)
         self._characters += count
 
     def take_tokens(self, count: int) -> None:
@@ -194,19 +275,24 @@ class Permit:
         """
         assert not self._is_released, "the permit was released"
         with self._refusable():
-            self._admission.take_tokens(count)
+            self._admission.take_tokens(self.client, count)
         self._tokens += count
 
+    def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
+        """As `Admission.check`; the request holds what it held before."""
+        with self._refusable():
+            self._admission.check(forecast, now=now, deadline=deadline)
+
     def part(self) -> "Permit":
-        """A permit for one text of the stream that holds this one; released by itself, and no request of its own."""
-        return Permit(self._admission, "part")
+        """A permit for one text of the stream that holds this one; released before it, and no request of its own."""
+        return Permit(self._admission, self.client, "part")
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""
         if self._is_released:
             return
         self._is_released = True
-        self._admission.leave(self._characters, self._tokens, self._kind, was_refused=self._was_refused)
+        self._admission.leave(self.client, self._characters, self._tokens, self._kind, was_refused=self._was_refused)
 
     @contextmanager
     def _refusable(self) -> Iterator[None]:

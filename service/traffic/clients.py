@@ -25,5 +25,9 @@ class Client:
     weight: float = 1.0  # its share beside others: twice the weight, twice the share
     max_queued_tokens: int | None = None  # of its admitted texts without an answer; None: the server's limit alone
 
+    def allowed(self, asked: Priority | None) -> Priority:
+        """The class of its work: what it asks for, or the highest it may have if that is lower or it does not say."""
+        return self.priority if asked is None else max(asked, self.priority)
+
 
 ANYBODY = Client(name="")

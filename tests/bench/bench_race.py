@@ -57,6 +57,7 @@ from tests.parity.ctranslate2_model import pieces
 
 CHECKED_SENTENCES = 48  # that every shape must translate as the default does
 USUAL = Effort()
+DEVICES = ("cpu", "cuda")
 
 console = Console(width=report.WIDTH, highlight=False)
 
@@ -70,6 +71,7 @@ def main(
     size: Annotated[list[int] | None, typer.Option(min=1, help="Sentences of a closed batch.")] = None,
     shortlist: Annotated[list[str] | None, typer.Option(help=f"Who has one: {', '.join(SHORTLISTS)}.")] = None,
     peer: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PEERS)}; default: all there are.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda: all sides on a GPU in half precision.")] = "cpu",
     cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each side; default: all available.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of each engine or batch; default: the best.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="Of a closed batch.")] = USUAL.turns,
@@ -87,19 +89,18 @@ def main(
     source = Bundle.load(bundle or default_bundle_dir())
     lists = shortlist_file or (source.path(source.manifest.shortlist) if source.manifest.shortlist else None)
     loaded = _load_texts(texts, source)
-    planned = cells(
-        Choice(
-            texts=list(loaded),
-            shapes=_known(shape, MAKERS),
-            precisions=_known(precision, PRECISIONS),
-            beams=beam or (),
-            regimes=_known(regime, REGIMES),
-            sizes=size or (),
-            shortlists=_known(shortlist, SHORTLISTS),
-            peers=_known(peer, PEERS) or _present_peers(),
-            has_shortlist=lists is not None,
-        )
+    choice = Choice(
+        texts=list(loaded),
+        shapes=_known(shape, MAKERS),
+        precisions=_known(precision, PRECISIONS),
+        beams=beam or (),
+        regimes=_known(regime, REGIMES),
+        sizes=size or (),
+        shortlists=_known(shortlist, SHORTLISTS),
+        peers=_known(peer, PEERS) or _present_peers(),
+        has_shortlist=lists is not None,
     )
+    planned = cells(Choice.on_gpu(choice) if _known([device], DEVICES) == ["cuda"] else choice)
     ingredients = Ingredients(source=source, calibration=_calibration(loaded.values()), shortlist=lists)
     track = Track(
         models={},

@@ -46,6 +46,10 @@ class EchoRunner:
         self._step_s = step_s
         self._nan_length = nan_length
 
+    def new_cache(self, beam_size: int) -> KeyValueCache:
+        """In this process' memory."""
+        return KeyValueCache(self.cache_shape, beam_size)
+
     def live_vocabulary(self) -> None:
         """There is no shortlist."""
 

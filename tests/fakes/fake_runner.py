@@ -47,6 +47,10 @@ class FakeRunner:
         self.encoded: list[tuple[int, ...]] = []
         self.step_rows: list[int] = []
 
+    def new_cache(self, beam_size: int) -> KeyValueCache:
+        """In this process' memory."""
+        return KeyValueCache(self.cache_shape, beam_size)
+
     def live_vocabulary(self) -> None:
         """There is no shortlist."""
 

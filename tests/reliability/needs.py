@@ -3,7 +3,6 @@
 import pytest
 
 MISSING = {
-    "traffic": "deadline-aware admission, fair shares and priorities",
     "lifecycle": "/healthz that fails after lifecycle.unready_exit_s",
 }
 

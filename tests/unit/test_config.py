@@ -107,7 +107,7 @@ class TestRefusals:
                 float("nan"),
                 "limits.max_request_seconds is nan (flag): allowed is more than 0 and at most 86,400",
             ),
-            ("engine.precision", "int4", "engine.precision is 'int4' (flag): Input should be 'int8' or 'fp32'"),
+            ("engine.precision", "int4", "engine.precision is 'int4' (flag): Input should be 'int8', 'fp32' or 'fp16'"),
             ("listen.grcp_port", 1, "listen.grcp_port is not a setting: did you mean grpc_port?"),
             ("lisen.grpc_port", 1, "lisen is not a setting: did you mean listen?"),
             (

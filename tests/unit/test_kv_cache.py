@@ -17,8 +17,8 @@ from service.engine.kv_cache import (
     CacheShape,
     Encoded,
     KeyValueCache,
-    SlotBuffers,
 )
+from service.engine.slots import SlotBuffers
 
 SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=2)
 BEAM_SIZES = (1, 4, 5, 16)
@@ -32,6 +32,11 @@ def encoded(*lengths: int, seed: int = 0) -> Encoded:
     shape = (len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
     arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(2 * SHAPE.num_layers)]
     return Encoded(arrays, np.array(lengths, np.int32))
+
+
+def memories(cache: KeyValueCache) -> list[npt.NDArray[np.float32]]:
+    """All there is, used or not."""
+    return [memory for slots in cache.slots if isinstance(slots, SlotBuffers) for memory in slots._memory]
 
 
 def contents(array: int, numbers: Sequence[int]) -> npt.NDArray[np.float32]:
@@ -113,8 +118,7 @@ class CheckedCache:
                 assert np.array_equal(stored[index, :, : source.shape[1]], source)
             for hypothesis, numbers in enumerate(past.columns):
                 self._check_hypothesis(index, hypothesis, numbers)
-        for buffers in (cache._self, cache._cross):
-            assert all(np.isfinite(memory).all() for memory in buffers._memory)
+        assert all(np.isfinite(memory).all() for memory in memories(cache))
 
     def _check_hypothesis(self, index: int, hypothesis: int, numbers: list[int]) -> None:
         mask = self.cache.mask[index, 0, hypothesis]
@@ -405,7 +409,7 @@ def test_memory_that_only_a_former_load_needed_is_given_back():
     checked = CheckedCache(2)
 
     def allocated() -> int:
-        return sum(memory.size for buffers in (checked.cache._self, checked.cache._cross) for memory in buffers._memory)
+        return sum(memory.size for memory in memories(checked.cache))
 
     at_first = allocated()
     checked.append(encoded(*[60] * 400), range(400))

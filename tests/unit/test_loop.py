@@ -459,10 +459,10 @@ def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
     lengths = [100, 3, 60, 61, 5, 4, 300, 62, 5, 191]
     jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
 
-    batches = [[len(each.source_ids) for each in batch] for batch in encoder_batches(jobs)]
+    batches = [[len(each.source_ids) for each in batch] for batch in encoder_batches(jobs, 192)]
 
     assert batches == [[3, 4, 5, 5], [60, 61, 62], [100], [191], [300]]
-    assert list(encoder_batches([])) == []
+    assert list(encoder_batches([], 192)) == []
 
 
 @settings(max_examples=50, deadline=None)
@@ -470,7 +470,7 @@ def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
 def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
     jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
 
-    batches = [list(batch) for batch in encoder_batches(jobs)]
+    batches = [list(batch) for batch in encoder_batches(jobs, 192)]
 
     assert sorted(each.id for batch in batches for each in batch) == list(range(len(lengths)))
     for batch in batches:

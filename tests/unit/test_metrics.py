@@ -72,7 +72,7 @@ def test_every_reason_to_refuse_is_exported_before_it_occurs():
     metrics = Metrics()
 
     reasons = (
-        *("queue_full", "token_budget", "deadline_unattainable", "rate_limit"),
+        *("queue_full", "token_budget", "client_budget", "queue_seconds", "deadline_unattainable", "out_of_memory"),
         *("streams", "starting", "draining", "too_long"),
     )
     read = metrics.registry.get_sample_value

@@ -43,6 +43,8 @@ TIMINGS = Timings(tokenize_ms=0, queue_ms=0, encode_ms=0, decode_ms=0, detokeniz
 class Loud:
     """Upper case as translation; some texts wait, and some meet what the test has scripted for them."""
 
+    queued_work_s = 0.0
+
     def __init__(self) -> None:
         self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
         self.gates: dict[str, asyncio.Event] = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,8 @@ from service.models.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
 from service.models.translator import Translator
 from service.telemetry.calls import Progress, follow
 from service.traffic.admission import Admission
+from service.traffic.backlog import Forecast
+from service.traffic.clients import Client, Priority
 
 PARAMS = SearchParams(beam_size=3, num_hypotheses=2)
 MAX_SOURCE_TOKENS = 8
@@ -44,9 +47,18 @@ class ManualDispatcher:
     def __init__(self) -> None:
         self.jobs: list[tuple[tuple[int, ...], SearchParams, float | None]] = []
         self.futures: list[asyncio.Future[JobResult]] = []
+        self.asked: list[tuple[Client, Priority]] = []
+        self.forecasts: list[tuple[int, ...]] = []
+        self.answer_to_forecast = Forecast()
+        self.queued_work_s = 0.0
 
-    def submit(self, source_ids, params, deadline):
+    def forecast(self, sources, params, *, client, priority):
+        self.forecasts.append(tuple(sources))
+        return self.answer_to_forecast
+
+    def submit(self, source_ids, params, deadline, *, client, priority):
         self.jobs.append((tuple(source_ids), params, deadline))
+        self.asked.append((client, priority))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 
@@ -231,6 +243,44 @@ class TestWholeCall:
 
         with pytest.raises(Overloaded, match="240 characters, 0 source tokens wait or run and the request has 3"):
             await setup.start("ab", "c")
+
+    async def test_request_that_would_be_late_is_refused_before_anything_is_queued(self, setup):
+        setup.dispatcher.answer_to_forecast = Forecast(finish_s=5.0)
+
+        with pytest.raises(Overloaded) as error:
+            await setup.start("ab", "", "c", deadline=time.monotonic() + 3.0)
+
+        assert error.value.reason == "deadline_unattainable"
+        assert setup.dispatcher.forecasts == [(3, 2)]
+        assert setup.dispatcher.jobs == []
+
+    async def test_large_request_behind_too_much_work_is_refused_before_it_is_tokenised(self, setup, monkeypatch):
+        monkeypatch.setattr(translator_module, "INLINE_CHARACTERS", 3)
+        monkeypatch.setattr(setup.translator, "_codec", None)
+        setup.dispatcher.answer_to_forecast = Forecast(ahead_s=31.0, finish_s=31.0)
+
+        with pytest.raises(Overloaded) as error:
+            await setup.start("abcd")
+
+        assert error.value.reason == "queue_seconds"
+
+    async def test_jobs_are_submitted_for_the_permit_s_client_with_the_call_s_priority(self, setup):
+        client = Client(name="a")
+        permit = setup.admission.admit(1, now=0.0, client=client)
+        task = asyncio.create_task(
+            setup.translator.translate(["a"], PARAMS, permit=permit, deadline=None, priority=Priority.BATCH)
+        )
+        await setup.submitted(1)
+
+        assert setup.dispatcher.asked == [(client, Priority.BATCH)]
+        task.cancel()
+
+    async def test_steps_of_the_search_are_known_by_row(self, setup):
+        task = setup.start("a", "")
+        await setup.submitted(1)
+        setup.dispatcher.answer(0, "eins")
+
+        assert [translation.row_steps for translation in (await task)[0]] == [3, 0]
 
     async def test_bad_and_blank_texts_take_no_tokens(self, setup):
         task = setup.start("ab", "x" * 21, "")

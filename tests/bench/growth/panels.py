@@ -15,6 +15,7 @@ from service.engine.loop import EngineLoop
 from service.engine.process import return_freed_memory
 from service.engine.runner import Runner
 from service.engine.scheduler import SchedulerConfig, source_width
+from tests.bench.growth import front_queue
 from tests.bench.growth.load import Load, Text, middle, resident_mb, slowdown, take_turns
 
 Row = dict[str, int | float | str]
@@ -313,5 +314,6 @@ PANELS = {
     "rows": Panel("Rows (24 source tokens)", measure_rows, draw_rows),
     "beam": Panel("Beam", measure_beam, draw_beam),
     "waiting": Panel("Waiting sentences (128 rows run)", measure_waiting, draw_waiting),
+    "queue": Panel("The front process's queue", lambda _: front_queue.measure(), front_queue.draw),
     "long": Panel("One long sentence among short ones", measure_long, draw_long),
 }

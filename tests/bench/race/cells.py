@@ -12,7 +12,7 @@ from typing import Any
 from tests.bench.race import stream
 from tests.bench.race.ceiling import Ceiling, measure, operations
 from tests.bench.race.contestants import SearchOptions
-from tests.bench.race.dragoman import EngineSetting
+from tests.bench.race.dragoman import EngineSetting, device_of
 from tests.bench.race.models import RaceModel
 from tests.bench.race.regimes import Turns, closed, one_at_a_time, percentile_ms
 from tests.bench.race.sides import HuggingFaceSide, Layout, LibrarySide, OurSide, TheirSide, cost_of, fastest
@@ -63,6 +63,7 @@ class Effort:
     seeds: tuple[int, ...] = (1,)  # of arrivals; a ladder is climbed with each
 
 
+BASELINE_PRECISIONS = ("fp32", "fp16")
 BASELINE_TURNS, BASELINE_SINGLES = 2, 10  # against Hugging Face, which is many times slower
 
 
@@ -118,7 +119,10 @@ def run_cell(cell: Cell, track: Track) -> Record:
     ]
     ours = OurSide(model, cell.precision, options[0], track.layouts)
     if cell.peer == HUGGING_FACE:
-        return _record(cell, race_baseline(cell, track, ours, HuggingFaceSide(model, options[1], track.cpus)))
+        return _record(
+            cell,
+            race_baseline(cell, track, ours, HuggingFaceSide(model, options[1], track.cpus, device_of(cell.precision))),
+        )
     theirs = TheirSide(model, cell.precision, options[1], track.layouts)
     return _record(cell, REGIMES[cell.regime](cell, track, ours, theirs))
 
@@ -133,8 +137,8 @@ def race_baseline(cell: Cell, track: Track, ours: OurSide, theirs: HuggingFaceSi
     Raises:
         ValueError: in a stream or another precision, which the baseline does not have.
     """
-    if cell.precision != "fp32" or cell.regime not in _LIBRARY_REGIMES:
-        raise ValueError(f"{cell.title}: {cell.peer} takes part in fp32, single and closed only")
+    if cell.precision not in BASELINE_PRECISIONS or cell.regime not in _LIBRARY_REGIMES:
+        raise ValueError(f"{cell.title}: {cell.peer} takes part in fp32 and fp16, single and closed only")
     effort = replace(track.effort, turns=BASELINE_TURNS, singles=BASELINE_SINGLES)
     return _LIBRARY_REGIMES[cell.regime](cell, replace(track, effort=effort), ours, theirs)
 
@@ -234,8 +238,8 @@ def _found(cell: Cell, turns: Turns) -> Record:
 
 def _shares(cell: Cell, track: Track, turns: Turns) -> Record:
     """The time that bare matrix products would take, over the time it took."""
-    if cell.shortlist != "none":  # the products' widths depend on the text then
-        return {}
+    if cell.shortlist != "none" or device_of(cell.precision) == "cuda":
+        return {}  # widths depend on the text then; a GPU's limit is its memory, see bench_gpu.py
     config, ceiling = track.model(cell).config, track.ceiling(cell)
     least_s = ceiling.seconds(config, turns.work, cell.beam_size)
     work = operations(config, turns.work, cell.beam_size)

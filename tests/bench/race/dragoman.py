@@ -13,10 +13,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from model.bundle import Bundle
+from model.bundle import GPU_PRECISION, Bundle
+from service.engine.device import Device
 from service.engine.job import Job, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.process import (
@@ -30,8 +31,8 @@ from service.engine.process import (
     from_payload,
     to_frame,
 )
-from service.engine.runner import OnnxRunner
-from service.engine.scheduler import SchedulerConfig
+from service.engine.runner import create_runner
+from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.bench.race.contestants import Finished, SearchOptions, Sentence, Tokens
 
@@ -52,10 +53,27 @@ class EngineSetting:
     def __str__(self) -> str:
         return f"{self.engines} x {self.threads} threads, {self.max_rows} rows"
 
-    @property
-    def scheduler(self) -> SchedulerConfig:
+    def scheduler(self, device: Device) -> SchedulerConfig:
         """The budgets of each engine."""
-        return SchedulerConfig(max_rows=self.max_rows)
+        usual = SchedulerConfig() if device == "cpu" else GPU_BUDGETS
+        return replace(usual, max_rows=self.max_rows)
+
+    def spec(self, bundle: Bundle, precision: str) -> EngineSpec:
+        """What each engine is told."""
+        device = device_of(precision)
+        return EngineSpec(
+            bundle_dir=bundle.directory,
+            device=device,
+            precision=precision,
+            num_threads=self.threads,
+            scheduler=self.scheduler(device),
+            heartbeat_interval_s=QUIET_S,
+        )
+
+
+def device_of(precision: str) -> Device:
+    """Half precision is a GPU's, on all sides."""
+    return "cuda" if precision == GPU_PRECISION else "cpu"
 
 
 def search_params(options: SearchOptions) -> SearchParams:
@@ -90,8 +108,8 @@ class EngineHere:
     """One engine in this process."""
 
     def __init__(self, bundle: Bundle, precision: str, setting: EngineSetting, options: SearchOptions) -> None:
-        runner = OnnxRunner(bundle, precision=precision, num_threads=setting.threads)
-        self._loop = EngineLoop(runner, setting.scheduler)
+        spec = setting.spec(bundle, precision)
+        self._loop = EngineLoop(create_runner(spec), spec.scheduler)
         self._params = search_params(options)
 
     def translate(self, sentences: Sequence[Sentence]) -> list[JobResult]:
@@ -116,13 +134,7 @@ class EngineProcesses:
     """One or several engines in processes of their own: `Contestant` and `Streaming`."""
 
     def __init__(self, bundle: Bundle, precision: str, setting: EngineSetting, options: SearchOptions) -> None:
-        spec = EngineSpec(
-            bundle_dir=bundle.directory,
-            precision=precision,
-            num_threads=setting.threads,
-            scheduler=setting.scheduler,
-            heartbeat_interval_s=QUIET_S,
-        )
+        spec = setting.spec(bundle, precision)
         self._params = search_params(options)
         self._room = setting.max_rows // options.beam_size + LOOKAHEAD_JOBS
         self._waiting: deque[Job] = deque()

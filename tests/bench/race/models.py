@@ -23,7 +23,7 @@ from tests.bench.race.shapes import Shape, base_shape, default_shape, positions_
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
 
 ROOT = Path(__file__).resolve().parents[3]
-PRECISIONS = ("int8", "fp32")
+PRECISIONS = ("int8", "fp32", "fp16")  # fp16: on a GPU, all sides
 MAKERS: dict[str, Callable[..., Shape]] = {"default": default_shape, "base": base_shape}
 CALIBRATION_SENTENCES = 128
 VERIFICATION_SENTENCES = 8

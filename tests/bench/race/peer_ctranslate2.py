@@ -16,7 +16,8 @@ import ctranslate2
 
 from tests.bench.race.contestants import Finished, SearchOptions, Sentence, Tokens
 
-COMPUTE_TYPES = {"int8": ("int8", "int8_float32"), "fp32": ("float32",)}  # precision -> what CTranslate2 has for it
+# precision -> what CTranslate2 has for it
+COMPUTE_TYPES = {"int8": ("int8", "int8_float32"), "fp32": ("float32",), "fp16": ("float16",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class PeerSetting:
     """What can be chosen for a machine."""
 
     compute_type: str
+    device: str = "cpu"
     inter_threads: int = 1  # batches at a time
     intra_threads: int = 1  # for each
     max_batch_size: int = 32
@@ -40,7 +42,7 @@ def open_translator(directory: Path, setting: PeerSetting) -> ctranslate2.Transl
     """The model, loaded; it quantises the weights itself."""
     return ctranslate2.Translator(
         str(directory),
-        device="cpu",
+        device=setting.device,
         compute_type=setting.compute_type,
         inter_threads=setting.inter_threads,
         intra_threads=setting.intra_threads,
@@ -48,9 +50,9 @@ def open_translator(directory: Path, setting: PeerSetting) -> ctranslate2.Transl
     )
 
 
-def effective_compute_type(directory: Path, compute_type: str) -> str:
-    """What CTranslate2 makes of a compute type on this CPU: two names may mean the same."""
-    return str(open_translator(directory, PeerSetting(compute_type=compute_type)).compute_type)
+def effective_compute_type(directory: Path, compute_type: str, device: str = "cpu") -> str:
+    """What CTranslate2 makes of a compute type on this machine: two names may mean the same."""
+    return str(open_translator(directory, PeerSetting(compute_type=compute_type, device=device)).compute_type)
 
 
 def call_options(options: SearchOptions) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Hugging Face `generate` in the race, in float32: the baseline that people know, where the package is installed.
+"""Hugging Face `generate` in the race, in float32, on a GPU in half precision: the baseline that people
+know, where the package is installed.
 
 Pegasus (Zhang et al. 2020) is this project's model under other names: pre-norm with a norm after each stack, sinusoidal
 positions, one scaled embedding matrix for source, target and projection.  So the same weights go in, and not an
@@ -52,8 +53,8 @@ def is_installed() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-def build_model(shape: Shape) -> Any:
-    """The shape as a `PegasusForConditionalGeneration`, ready to run."""
+def build_model(shape: Shape, device: str = "cpu") -> Any:
+    """The shape as a `PegasusForConditionalGeneration`, ready to run; on a GPU in half precision."""
     transformers = importlib.import_module("transformers")
     transformers.logging.set_verbosity_error()
     model = transformers.PegasusForConditionalGeneration(_config(transformers, shape.config))
@@ -61,7 +62,7 @@ def build_model(shape: Shape) -> Any:
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) - {"final_logits_bias"}:  # zeros, as they are made
         raise RuntimeError(f"Pegasus has no place for {unexpected}, or lacks {missing}")
-    return model.eval()
+    return model.eval() if device == "cpu" else model.eval().half().to(device)
 
 
 def parameters(state: State, positions: Array) -> dict[str, Array]:
@@ -104,7 +105,7 @@ class HuggingFace:
         """One batch, padded on the right; what follows the first decoder input, with end-of-sentence and padding."""
         source = torch.nn.utils.rnn.pad_sequence(
             [torch.tensor(ids) for ids in sources], batch_first=True, padding_value=PAD_ID
-        )
+        ).to(self._model.device)
         with torch.inference_mode():
             produced = self._model.generate(
                 input_ids=source,

@@ -8,6 +8,7 @@ from typing import Any
 from tests.bench.race.cells import CTRANSLATE2, HUGGING_FACE, Cell
 
 OTHER_BEAMS = (1, 5)
+GPU_SIZES = (32, 256, 1_024)
 LARGE_SIZE = 256  # CTranslate2 batches by itself: this is what it can choose from
 
 
@@ -24,6 +25,11 @@ class Choice:
     shortlists: Sequence[str] = ()
     peers: Sequence[str] = (CTRANSLATE2,)
     has_shortlist: bool = False
+
+    @classmethod
+    def on_gpu(cls, choice: "Choice") -> "Choice":
+        """The same on a GPU: all sides in half precision, and larger batches."""
+        return replace(choice, precisions=("fp16",), sizes=choice.sizes or GPU_SIZES)
 
     @property
     def is_usual(self) -> bool:
@@ -79,4 +85,5 @@ def combinations(start: Cell, choice: Choice) -> list[Cell]:
     )
     fields = ("precision", "beam_size", "regime", "size", "shortlist", "peer")
     found = [replace(start, **dict[str, Any](zip(fields, values, strict=True))) for values in every]
-    return list(dict.fromkeys(cell if cell.regime == "closed" else replace(cell, size=start.size) for cell in found))
+    wanted = [cell for cell in found if not (cell.peer == HUGGING_FACE and cell.regime == "stream" and len(found) > 1)]
+    return list(dict.fromkeys(cell if cell.regime == "closed" else replace(cell, size=start.size) for cell in wanted))

@@ -1,6 +1,6 @@
 """Both sides of the race for one model, precision and search: which settings they have, and how they are opened."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import ctranslate2
 
 from tests.bench.race.contestants import Contestant, SearchOptions, Sentence, Streaming
-from tests.bench.race.dragoman import EngineHere, EngineProcesses, EngineSetting
+from tests.bench.race.dragoman import EngineHere, EngineProcesses, EngineSetting, device_of
 from tests.bench.race.models import RaceModel
 from tests.bench.race.peer_ctranslate2 import (
     COMPUTE_TYPES,
@@ -27,6 +27,8 @@ RUNS = 2  # of each setting with a closed batch; the faster one counts
 ROWS = (32, 64, 128, 256)  # of an engine
 BATCH_SIZES = {"examples": (4, 8, 16, 32, 64), "tokens": (128, 256, 512, 1_024)}  # CTranslate2's
 BASELINE_BATCH_SIZES = (8, 16)  # Hugging Face's, beside the whole batch
+GPU_ROWS = (256, 512, 1_024, 2_048)
+GPU_BATCH_SIZES = {"examples": (32, 64, 128, 256, 512), "tokens": (1_024, 4_096, 16_384)}
 STREAM_BATCH_SIZES = (8, 16, 32, 64)
 STREAM_DELAYS_MS = (10.0, 40.0)
 STREAM_ROWS = (64, 128)
@@ -91,8 +93,15 @@ class OurSide:
     @property
     def usual(self) -> EngineSetting:
         """Where sweeps begin."""
+        if self.is_on_gpu:
+            return EngineSetting(max_rows=GPU_ROWS[0])
         engines, threads = self.layouts[0]
         return EngineSetting(engines=engines, threads=threads)
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """One engine is enough for a GPU."""
+        return device_of(self.precision) == "cuda"
 
     def open(self, setting: EngineSetting) -> Contestant:
         """One engine works here, several in processes."""
@@ -105,21 +114,25 @@ class OurSide:
 
     def sweep_closed(self, batch: Sequence[Sentence]) -> Sweep[EngineSetting]:
         """Seconds for a closed batch."""
-        rows = [{"max_rows": rows} for rows in ROWS if rows >= self.options.beam_size]
+        sizes = GPU_ROWS if self.is_on_gpu else ROWS
+        rows = [{"max_rows": rows} for rows in sizes if rows >= self.options.beam_size]
         return descend(self.usual, [self._layouts(), rows], cost_of(self.open, lambda it: fastest(it, batch)))
 
     def sweep_single(self, sentences: Sequence[Sentence]) -> Sweep[EngineSetting]:
         """Median seconds for one sentence at a time; a second engine would have nothing to do."""
-        threads = [{"threads": layout.threads} for layout in self.layouts]
-        start = EngineSetting(threads=self.layouts[0].threads)
+        threads = [{"threads": layout.threads} for layout in ([] if self.is_on_gpu else self.layouts)]
+        start = self.usual if self.is_on_gpu else EngineSetting(threads=self.layouts[0].threads)
         return descend(start, [threads], cost_of(self.open, lambda it: median_latency(it, sentences)))
 
     def sweep_stream(self, cost: Callable[[Streaming], float]) -> Sweep[EngineSetting]:
         """Seconds of latency in a stream."""
-        rows = [{"max_rows": rows} for rows in STREAM_ROWS if rows >= self.options.beam_size]
+        sizes = GPU_ROWS if self.is_on_gpu else STREAM_ROWS
+        rows = [{"max_rows": rows} for rows in sizes if rows >= self.options.beam_size]
         return descend(self.usual, [rows, self._layouts()], cost_of(self.open_streaming, cost))
 
     def _layouts(self) -> list[Changes]:
+        if self.is_on_gpu:
+            return []
         return [{"engines": engines, "threads": threads} for engines, threads in self.layouts]
 
 
@@ -136,14 +149,17 @@ class TheirSide:
 
     def __post_init__(self) -> None:
         directory = self.model.ctranslate2_dir
-        found = (effective_compute_type(directory, name) for name in COMPUTE_TYPES[self.precision])
+        names, device = COMPUTE_TYPES[self.precision], device_of(self.precision)
+        found = (effective_compute_type(directory, name, device) for name in names)
         self.compute_types = list(dict.fromkeys(found))
 
     @property
     def usual(self) -> PeerSetting:
         """Where sweeps begin."""
         parts, threads = self.layouts[0]
-        kind = self.compute_types[0]
+        kind, device = self.compute_types[0], device_of(self.precision)
+        if device == "cuda":
+            return PeerSetting(compute_type=kind, device=device)
         return PeerSetting(compute_type=kind, inter_threads=parts, intra_threads=threads, max_batch_size=16)
 
     def open(self, setting: PeerSetting) -> Contestant:
@@ -156,7 +172,8 @@ class TheirSide:
 
     def sweep_closed(self, batch: Sequence[Sentence]) -> Sweep[PeerSetting]:
         """Seconds for a closed batch; threads are tried again with the best batch size."""
-        choices = [self._layouts(), _batch_sizes(batch), self._layouts()]
+        sizes = _batch_sizes(batch, GPU_BATCH_SIZES if device_of(self.precision) == "cuda" else BATCH_SIZES)
+        choices = [self._layouts(), sizes, self._layouts()]
         return descend(self.usual, choices, cost_of(self.open, lambda it: fastest(it, batch)))
 
     def sweep_single(self, sentences: Sequence[Sentence]) -> Sweep[PeerSetting]:
@@ -172,7 +189,9 @@ class TheirSide:
         return descend(self.usual, [sizes, delays, self._layouts()], cost_of(self.open_streaming, cost))
 
     def _layouts(self) -> list[Changes]:
-        """inter_threads x intra_threads x compute types."""
+        """inter_threads x intra_threads x compute types; on a GPU, batches at a time."""
+        if device_of(self.precision) == "cuda":
+            return [{"inter_threads": parts} for parts in (1, 2)]
         return [
             {"inter_threads": parts, "intra_threads": threads, "compute_type": kind}
             for kind in self.compute_types
@@ -180,7 +199,7 @@ class TheirSide:
         ]
 
     def _translator(self, setting: PeerSetting) -> ctranslate2.Translator:
-        key = (setting.compute_type, setting.inter_threads, setting.intra_threads)
+        key = (setting.compute_type, setting.inter_threads, setting.intra_threads)  # the device is the precision's
         if key not in self._translators:
             self._translators[key] = open_translator(self.model.ctranslate2_dir, setting)
         return self._translators[key]
@@ -193,11 +212,12 @@ class HuggingFaceSide:
     model: RaceModel
     options: SearchOptions
     cpus: int
+    device: str = "cpu"
     _built: Any = None
 
     def open(self, setting: HuggingFaceSetting) -> Contestant:
         """The model, built once."""
-        self._built = self._built or build_model(self.model.shape)
+        self._built = self._built or build_model(self.model.shape, self.device)
         return HuggingFace(self._built, setting, self.options)
 
     def sweep_closed(self, batch: Sequence[Sentence]) -> Sweep[HuggingFaceSetting]:
@@ -213,12 +233,12 @@ class HuggingFaceSide:
         return descend(start, [threads], cost_of(self.open, lambda it: median_latency(it, sentences)))
 
 
-def _batch_sizes(batch: Sequence[Sentence]) -> list[Changes]:
+def _batch_sizes(batch: Sequence[Sentence], candidates: Mapping[str, Sequence[int]]) -> list[Changes]:
     """None larger than the whole."""
     whole = {"examples": len(batch), "tokens": sum(len(sentence.ids) for sentence in batch)}
     return [
         {"batch_type": kind, "max_batch_size": size}
-        for kind, sizes in BATCH_SIZES.items()
+        for kind, sizes in candidates.items()
         for size in sizes
         if size <= whole[kind]
     ]

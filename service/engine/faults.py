@@ -1,0 +1,82 @@
+"""What an error of ONNX Runtime on a GPU means: too little memory, a device that is gone, or neither.
+
+ONNX Runtime raises a RuntimeError for all of them; only the text tells.  Knows texts, no device.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+DEVICE_LOST_STATUS = 75  # of an engine process whose device is gone; sysexits.h: a temporary failure, try elsewhere
+
+
+class Fault(Enum):
+    """What has to follow from an error."""
+
+    OUT_OF_MEMORY = "out of memory"  # the batch fails; with fewer rows, the next one may not
+    DEVICE_LOST = "device lost"  # nothing works in this process any more
+    OTHER = "other"
+
+
+class DeviceOutOfMemory(Exception):
+    """The device has too little memory for what was asked; it can be used on."""
+
+
+class DeviceLost(SystemExit):
+    """The device cannot be used any more by this process, which has to end: CUDA forgives no such error."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(DEVICE_LOST_STATUS)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the device is lost: {self.reason}"
+
+
+_OUT_OF_MEMORY = re.compile(
+    r"Failed to allocate memory for requested buffer|Available memory of \d+ is smaller than requested|"
+    r"CUDA failure 2:|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUBLAS failure 3:|out of memory|"
+    r"std::bad_alloc"
+)
+# Errors after which cuda.h calls the process' context unusable, and devices that are not there any more.
+_LOST_CODES = frozenset({
+    3,  # not initialised: the driver was unloaded
+    4,  # the driver shuts down
+    46,  # device busy or unavailable
+    100, 101,  # no device; no such device
+    214, 220,  # uncorrectable memory error; uncorrectable NVLink error
+    700, 702, 709, 710,  # illegal address, launch timeout, context destroyed, device-side assert
+    714, 715, 716, 717, 718, 719,  # exceptions inside a kernel
+    802, 803, 804,  # system not ready, driver mismatch, driver too old for this hardware
+    999,  # unknown: what a device that fell off the bus gives
+})  # fmt: skip
+_CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
+_LOST = re.compile(r"fallen off the bus|GPU is lost|NVML: Unknown error|Xid \(?|cudaErrorDevicesUnavailable")
+
+
+def classify(message: str) -> Fault:
+    """What the text of an error says."""
+    codes = {int(code) for code in _CUDA_CODE.findall(message)}
+    if codes & _LOST_CODES or _LOST.search(message):
+        return Fault.DEVICE_LOST
+    return Fault.OUT_OF_MEMORY if _OUT_OF_MEMORY.search(message) else Fault.OTHER
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what ONNX Runtime raises inside into the errors above, where it is one of them.
+
+    Raises:
+        DeviceOutOfMemory, DeviceLost: see there.
+    """
+    try:
+        yield
+    except Exception as error:  # ONNX Runtime's exceptions have no public base class
+        match classify(str(error)):
+            case Fault.OUT_OF_MEMORY:
+                raise DeviceOutOfMemory(str(error)) from error
+            case Fault.DEVICE_LOST:
+                raise DeviceLost(str(error)) from error
+            case _:
+                raise

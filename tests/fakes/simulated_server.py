@@ -1,0 +1,226 @@
+"""One server in virtual time: the real queue, meter, admission and engine scheduler around a decoder that takes a
+given time a step.  No clock, no process: the same seed gives the same figures.
+
+As in the real one, what an engine reports arrives with the end of its step, and what it is then given starts with the
+next step but one.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+
+from service.config import LimitsConfig
+from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams, StepStats
+from service.engine.scheduler import Scheduler, SchedulerConfig
+from service.errors import Overloaded
+from service.traffic.admission import Admission, Permit
+from service.traffic.backlog import Backlog, Load
+from service.traffic.clients import Client, Priority
+from service.traffic.fair_queue import Entry
+
+HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
+STATS_STEPS = 5  # between two reports of what was done
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One call with one text, and what became of it."""
+
+    client: Client
+    at: float
+    source_tokens: int
+    num_steps: int  # that its translation takes
+    timeout_s: float
+    permit: Permit | None = None
+    entry: "Entry[Request] | None" = None
+    done_at: float | None = None  # answered in time
+    refused: str = ""
+    was_late: bool = False
+
+    @property
+    def deadline(self) -> float:
+        return self.at + self.timeout_s
+
+    @property
+    def latency_s(self) -> float:
+        assert self.done_at is not None
+        return self.done_at - self.at
+
+
+def poisson(
+    client: Client, rate: float, seconds: float, *, seed: int, num_steps: Sequence[int] = (10,), timeout_s: float = 60.0
+) -> list[Request]:
+    """Calls of one client, so many a second."""
+    rng = random.Random(seed)
+    requests: list[Request] = []
+    now = rng.expovariate(rate)
+    while now < seconds:
+        steps = rng.choice(num_steps)
+        requests.append(Request(client, now, steps, steps, timeout_s))
+        now += rng.expovariate(rate)
+    return requests
+
+
+@dataclass
+class SimulatedServer:
+    """One engine; every step takes `step_s`, whatever the rows."""
+
+    step_s: float = 0.01
+    max_rows: int = 10
+    params: SearchParams = field(default_factory=lambda: SearchParams(beam_size=1))
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    max_lookahead_jobs: int = 8
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.limits)
+        self.backlog: Backlog[Request] = Backlog(
+            aging_s=self.limits.batch_aging_s, max_lookahead_jobs=self.max_lookahead_jobs
+        )
+        self.scheduler = Scheduler(SchedulerConfig(max_rows=self.max_rows))
+        self.held: dict[int, Request] = {}
+        self.steps_left: dict[int, int] = {}
+        self.num_job = 0
+        self.waited: deque[float] = deque()
+        self.wasted_row_steps = 0
+        self.row_steps = 0
+
+    def run(self, requests: Iterable[Iterable[Request]]) -> None:
+        """All of these to their end, however that is."""
+        arrivals = deque(merge(*requests, key=lambda request: request.at))
+        now, number = 0.0, 0
+        stats = [0, 0, 0]  # steps, rows, source tokens
+        inbox: list[Job] = []
+        while arrivals or self.held or len(self.backlog):
+            for job in inbox:
+                self.scheduler.add(job)
+            inbox = []
+            stats = self._step(now, stats)
+            now += self.step_s
+            number += 1
+            while arrivals and arrivals[0].at <= now:
+                self._arrive(arrivals.popleft())
+                inbox += self._hand_out(max(now - self.step_s, 0.0))
+            if number % STATS_STEPS == 0:
+                self._report(stats)
+                stats = [0, 0, 0]
+            self._expire(now)
+            inbox += self._hand_out(now)
+
+    def load(self) -> Load:
+        """How full the engine is."""
+        rows = sum(self.params.beam_size for _ in self.held)
+        return Load(num_engines=1, rows=rows, max_rows=self.max_rows)
+
+    def _arrive(self, request: Request) -> None:
+        permit = None
+        try:
+            permit = self.admission.admit(1, now=request.at, deadline=request.deadline, client=request.client)
+            permit.take_tokens(request.source_tokens)
+            forecast = self.backlog.forecast(
+                [request.source_tokens],
+                self.params,
+                client=request.client,
+                priority=Priority.INTERACTIVE,
+                load=self.load(),
+            )
+            permit.check(forecast, now=request.at, deadline=request.deadline)
+        except Overloaded as error:
+            request.refused = error.reason
+            if permit is not None:
+                permit.release()
+            return
+        request.permit = permit
+        request.entry = self.backlog.add(
+            request,
+            request.source_tokens,
+            self.params,
+            client=request.client,
+            priority=Priority.INTERACTIVE,
+            now=request.at,
+        )
+
+    def _hand_out(self, now: float) -> list[Job]:
+        jobs: list[Job] = []
+        beam = self.params.beam_size
+        while (entry := self.backlog.peek(now)) is not None:
+            request, load = entry.item, self.load()
+            if self.backlog.is_hopeless(request.source_tokens, self.params, request.deadline, now=now, load=load):
+                self.backlog.remove(entry)
+                self._end(request, late=True)
+                continue
+            if load.rows + beam > self.max_rows + self.backlog.lookahead_jobs(now) * beam:
+                self.backlog.ran_full(now)
+                break
+            if self.backlog.pause_s(now, load) > 0.0:
+                break
+            self.backlog.serve(entry, beam)
+            self.num_job += 1
+            self.held[self.num_job] = request
+            self.steps_left[self.num_job] = request.num_steps
+            source = (5,) * request.source_tokens
+            jobs.append(Job(id=self.num_job, source_ids=source, params=self.params, deadline=request.deadline))
+        return jobs
+
+    def _expire(self, now: float) -> None:
+        for request in [request for request in self.backlog if request.deadline <= now]:
+            assert request.entry is not None
+            self.backlog.remove(request.entry)
+            self._end(request, late=True)
+
+    def _step(self, now: float, stats: list[int]) -> list[int]:
+        plan = self.scheduler.schedule(now)
+        for drop in plan.drops:
+            self.wasted_row_steps += self.held[drop.job.id].num_steps - self.steps_left[drop.job.id]
+            self._end(self.held.pop(drop.job.id), late=True)
+            del self.steps_left[drop.job.id]
+        started = sum(len(job.source_ids) for job in plan.starts)
+        rows = self.scheduler.rows
+        self.row_steps += rows
+        running = sorted(self.scheduler._running)
+        for job_id in running:
+            self.steps_left[job_id] -= 1
+            if self.steps_left[job_id] == 0:
+                self._finish(job_id, now + self.step_s)
+        return [stats[0] + bool(running), stats[1] + rows, stats[2] + started]
+
+    def _finish(self, job_id: int, now: float) -> None:
+        request = self.held.pop(job_id)
+        del self.steps_left[job_id]
+        self.scheduler.release(job_id)
+        result = JobResult(
+            job_id=job_id,
+            hypotheses=(HYPOTHESIS,),
+            queue_s=0.0,
+            encode_s=0.0,
+            decode_s=request.num_steps * self.step_s,
+            num_steps=request.num_steps,
+        )
+        self.backlog.finished(request.source_tokens, self.params, result)
+        request.done_at = now if now <= request.deadline else None
+        self._end(request, late=now > request.deadline)
+
+    def _report(self, stats: list[int]) -> None:
+        steps, rows, source_tokens = stats
+        self.backlog.reported(
+            StepStats(
+                steps=steps,
+                rows=rows,
+                busy_s=steps * self.step_s,
+                source_tokens=source_tokens,
+                waiting_jobs=self.scheduler.num_waiting,
+            )
+        )
+
+    @staticmethod
+    def _end(request: Request, *, late: bool) -> None:
+        request.was_late = late
+        assert request.permit is not None
+        request.permit.release()
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value that this share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

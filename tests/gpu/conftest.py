@@ -1,0 +1,29 @@
+"""Tests that need a GPU; without one they are skipped, with what is missing as the reason."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from export.onnx_export import ExportOptions, Samples, export_bundle
+from export.source import ExportSource
+from model.bundle import Bundle, default_bundle_dir
+from service.engine.cuda import look
+from service.engine.device import problem_with_cuda
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """Mark the tests of this directory, and skip them where there is no GPU."""
+    here = [item for item in items if "tests/gpu/" in item.path.as_posix()]
+    problem = problem_with_cuda(look()) if here else ""
+    for item in here:
+        item.add_marker(pytest.mark.gpu)
+        if problem:
+            item.add_marker(pytest.mark.skip(reason=f"no GPU: {problem}"))
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The embedded model with graphs for a GPU and, to compare with, float32 ones."""
+    options = ExportOptions(precisions=("fp32", "fp16"), keep_weights=False)
+    directory = tmp_path_factory.mktemp("gpu") / "en-de"
+    return export_bundle(ExportSource.load(default_bundle_dir()), directory, options, Samples())

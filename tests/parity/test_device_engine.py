@@ -1,0 +1,224 @@
+"""What a GPU will run, run here: the same tokens as the CPU engine, whoever joins, leaves or is squeezed."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export.onnx_export import ExportOptions, Samples, export_bundle
+from export.source import ExportSource
+from model.bundle import Bundle, BundleError, default_bundle_dir
+from model.tokenizer import Tokenizer
+from service.engine.device_runner import DeviceRunner, graph_paths
+from service.engine.faults import DeviceOutOfMemory
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.kv_cache import KeyValueCache
+from service.engine.loop import EngineLoop
+from service.engine.runner import OnnxRunner, Runner
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.device_engine import device_runner, float32_twin
+from tests.fakes.own_text import own_sentences
+from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
+from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+
+SEEDS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_tiny_bundle(tiny_model(tiny_config(vocab_size=VOCABULARY)), tmp_path_factory.mktemp("cpu") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def twin(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> DeviceRunner:
+    model = tiny_model(tiny_config(vocab_size=VOCABULARY))
+    return float32_twin(bundle, model, tmp_path_factory.mktemp("twin") / "fp32")
+
+
+def jobs(num_jobs: int, seed: int = 0) -> list[Job]:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 30, num_jobs).tolist()
+    sources = random_sentences(tiny_config(vocab_size=VOCABULARY), lengths, seed)
+    return [
+        Job(
+            id=number,
+            source_ids=tuple(source),
+            params=SearchParams(
+                beam_size=int(rng.choice([1, 2, 4, 5])), max_target_tokens=int(rng.integers(1, 40)), num_hypotheses=1
+            ),
+        )
+        for number, source in enumerate(sources)
+    ]
+
+
+def finish(loop: EngineLoop, submitted: Iterable[Job] = ()) -> dict[int, Outcome]:
+    for each in submitted:
+        loop.submit(each)
+    outcomes: dict[int, Outcome] = {}
+    while not loop.is_idle:
+        outcomes |= {outcome.job_id: outcome for outcome in loop.step()}
+    return outcomes
+
+
+def tokens(outcomes: Mapping[int, Outcome]) -> dict[int, tuple[int, ...]]:
+    return {number: result_of(outcome).hypotheses[0].token_ids for number, outcome in outcomes.items()}
+
+
+def result_of(outcome: Outcome) -> JobResult:
+    assert isinstance(outcome, JobResult)
+    return outcome
+
+
+def in_random_order(runner: Runner, all_jobs: Sequence[Job], seed: int) -> dict[int, Outcome]:
+    """Some join at each step."""
+    rng, loop, outcomes = np.random.default_rng(seed), EngineLoop(runner, SchedulerConfig(max_rows=48)), {}
+    waiting = [all_jobs[index] for index in rng.permutation(len(all_jobs))]
+    while waiting or not loop.is_idle:
+        for _ in range(int(rng.integers(0, 4))):
+            if waiting:
+                loop.submit(waiting.pop())
+        outcomes.update({outcome.job_id: outcome for outcome in loop.step()})
+    return outcomes
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_keys_and_values_that_move_on_a_device_give_the_cpu_engines_tokens(bundle, twin, seed):
+    some = jobs(60, seed)
+    expected = finish(EngineLoop(OnnxRunner(bundle, precision="fp32")), some)
+
+    found = in_random_order(twin, some, seed)
+
+    assert tokens(found) == tokens(expected)
+    scores = [result_of(expected[n]).hypotheses[0].score - result_of(found[n]).hypotheses[0].score for n in expected]
+    assert max(map(abs, scores)) < 1e-4  # float32: sums in another order, as columns lie elsewhere
+
+
+def test_cancelled_sentences_leave_the_others_as_they_are(bundle, twin):
+    some = jobs(40)
+    expected = tokens(finish(EngineLoop(OnnxRunner(bundle, precision="fp32")), some))
+    loop = EngineLoop(twin, SchedulerConfig(max_rows=400))
+    for each in some:
+        loop.submit(each)
+    outcomes = {outcome.job_id: outcome for _ in range(3) for outcome in loop.step()}
+
+    for each in some[::3]:
+        loop.cancel(each.id)
+    outcomes |= finish(loop)
+
+    kept = {n: outcome for n, outcome in outcomes.items() if isinstance(outcome, JobResult)}
+    assert len(kept) >= 26
+    assert tokens(kept) == {number: expected[number] for number in kept}
+
+
+def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, twin):
+    """NaN in a slot would reach its next sentence through columns that only the mask keeps out."""
+    params = SearchParams(beam_size=4, max_target_tokens=30)
+    some = [Job(id=n, source_ids=(5 + n, 9, 11, 2), params=params) for n in range(6)]
+    expected = tokens(finish(EngineLoop(OnnxRunner(bundle, precision="fp32")), some))
+    cache = twin.new_cache(4)
+    encoded = twin.encode([job.source_ids for job in some])
+    cache.append(encoded, range(6))
+    cache.prepare()
+    twin.decode_step(np.ones((6, 4), np.int64), np.zeros((6, 4), np.float32), cache)
+    poison(cache)
+
+    for index in reversed(range(6)):
+        cache.remove(index, is_finite=False)
+    loop = EngineLoop(_WithCache(twin, cache))
+
+    assert tokens(finish(loop, some)) == expected
+
+
+def poison(cache: KeyValueCache) -> None:
+    """NaN in every slot that a sentence has."""
+    for slots in cache.slots:
+        front = slots._front.numpy()  # type: ignore[attr-defined]  # shares no memory: sent back below
+        place = slots.place  # type: ignore[attr-defined]
+        view = front.reshape(len(slots.addresses()), place.capacity + 1, -1)  # type: ignore[attr-defined]
+        view[:, : cache.num_sentences] = np.nan
+        slots._front.update_inplace(front)  # type: ignore[attr-defined]
+
+
+class _WithCache:
+    """A runner whose first cache is this one."""
+
+    def __init__(self, runner: DeviceRunner, cache: KeyValueCache) -> None:
+        self._runner = runner
+        self._caches = itertools.chain([cache], (runner.new_cache(4) for _ in itertools.count()))
+        self.live_vocabulary = runner.live_vocabulary
+        self.encode = runner.encode
+        self.decode_step = runner.decode_step
+
+    def new_cache(self, beam_size: int) -> KeyValueCache:
+        return next(self._caches)
+
+
+class _SmallDevice:
+    """Has no memory for steps of more than some sentences."""
+
+    def __init__(self, runner: DeviceRunner, most: int) -> None:
+        self._runner = runner
+        self._most = most
+        self.live_vocabulary = runner.live_vocabulary
+        self.new_cache = runner.new_cache
+        self.encode = runner.encode
+
+    def decode_step(self, tokens, scores, cache, vocabulary=None):
+        if len(tokens) > self._most:
+            raise DeviceOutOfMemory("Failed to allocate memory for requested buffer of size 1")
+        return self._runner.decode_step(tokens, scores, cache, vocabulary)
+
+
+def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin):
+    params = SearchParams(beam_size=4, max_target_tokens=4)
+    some = [Job(id=n, source_ids=(5, 6, 2), params=params) for n in range(100)]
+    loop = EngineLoop(_SmallDevice(twin, most=10), SchedulerConfig(max_rows=128))
+
+    outcomes = finish(loop, some)
+
+    failed = [outcome for outcome in outcomes.values() if isinstance(outcome, JobFailure)]
+    assert {outcome.kind for outcome in failed} == {FailureKind.OUT_OF_MEMORY}
+    assert len(failed) == 32 + 16  # of 128 and of 64 rows; 32 rows fit
+    assert loop._scheduler.config.max_rows == 32
+    assert all(isinstance(outcomes[n], JobResult) for n in range(48, 100))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    directory = tmp_path_factory.mktemp("trained") / "gpu"
+    source = ExportSource.load(default_bundle_dir())
+    options = ExportOptions(precisions=("fp32", "fp16"), keep_weights=False)
+    return export_bundle(source, directory, options, Samples())
+
+
+@pytest.mark.slow
+def test_half_precision_gives_the_trained_models_tokens(trained):
+    tokenizer = Tokenizer.load(trained.tokenizer_path)
+    params = SearchParams(beam_size=4, max_target_tokens=60)
+    some = [
+        Job(id=n, source_ids=tuple(tokenizer.encode(line)), params=params)
+        for n, line in enumerate(own_sentences(100, seed=3))
+    ]
+
+    expected = tokens(finish(EngineLoop(OnnxRunner(trained, precision="fp32")), some))
+    found = tokens(finish(EngineLoop(device_runner(trained, trained.path("fp16"))), some))
+
+    assert sum(found[n] == expected[n] for n in expected) >= 99
+
+
+def test_a_bundle_without_graphs_for_a_gpu_says_how_to_make_them(bundle):
+    with pytest.raises(BundleError, match=r"has no 'fp16' graphs; `python -m export .* --precision fp16`"):
+        graph_paths(bundle)
+    with pytest.raises(BundleError, match="int8 graphs are for CPUs"):
+        graph_paths(bundle, "int8")
+
+
+def test_a_bundle_with_graphs_for_a_gpu_alone_says_so_on_a_cpu(tmp_path: Path):
+    source = ExportSource.load(default_bundle_dir())
+    options = ExportOptions(precisions=("fp16",), keep_weights=False)
+    only = export_bundle(source, tmp_path / "gpu", options, Samples())
+
+    with pytest.raises(BundleError, match="these are graphs for a GPU"):
+        OnnxRunner(only)

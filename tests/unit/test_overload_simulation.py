@@ -1,0 +1,112 @@
+"""Overload and fairness in virtual time: a server of 100 sentences a second, ten at a time, 100 ms each.
+
+The queue, the estimates, admission and the engine's scheduler are the real ones; see tests/fakes/simulated_server.py.
+Without a clock, so the figures are the same everywhere; tests/reliability repeats this with real processes.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from service.config import LimitsConfig
+from service.engine.job import SearchParams
+from service.traffic.clients import Client
+from tests.fakes.simulated_server import Request, SimulatedServer, percentile, poisson
+
+CAPACITY = 100.0
+ANYONE = Client(name="anyone")
+EQUAL, MIXED = (10,), tuple(range(4, 17))  # decoder steps of a sentence
+SHAPES = {  # by name: steps, rows, beam, seconds a step
+    "equal lengths": (EQUAL, 10, 1, 0.01),
+    "mixed lengths": (MIXED, 10, 1, 0.01),
+    "beam 4": (MIXED, 40, 4, 0.01),
+    "one at a time": (EQUAL, 1, 1, 0.001),
+}
+
+
+def run(shape: str, *clients: list[Request]) -> SimulatedServer:
+    _, max_rows, beam, step_s = SHAPES[shape]
+    limits = LimitsConfig(max_concurrent_requests=100_000)  # refusals come from estimates alone
+    server = SimulatedServer(step_s=step_s, max_rows=max_rows, params=SearchParams(beam_size=beam), limits=limits)
+    server.run(clients)
+    assert (server.admission.requests, server.admission.tokens) == (0, 0)  # every permit came back
+    return server
+
+
+def p99(requests: Sequence[Request]) -> float:
+    return percentile([request.latency_s for request in requests if request.done_at is not None], 0.99)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("times", [2, 10])
+def test_goodput_under_overload_is_nearly_the_capacity(shape, times):
+    """With a deadline of four times the unloaded p99."""
+    steps, seconds = SHAPES[shape][0], 8.0
+    unloaded = poisson(ANYONE, 0.02 * CAPACITY, 60.0, seed=1, num_steps=steps)
+    run(shape, unloaded)
+    timeout_s = 4 * p99(unloaded)
+    requests = poisson(ANYONE, times * CAPACITY, seconds, seed=2, num_steps=steps, timeout_s=timeout_s)
+
+    server = run(shape, requests)
+
+    in_time = sum(request.done_at is not None for request in requests)
+    refused = Counter(request.refused for request in requests)
+    assert in_time / seconds >= 0.97 * CAPACITY
+    assert refused["deadline_unattainable"] >= 0.95 * (len(requests) - in_time)  # told at once, not after a wait
+    assert server.wasted_row_steps <= 0.02 * server.row_steps
+
+
+@pytest.mark.parametrize("shape", ["equal lengths", "mixed lengths", "beam 4"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_greedy_client_does_not_double_the_p99_of_the_others(shape, seed):
+    """Nine clients with half of the capacity, alone and beside a tenth that asks for four and a half times of it."""
+    steps, seconds = SHAPES[shape][0], 15.0
+
+    def nine() -> list[list[Request]]:
+        return [
+            poisson(Client(name=f"{n}"), CAPACITY / 18, seconds, seed=100 * seed + n, num_steps=steps) for n in range(9)
+        ]
+
+    alone, beside = nine(), nine()
+    greedy = poisson(Client(name="greedy"), 4.5 * CAPACITY, seconds, seed=100 * seed + 99, num_steps=steps)
+    run(shape, *alone)
+
+    run(shape, *beside, greedy)
+
+    others = [request for client in beside for request in client]
+    assert all(request.done_at is not None for request in others)
+    assert p99(others) <= 1.9 * p99([request for client in alone for request in client])
+    answered = [r for r in [*others, *greedy] if r.done_at is not None and r.done_at <= seconds]
+    assert len(answered) / seconds >= 0.97 * CAPACITY
+
+
+def test_nobody_is_refused_for_an_estimate_below_capacity():
+    requests = poisson(ANYONE, 0.7 * CAPACITY, 15.0, seed=3, num_steps=MIXED, timeout_s=1.0)
+
+    run("mixed lengths", requests)
+
+    assert all(request.done_at is not None for request in requests)
+
+
+def test_without_deadlines_the_queue_is_as_long_as_it_may_be():
+    """30 s of work by default; here 2 s."""
+    requests = poisson(ANYONE, 4 * CAPACITY, 8.0, seed=4)
+    limits = LimitsConfig(max_concurrent_requests=100_000, max_queue_seconds=2.0)
+    server = SimulatedServer(limits=limits)
+
+    server.run([requests])
+
+    assert {request.refused for request in requests} == {"", "queue_seconds"}
+    assert 1.8 <= max(r.latency_s for r in requests if r.done_at is not None) <= 2.5
+
+
+def test_server_is_itself_again_as_soon_as_the_overload_ends():
+    flood = poisson(ANYONE, 10 * CAPACITY, 5.0, seed=5, timeout_s=0.44)
+    later = poisson(ANYONE, 0.5 * CAPACITY, 12.0, seed=6, timeout_s=0.44)
+
+    run("equal lengths", flood, later)
+
+    after = [request for request in later if request.at > 5.5]
+    assert all(request.done_at is not None for request in after)
+    assert p99(after) <= 0.2

@@ -1,0 +1,105 @@
+"""Usage by client: what counts, under which label, and no text in the log."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.engine.job import FinishReason
+from service.errors import InternalError, TooLong
+from service.telemetry.metrics import Metrics
+from service.traffic.clients import ANYBODY, Client, Priority
+from service.traffic.usage import Usage, count_usage, usage_of
+from service.translation import TranslatedText, Translation
+
+USAGE = Usage(texts=2, characters=30, source_tokens=9, target_tokens=8, row_steps=40)
+KEY = Client(name="shop", source="key")
+
+
+def translated(source_tokens: int, *target_tokens: int, row_steps: int = 0) -> Translation:
+    hypotheses = tuple(
+        TranslatedText(text="t", score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=number)
+        for number in target_tokens
+    )
+    return Translation(hypotheses=hypotheses, source_tokens=source_tokens, row_steps=row_steps)
+
+
+def used(metrics: Metrics, client: str) -> dict[str, float | None]:
+    read = metrics.registry.get_sample_value
+    names = ("texts", "characters", "row_steps")
+    counts = {name: read(f"dragoman_client_{name}_total", {"client": client}) for name in names}
+    directions = ("source", "target")
+    tokens = {name: read("dragoman_client_tokens_total", {"client": client, "direction": name}) for name in directions}
+    return counts | tokens
+
+
+def test_what_was_answered_counts_and_what_failed_does_not():
+    texts = ["four", "", "too long", "no numbers"]
+    translations = [
+        translated(3, 5, 6, row_steps=24),
+        translated(0, 0),
+        Translation(error=TooLong("long", field="texts[2]")),
+        Translation(error=InternalError("nan"), source_tokens=4),
+    ]
+
+    assert usage_of(texts, translations) == Usage(
+        texts=2, characters=4, source_tokens=3, target_tokens=11, row_steps=24
+    )
+
+
+def test_clients_with_a_key_are_counted_by_name():
+    metrics = Metrics()
+
+    count_usage(metrics, KEY, USAGE)
+    count_usage(metrics, KEY, USAGE)
+
+    assert used(metrics, "shop") == {"texts": 4, "characters": 60, "row_steps": 80, "source": 18, "target": 16}
+
+
+def test_all_others_are_counted_together():
+    metrics = Metrics()
+
+    for number in range(100):
+        count_usage(metrics, Client(name=f"10.0.0.{number}"), USAGE)
+        count_usage(metrics, Client(name=f"user {number}", source="proxy"), USAGE)
+
+    assert used(metrics, "_other")["texts"] == 400
+    assert metrics.exposition().decode().count("dragoman_client_texts_total{") == 1
+
+
+def test_counts_are_exported_before_the_first_call():
+    assert used(Metrics(), "_other") == dict.fromkeys(("texts", "characters", "row_steps", "source", "target"), 0.0)
+
+
+def test_each_call_is_a_line_in_the_log():
+    with capture_logs() as lines:
+        count_usage(Metrics(), KEY, USAGE)
+
+    assert lines == [
+        {
+            "event": "usage",
+            "log_level": "info",
+            "client": "shop",
+            "client_source": "key",
+            "texts": 2,
+            "characters": 30,
+            "source_tokens": 9,
+            "target_tokens": 8,
+            "row_steps": 40,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("highest", "asked", "found"),
+    [
+        (Priority.INTERACTIVE, None, Priority.INTERACTIVE),
+        (Priority.INTERACTIVE, Priority.BATCH, Priority.BATCH),
+        (Priority.BATCH, None, Priority.BATCH),
+        (Priority.BATCH, Priority.INTERACTIVE, Priority.BATCH),
+    ],
+)
+def test_client_gets_what_it_asks_for_or_the_highest_it_may_have(highest, asked, found):
+    assert Client(name="a", priority=highest).allowed(asked) is found
+
+
+def test_anybody_is_interactive():
+    assert ANYBODY.allowed(None) is Priority.INTERACTIVE
