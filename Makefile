@@ -7,6 +7,8 @@ VARIANT ?= cpu
 SENTENCE ?= The children are playing in the garden.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_ARGS ?=
+SOAK_ARGS ?=
 
 VENV := .venv
 DEV := .venv-dev
@@ -20,7 +22,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration bench bench-gpu bench-others protos wheel test-wheel image try-image lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-gpu bench-others protos wheel test-wheel image try-image lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -57,6 +59,15 @@ unit: setup-dev
 integration: setup-dev  ## What `check` leaves out: the real server, the golden bundle, the slow tests
 	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture $(PYTEST_ARGS)
+
+reliability: setup-dev  ## Every promise against the real server, about 12 minutes: a table of fault, promise and what was seen
+	$(BIN)/python -m pytest tests -m promise -p tests.reliability.table $(PYTEST_ARGS)
+
+fuzz: setup-dev  ## Bad bytes, floods and slow peers against the real server; FUZZ_ARGS='--messages 1000000' for long
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+soak: setup-dev  ## 20 minutes of load on the real engine: figures, build/soak.png, one JSON line; SOAK_ARGS='--help'
+	$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)

@@ -31,6 +31,7 @@ def texts() -> Texts:
     return [(text, BEAM_SIZES[index % len(BEAM_SIZES)]) for index, text in enumerate(own_sentences(500))]
 
 
+@pytest.mark.promise("D10")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_answers_among_64_clients_are_those_of_each_sentence_alone(precision, trained_bundles, texts, tmp_path):

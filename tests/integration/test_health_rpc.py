@@ -36,11 +36,13 @@ class TestHealth:
     async def test_check_of_a_served_service(self, health, service):
         assert (await health.Check(asking(service))).status == Status.SERVING
 
+    @pytest.mark.promise("G5")
     async def test_check_of_an_unknown_service_is_not_found(self, health):
         error = await failure(health.Check(asking("nobody.Service")))
 
         assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "there is no service 'nobody.Service'")
 
+    @pytest.mark.promise("G5")
     @pytest.mark.parametrize(
         ("service", "status"), [("", Status.SERVING), (SERVICE, Status.SERVING), ("x", Status.SERVICE_UNKNOWN)]
     )
@@ -119,6 +121,7 @@ class TestReflection:
 
             assert (await failure(stream.read())).code() is grpc.StatusCode.INVALID_ARGUMENT
 
+    @pytest.mark.promise("F6")
     async def test_reflection_can_be_switched_off(self, start_server):
         server = start_server(DRAGOMAN_LISTEN__REFLECTION="false")
         async with calling(server.address) as calls:

@@ -125,6 +125,7 @@ def test_model_is_named_once_with_its_version_and_provider(server):
     assert line.endswith(" 1.0")
 
 
+@pytest.mark.promise("F6")
 @pytest.mark.parametrize(
     ("path", "answer"),
     [
@@ -179,6 +180,7 @@ def test_endless_header_is_cut_off(server):
     assert server.get("/healthz")[0] == 200
 
 
+@pytest.mark.promise("G2")
 async def test_hanging_scrapers_are_bounded_and_cost_the_calls_nothing(start_server):
     server = start_server(DRAGOMAN_LISTEN__MAX_HTTP_CONNECTIONS="8")
     hanging = [socket.create_connection(("127.0.0.1", server.http_port), timeout=10) for _ in range(8)]

@@ -20,6 +20,7 @@ def is_idle(server: ServerProcess) -> Callable[[], bool]:
     return lambda: server.metric("dragoman_running_jobs") == 0 and server.metric("dragoman_queue_requests") == 0
 
 
+@pytest.mark.promise("B4")
 async def test_deadline_in_mid_decode_frees_the_rows(start_server):
     server = start_server(**SLOW)
     async with calling(server.address) as calls:
@@ -34,6 +35,7 @@ async def test_deadline_in_mid_decode_frees_the_rows(start_server):
         assert await calls.texts("next") == ["next"]
 
 
+@pytest.mark.promise("B5")
 async def test_call_without_deadline_ends_at_the_server_s_limit(start_server):
     server = start_server(DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS="0.3", **SLOW)
     async with calling(server.address) as calls:
@@ -45,6 +47,7 @@ async def test_call_without_deadline_ends_at_the_server_s_limit(start_server):
         assert server.metric("dragoman_cancelled_total", where="decode") == 1
 
 
+@pytest.mark.promise("B2")
 async def test_cancelled_call_frees_its_rows_and_leaves_its_neighbour_alone(start_server):
     server = start_server(**SLOW)
     async with calling(server.address) as calls:
@@ -60,6 +63,7 @@ async def test_cancelled_call_frees_its_rows_and_leaves_its_neighbour_alone(star
         assert server.metric("dragoman_requests_total", code="CANCELLED") == 1
 
 
+@pytest.mark.promise("B1")
 async def test_job_cancelled_in_the_queue_never_runs(start_server):
     """With room for one row and eight more to come, most of these texts wait in the front process."""
     server = start_server(DRAGOMAN_ENGINE__MAX_ROWS="1", **SLOW)
@@ -77,6 +81,7 @@ async def test_job_cancelled_in_the_queue_never_runs(start_server):
         assert server.metric("dragoman_decode_steps_total") < 200
 
 
+@pytest.mark.promise("B6")
 async def test_client_that_is_killed_frees_its_rows(start_server):
     import subprocess
     import sys
@@ -99,6 +104,7 @@ async def test_client_that_is_killed_frees_its_rows(start_server):
     assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 3
 
 
+@pytest.mark.promise("D1")
 async def test_full_server_refuses_exactly_the_calls_too_many(start_server):
     server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="8", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.25", **SLOW)
     async with calling(server.address) as calls:
@@ -109,6 +115,7 @@ async def test_full_server_refuses_exactly_the_calls_too_many(start_server):
         assert await calls.texts("next") == ["next"]
 
 
+@pytest.mark.promise("B15")
 async def test_refusal_tells_a_program_why_and_when_to_come_back(start_server):
     server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.25", **SLOW)
     async with calling(server.address) as calls:
@@ -130,6 +137,7 @@ async def test_refusal_tells_a_program_why_and_when_to_come_back(start_server):
         assert (await first).translations[0].status.code == 0
 
 
+@pytest.mark.promise("E1")
 async def test_sentence_without_numbers_fails_alone(start_server):
     server = start_server(ECHO_NAN_LENGTH="5")
     async with calling(server.address) as calls:
@@ -141,6 +149,7 @@ async def test_sentence_without_numbers_fails_alone(start_server):
         assert server.metric("dragoman_failed_texts_total") == 1
 
 
+@pytest.mark.promise("D10")
 async def test_mixed_beams_at_once_give_everybody_their_own_text(start_server):
     """64 calls of seven texts each, beams 1, 2, 4, 5, 8; whatever joins and leaves, nobody gets a neighbour's text."""
     server = start_server()

@@ -24,6 +24,7 @@ class TestStart:
         assert f'"grpc_port": {server.grpc_port}' in server.log_text()
         assert '"event": "serving"' in server.log_text()
 
+    @pytest.mark.promise("A10")
     @pytest.mark.parametrize(("setting", "purpose"), [("GRPC_PORT", "gRPC"), ("HTTP_PORT", "HTTP")])
     def test_taken_port_ends_the_start_with_one_line(self, echo_bundle, setting, purpose):
         with socket.socket() as taken:
@@ -39,6 +40,7 @@ class TestStart:
             expected + f"find its owner with: ss -ltnp 'sport = :{port}'"
         ]
 
+    @pytest.mark.promise("A10")
     def test_second_server_never_shares_the_port_of_the_first(self, start_server, echo_bundle):
         first = start_server()
 
@@ -53,6 +55,7 @@ class TestStart:
         assert status == 1
         assert "cannot listen on 192.0.2.1:0 (gRPC): Cannot assign requested address" in errors
 
+    @pytest.mark.promise("A11")
     @pytest.mark.parametrize(
         ("variables", "message"),
         [
@@ -69,6 +72,7 @@ class TestStart:
         assert len(errors.splitlines()) == 1
         assert message in errors
 
+    @pytest.mark.promise("E2")
     def test_changed_file_of_the_bundle_ends_the_start(self, echo_bundle, tmp_path):
         import shutil
 
@@ -87,6 +91,7 @@ class TestStart:
         lines = [line for line in errors.splitlines() if '"event"' not in line]
         assert lines == ["dragoman: the engine did not start: ValueError: the graph is broken"]
 
+    @pytest.mark.promise("A3")
     async def test_starting_server_is_alive_but_not_ready(self, echo_bundle, tmp_path):
         with socket.socket() as probe:  # a port that is free now; port 0 is announced only when ready
             probe.bind(("127.0.0.1", 0))
@@ -119,6 +124,7 @@ class TestStop:
         assert psutil.wait_procs(engines, timeout=5)[1] == []
         assert len(engines) == 1
 
+    @pytest.mark.promise("A1")
     async def test_every_call_during_a_drain_is_answered_or_refused(self, start_server):
         """50 callers in a loop until the process has ended: an answer for every call, OK or UNAVAILABLE."""
         server = start_server(ECHO_STEP_S="0.002")
@@ -138,6 +144,7 @@ class TestStop:
         assert await asyncio.to_thread(server.wait) == 0
         assert '"event": "draining"' in server.log_text()
 
+    @pytest.mark.promise("A1")
     async def test_accepted_calls_are_finished(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
@@ -149,6 +156,7 @@ class TestStop:
             assert {await code_of(call) for call in accepted} == {OK}
         assert await asyncio.to_thread(server.wait) == 0
 
+    @pytest.mark.promise("A2")
     async def test_calls_longer_than_the_grace_period_end_with_unavailable(self, start_server):
         server = start_server(DRAGOMAN_LIFECYCLE__GRACE_S="0.3", **SLOW)
         async with calling(server.address) as calls:
@@ -160,6 +168,7 @@ class TestStop:
             assert {await code_of(call) for call in accepted} == {UNAVAILABLE}
         assert await asyncio.to_thread(server.wait) == 0
 
+    @pytest.mark.promise("A1")
     async def test_health_turns_before_calls_are_refused(self, start_server):
         server = start_server(DRAGOMAN_LIFECYCLE__DRAIN_DELAY_S="2")
         async with calling(server.address) as calls:
@@ -176,6 +185,7 @@ class TestStop:
         assert (answer, readiness) == (["still accepted"], (503, "not ready\n"))
         assert await asyncio.to_thread(server.wait) == 0
 
+    @pytest.mark.promise("A3")
     async def test_open_streams_and_idle_connections_do_not_hold_up_the_end(self, start_server):
         server = start_server()
         async with calling(server.address) as calls, calling(server.address) as idle:
@@ -191,6 +201,7 @@ class TestStop:
             assert await asyncio.to_thread(server.wait) == 0
             questions.cancel()
 
+    @pytest.mark.promise("A4")
     async def test_second_signal_ends_at_once(self, start_server):
         server = start_server(**SLOW)
         engines = [psutil.Process(pid) for pid in server.engine_pids()]
@@ -227,6 +238,7 @@ class TestStop:
 
 
 class TestEngineLoss:
+    @pytest.mark.promise("A7")
     async def test_killed_engine_costs_its_calls_only(self, start_server):
         """UNAVAILABLE for what it held; then everything is served again."""
         server = start_server(**SLOW)
@@ -242,6 +254,7 @@ class TestEngineLoss:
             assert server.metric("dragoman_engine_restarts_total") == 1
             assert server.engine_pids() != [engine]
 
+    @pytest.mark.promise("A7")
     async def test_readiness_is_off_while_there_is_no_engine(self, start_server):
         server = start_server(ECHO_LOAD_S="1.5")
         async with calling(server.address) as calls:
@@ -260,6 +273,7 @@ class TestEngineLoss:
             assert (await waiting).translations[0].hypotheses[0].text == "served by the replacement"
             watch.cancel()
 
+    @pytest.mark.promise("A8")
     async def test_deadlines_hold_while_the_engine_is_stuck(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:

@@ -39,6 +39,7 @@ class TestGoodInput:
         assert hypothesis.score == pytest.approx(-0.25)  # every token has -0.25; divided by the length
         assert response.timings.total_ms >= response.timings.decode_ms > 0.0
 
+    @pytest.mark.promise("C10")
     @pytest.mark.parametrize("blank", ["", " ", "\t\n", "\x00\x1f\x7f\x85", "\u2003"])
     async def test_blank_text_is_ok_and_empty(self, calls, blank):
         response = await calls.translate("a", blank)
@@ -47,9 +48,11 @@ class TestGoodInput:
         assert (response.translations[1].status.code, hypothesis.text, hypothesis.target_tokens) == (OK, "", 0)
         assert response.translations[1].source_tokens == 0
 
+    @pytest.mark.promise("C4")
     async def test_control_characters_are_spaces(self, calls):
         assert await calls.texts("a\x00b\x07c\nd\x9fe") == ["a b c d e"]
 
+    @pytest.mark.promise("C5")
     @pytest.mark.parametrize("text", ["f\u200box", "\u202eabc", "\ufeffabc", "\ufdfa" * 10, "\U0001f600 x", "e\u0301"])
     async def test_unusual_unicode_is_translated(self, calls, text):
         response = await calls.translate(text)
@@ -64,6 +67,7 @@ class TestGoodInput:
             assert len(response.translations[0].hypotheses) == beam_size
             assert response.translations[0].hypotheses[0].text == "hello"
 
+    @pytest.mark.promise("C16")
     async def test_translation_is_cut_at_max_target_tokens(self, calls):
         response = await calls.translate("hello", options=options(max_target_tokens=3))
 
@@ -75,6 +79,7 @@ class TestGoodInput:
     async def test_pair_of_the_model_is_served(self, calls, pair):
         assert await calls.texts("a", source_language=pair[0], target_language=pair[1]) == ["a"]
 
+    @pytest.mark.promise("C15")
     async def test_fields_of_a_newer_client_are_ignored(self, calls):
         data = pb.TranslateRequest(texts=["a"]).SerializeToString() + b"\xfa\x01\x03new"  # field 31
 
@@ -89,6 +94,7 @@ class TestGoodInput:
 
 
 class TestOneBadText:
+    @pytest.mark.promise("C6", "C11")
     @pytest.mark.parametrize(
         ("bad", "message"),
         [
@@ -118,6 +124,7 @@ class TestOneBadText:
 
 
 class TestBadRequest:
+    @pytest.mark.promise("C9")
     @pytest.mark.parametrize("count", [0, 257, 1_000_000])
     async def test_wrong_number_of_texts_is_refused(self, calls, count):
         error = await failure(calls.translate(*[""] * count))
@@ -125,6 +132,7 @@ class TestBadRequest:
         assert (error.code(), error.details()) == (INVALID, f"texts has {count} entries, from 1 to 256 are accepted")
         assert error_info(error).metadata["field"] == "texts"
 
+    @pytest.mark.promise("C14")
     @pytest.mark.parametrize(
         ("values", "message"),
         [
@@ -148,6 +156,7 @@ class TestBadRequest:
         assert (error.code(), error.details()) == (INVALID, message)
         assert error_info(error).metadata["field"] == message.split()[0]
 
+    @pytest.mark.promise("C12")
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
@@ -176,6 +185,7 @@ class TestBadRequest:
         assert len(details_of(error)) < 200
         assert details_of(error).isascii()
 
+    @pytest.mark.promise("C13")
     async def test_unknown_method_is_unimplemented(self, calls):
         method = calls.method("/dragoman.v1.TranslationService/Nothing")
 
@@ -183,6 +193,7 @@ class TestBadRequest:
 
 
 class TestBadBytes:
+    @pytest.mark.promise("C2")
     @pytest.mark.parametrize("bad", [b"\xc3\x28", b"\xed\xa0\x80"])
     async def test_text_that_is_no_utf8_is_named(self, calls, bad):
         good = pb.TranslateRequest(texts=["good"]).SerializeToString()
@@ -191,6 +202,7 @@ class TestBadBytes:
 
         assert (error.code(), error.details()) == (INVALID, "texts[1] is not valid UTF-8")
 
+    @pytest.mark.promise("C1")
     async def test_malformed_message_leaves_the_connection_usable(self, calls):
         error = await failure(calls.send_bytes(b"\xff\xff\xff"))
 
@@ -198,6 +210,7 @@ class TestBadBytes:
         assert error.details() == "the request is not a valid dragoman.v1.TranslateRequest message"
         assert await calls.texts("still here") == ["still here"]
 
+    @pytest.mark.promise("C1")
     async def test_damaged_messages_are_refused_or_served_never_fatal(self, calls, server):
         """2,000 random mutations of a message; seed 7."""
         seeded = random.Random(7)
@@ -213,6 +226,7 @@ class TestBadBytes:
         assert INVALID in codes
         assert server.process.poll() is None
 
+    @pytest.mark.promise("C7")
     async def test_message_over_the_limit_is_refused_and_others_are_served(self, calls):
         error = await failure(calls.translate("x" * (5 << 20)))
 
@@ -220,6 +234,7 @@ class TestBadBytes:
         assert "larger than max" in details_of(error)
         assert await calls.texts("small") == ["small"]
 
+    @pytest.mark.promise("C8")
     async def test_limit_holds_for_what_a_compressed_message_becomes(self, calls):
         bomb = pb.TranslateRequest(texts=["x" * (5 << 20)])
 
@@ -276,6 +291,7 @@ class TestBooks:
         assert received == answered + in_flight
         assert (received >= 4, in_flight) == (True, 0)
 
+    @pytest.mark.promise("F5")
     async def test_texts_never_reach_the_log(self, calls, server):
         secret = "geheimnis"
         await calls.texts(secret)

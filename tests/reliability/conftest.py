@@ -1,5 +1,63 @@
-"""Real servers for the promises."""
+"""Real servers for the promises, whose books are checked whenever a test is done with them."""
 
-from tests.fakes.server_fixtures import echo_bundle, start_server
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
-__all__ = ["echo_bundle", "start_server"]
+import pytest
+
+from tests.fakes import timed_runner
+from tests.fakes.books import imbalance
+from tests.fakes.server_fixtures import StartServer, echo_bundle
+from tests.fakes.server_fixtures import start_server as start_unchecked
+from tests.fakes.server_process import ServerProcess
+
+__all__ = ["echo_bundle", "seen", "start_paced", "start_server", "start_unchecked"]
+
+Seen = Callable[[str], None]
+CAPACITY = 100  # texts a second of a paced server
+
+
+@pytest.fixture
+def seen(record_property: Callable[[str, object], None]) -> Seen:
+    """Puts a measured figure into the table's row."""
+    return lambda figure: record_property("seen", figure)
+
+
+@pytest.fixture
+def start_server(start_unchecked: StartServer) -> Iterator[StartServer]:
+    """Starts servers; those that still run at the end of the test must have books that balance."""
+    servers: list[ServerProcess] = []
+
+    def start_one(*options: str, **variables: str) -> ServerProcess:
+        servers.append(start_unchecked(*options, **variables))
+        return servers[-1]
+
+    yield start_one
+    for server in servers:
+        if server.process.poll() is None and server.http_port:
+            with suppress(OSError):  # it just ended, or has no descriptors left
+                assert imbalance(server.get("/metrics")[1]) == {}
+
+
+@pytest.fixture
+def start_paced(start_server: StartServer) -> StartServer:
+    """Starts servers that answer 100 texts a second: 10 rows, steps of 10 ms, "abcdefgh" takes 10 steps at beam 1."""
+
+    def start_one(*options: str, **variables: str) -> ServerProcess:
+        settings = {
+            "DRAGOMAN_ENGINE__RUNNER_FACTORY": timed_runner.FACTORY,
+            "DRAGOMAN_ENGINE__MAX_ROWS": "10",
+            "PACE_STEP_S": "0.01",
+        }
+        return start_server(*options, **{**settings, **variables})
+
+    return start_one
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A directory for records."""
+    directory = tmp_path / "records"
+    directory.mkdir()
+    return directory

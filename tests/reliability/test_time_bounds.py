@@ -50,6 +50,7 @@ async def held_calls(
 
 
 class TestEngineLoss:
+    @pytest.mark.promise("A7")
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
     async def test_calls_of_a_killed_engine_are_unavailable_within_a_second(self, start_server, number):
         server = start_server(**SLOW)
@@ -63,6 +64,7 @@ class TestEngineLoss:
 
         assert codes == [UNAVAILABLE] * 8
 
+    @pytest.mark.promise("A8")
     async def test_deadlines_hold_within_a_second_while_the_engine_is_stuck(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
@@ -80,6 +82,7 @@ class TestEngineLoss:
 
 
 class TestStop:
+    @pytest.mark.promise("A2")
     async def test_work_longer_than_the_grace_period_ends_two_seconds_after_it_at_the_latest(self, start_server):
         """A single step of the engine lasts longer than all of it."""
         server = start_server(DRAGOMAN_LIFECYCLE__GRACE_S="0.5", ECHO_STEP_S="5")
@@ -100,6 +103,7 @@ class TestStop:
             server.terminate()
             assert await asyncio.to_thread(server.wait) == 0
 
+    @pytest.mark.promise("A4")
     async def test_second_signal_ends_the_server_within_a_second(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
@@ -114,6 +118,7 @@ class TestStop:
 
 
 class TestAbandonedWork:
+    @pytest.mark.promise("B4")
     async def test_rows_of_a_late_call_are_free_within_a_second(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
@@ -122,6 +127,7 @@ class TestAbandonedWork:
 
             await eventually(runs(server, 0), within_s=1.0)
 
+    @pytest.mark.promise("B2")
     async def test_rows_of_a_cancelled_call_are_free_within_a_second(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:

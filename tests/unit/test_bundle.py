@@ -120,6 +120,7 @@ def test_short_checksum_tells_bundles_apart(tmp_path: Path) -> None:
     assert first.sha256_12 == same.sha256_12 != other.sha256_12
 
 
+@pytest.mark.promise("E2")
 def test_a_changed_byte_is_refused_and_the_file_named(directory: Path) -> None:
     (directory / "int8/weights.data").write_bytes(b"w9" * 1_000)
 
@@ -136,6 +137,7 @@ def test_without_verification_a_changed_byte_passes_but_a_changed_size_does_not(
         Bundle.load(directory, verify=False)
 
 
+@pytest.mark.promise("E2")
 def test_a_missing_file_is_refused(directory: Path) -> None:
     (directory / "fp32/encoder.onnx").unlink()
 
@@ -196,6 +198,7 @@ def test_a_bundle_of_an_older_format_is_replaced_and_its_model_card_kept(directo
     assert (directory / "MODEL_CARD.md").read_text() == "what it can do"
 
 
+@pytest.mark.promise("E3")
 @pytest.mark.parametrize("name", ["../outside", "int8/../../outside", "/etc/hostname", "..\\outside", "C:/x", ""])
 def test_a_path_out_of_the_directory_is_refused(directory: Path, name: str) -> None:
     (directory.parent / "outside").write_bytes(b"x")
@@ -205,6 +208,7 @@ def test_a_path_out_of_the_directory_is_refused(directory: Path, name: str) -> N
         Bundle.load(directory)
 
 
+@pytest.mark.promise("E3")
 @pytest.mark.parametrize("linked", ["shared.spm", "int8"])
 def test_a_link_is_refused_even_to_the_right_content(directory: Path, linked: str) -> None:
     moved = (directory / linked).rename(directory.parent / "elsewhere")
@@ -214,6 +218,7 @@ def test_a_link_is_refused_even_to_the_right_content(directory: Path, linked: st
         Bundle.load(directory)
 
 
+@pytest.mark.promise("E8")
 @pytest.mark.parametrize("name", ["model.pt", "int8/pytorch_model.bin", "extra.PKL"])
 def test_a_pickle_is_refused_though_no_one_lists_it(directory: Path, name: str) -> None:
     (directory / name).write_bytes(b"x")

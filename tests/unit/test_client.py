@@ -250,6 +250,7 @@ async def test_cancelling_the_task_cancels_the_call(client, running):
     await asyncio.wait_for(left.wait(), 5.0)
 
 
+@pytest.mark.promise("C3")
 async def test_text_that_utf8_cannot_carry_is_refused_before_the_call(client, running):
     with pytest.raises(InvalidInput, match=r"texts\[1\]") as caught:
         await client.translate(["good", "bad \ud800"])

@@ -144,6 +144,7 @@ def test_finished_job_frees_its_rows_before_the_next_step():
     assert len(runner.encoded) == 3  # job 2 took the place at once
 
 
+@pytest.mark.promise("B2")
 def test_cancelled_job_frees_its_rows_at_the_next_step():
     runner = FakeRunner()
     loop = engine(runner)
@@ -176,6 +177,7 @@ def test_steps_of_a_job_that_is_dropped_are_wasted():
     assert loop.step() == []
 
 
+@pytest.mark.promise("B1", "B3")
 @pytest.mark.parametrize("why", ["cancelled", "late"])
 def test_job_that_is_dropped_while_waiting_is_never_started(why):
     clock, runner = Clock(), Recorder()
@@ -237,6 +239,7 @@ def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
     assert tokens(run(loop, [again])[9]) == tokens(alone(again))
 
 
+@pytest.mark.promise("E1")
 def test_sentence_that_cannot_be_encoded_fails_alone():
     jobs = [job(0, [5, 9]), job(1, [POISON_TOKEN, 7]), job(2, [6, 6, 6])]
 
@@ -259,6 +262,7 @@ def test_decoder_that_fails_takes_the_engine_with_it():
         loop.step()
 
 
+@pytest.mark.promise("B2")
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_joining_leaving_and_cancelling_at_random_never_changes_a_result(seed):

@@ -30,6 +30,7 @@ def test_line_is_json_where_nobody_looks(log_format):
     assert event["timestamp"].endswith("Z")
 
 
+@pytest.mark.promise("C5")
 def test_characters_that_turn_text_around_are_escaped():
     assert "\u202e" not in logged(TelemetryConfig(log_format="json"), StringIO())
 

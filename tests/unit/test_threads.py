@@ -57,6 +57,7 @@ def test_missing_and_broken_files_are_no_limit(cgroup):
     assert cgroup("0::/app\n", {"app/cpu.max": "100 0\n"}) is None
 
 
+@pytest.mark.promise("A16")
 @pytest.mark.parametrize(
     ("affinity", "quota", "expected"), [(8, None, 8), (8, 2.9, 2), (2, 16.0, 2), (4, 0.5, 1), (1, None, 1)]
 )

@@ -53,6 +53,7 @@ def test_vocabulary_has_the_size_asked_for(tokenizer):
     assert tokenizer.vocab_size == 120
 
 
+@pytest.mark.promise("E4")
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x0a\xff\xff\xff\xff"])
 def test_broken_file_is_refused_by_name(tmp_path, content):
     path = tmp_path / "broken.spm"
@@ -67,6 +68,7 @@ def test_missing_file_is_refused_by_name(tmp_path):
         Tokenizer.load(tmp_path / "none.spm")
 
 
+@pytest.mark.promise("E5")
 def test_other_special_ids_are_refused(tmp_path):
     path = tmp_path / "other.spm"
     with path.open("wb") as out:

@@ -1,0 +1,119 @@
+"""Starts `load_process` processes, and says what their records show."""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.fakes.calls import calling
+from tests.fakes.load_process import Plan, Record, Source
+from tests.fakes.server_process import ROOT
+
+LATE_END_S = 60.0  # a generator that has not ended this long after its plan hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Ended calls."""
+
+    records: tuple[Record, ...]
+
+    def where(self, is_meant: Callable[[Record], bool]) -> "Load":
+        """Those calls."""
+        return Load(tuple(record for record in self.records if is_meant(record)))
+
+    def phase(self, number: int) -> "Load":
+        """Calls of one phase of the plan."""
+        return self.where(lambda record: record.phase == number)
+
+    def of(self, *codes: str) -> "Load":
+        """Calls that ended with one of these codes."""
+        return self.where(lambda record: record.code in codes)
+
+    def between(self, first_s: float, last_s: float) -> "Load":
+        """Calls meant for a time between these, in seconds after the first call."""
+        start = min((record.intended for record in self.records), default=0.0)
+        return self.where(lambda record: first_s <= record.intended - start < last_s)
+
+    @property
+    def codes(self) -> dict[str, int]:
+        """How many calls ended with each code."""
+        return dict(Counter(record.code for record in self.records))
+
+    def good(self, deadline_s: float) -> int:
+        """Calls that were OK within the deadline, counted from when they were meant to begin."""
+        return sum(record.code == "OK" and record.done - record.intended <= deadline_s for record in self.records)
+
+    def latency(self, quantile: float, *, since_sent: bool = False) -> float:
+        """Seconds from the intended time (or from the actual one) to the answer."""
+        seconds = [record.done - (record.sent if since_sent else record.intended) for record in self.records]
+        return float(np.quantile(seconds, quantile)) if seconds else float("nan")
+
+    def lateness(self, quantile: float) -> float:
+        """Seconds by which the generator itself was late."""
+        seconds = [record.sent - record.intended for record in self.records]
+        return float(np.quantile(seconds, quantile)) if seconds else float("nan")
+
+
+async def offer(
+    address: str, *sources: Source, directory: Path, seed: int = 1, cpu: int | None = None, start_at: float = 0.0
+) -> Load:
+    """The calls of these sources, once all have ended.
+
+    Args:
+        directory: for the records.
+        cpu: the only CPU that the generator may use; None for all.
+        start_at: time.monotonic() of the plan's beginning; in the past: as soon as there is a connection.
+    """
+    records = directory / f"records-{seed}-{id(sources)}.json"
+    plan = Plan(address=address, records=str(records), sources=sources, seed=seed, start_at=start_at)
+    pin = () if cpu is None else ("taskset", "-c", str(cpu))
+    process = await asyncio.create_subprocess_exec(
+        *pin, sys.executable, "-m", "tests.fakes.load_process", cwd=ROOT, stdin=asyncio.subprocess.PIPE
+    )
+    longest_s = max(sum(seconds for _, seconds in source.phases) + source.timeout_s for source in sources)
+    try:
+        async with asyncio.timeout(longest_s + LATE_END_S):
+            await process.communicate(json.dumps(asdict(plan)).encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, "the load generator failed"
+    return Load(tuple(_records(records)))
+
+
+def _records(file: Path) -> Iterable[Record]:
+    rows = json.loads(file.read_text())
+    file.unlink()
+    return [Record(**{**row, "details": b""}) for row in rows]
+
+
+def jain_index(values: Iterable[float]) -> float:
+    """1 for equal shares, 1/n when one has all (Jain, Chiu and Hawe 1984)."""
+    shares = np.asarray(list(values), float)
+    return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))
+
+
+async def closed_loop_rate(address: str, texts: Sequence[str], *, seconds: float, concurrency: int) -> float:
+    """Texts a second with this many callers, each with one text at a time; the first third warms up."""
+    answered: list[float] = []
+    began = time.monotonic()
+    async with calling(address) as calls:
+
+        async def caller(number: int) -> None:
+            turn = number
+            while time.monotonic() < began + seconds:
+                await calls.translate(texts[turn % len(texts)])
+                answered.append(time.monotonic())
+                turn += concurrency
+
+        await asyncio.gather(*(caller(number) for number in range(concurrency)))
+    counted = [at for at in answered if began + seconds / 3 <= at < began + seconds]
+    return len(counted) / (seconds * 2 / 3)

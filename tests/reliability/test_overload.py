@@ -1,0 +1,258 @@
+"""D: overload, fairness and endurance, on servers whose capacity is known: 100 texts a second."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+
+from protos import translation_pb2 as pb
+from tests.fakes import timed_runner
+from tests.fakes.books import watching
+from tests.fakes.calls import calling, code_of, eventually
+from tests.fakes.load import Load, closed_loop_rate, jain_index, offer
+from tests.fakes.load_process import Source
+from tests.fakes.server_process import ServerProcess
+from tests.reliability.conftest import CAPACITY, Seen
+from tests.reliability.needs import needs
+
+pytestmark = pytest.mark.reliability
+
+CALM_S, LOAD_S = 5.0, 60.0
+FLAT_BYTES = 24 << 20  # of growth within a minute of overload: queues and buffers that fill once
+REFUSED = "RESOURCE_EXHAUSTED"
+RECOVERED_S = 5.0
+
+
+async def unloaded_p99(server: ServerProcess, scratch: Path) -> float:
+    """Of a load of a tenth of the capacity."""
+    calm = await offer(server.address, Source(phases=((CAPACITY / 10, 10.0),)), directory=scratch, seed=2)
+    assert set(calm.codes) == {"OK"}
+    return calm.latency(0.99)
+
+
+def report(load: Load, deadline_s: float, seconds: float, capacity: float) -> str:
+    refused, good = load.of(REFUSED), load.good(deadline_s) / seconds
+    return (
+        f"{good:.0f}/s good of {capacity:.0f} ({good / capacity:.0%}), "
+        f"OK p99 {load.of('OK').latency(0.99) * 1e3:.0f} ms of {deadline_s * 1e3:.0f}, "
+        f"refused p99 {refused.latency(0.99, since_sent=True) * 1e3:.1f} ms "
+        f"(from the intended time {refused.latency(0.99) * 1e3:.1f}, sender late {load.lateness(0.99) * 1e3:.1f}), "
+        f"{load.codes}"
+    )
+
+
+@needs("traffic")
+@pytest.mark.promise("D2")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("factor", [2, 10])
+async def test_goodput_stays_under_overload_and_recovers(start_paced, scratch, seen: Seen, factor):
+    """60 s at a multiple of the capacity; deadline = 4 x the unloaded p99, from when a call was meant to begin."""
+    server = start_paced()
+    deadline_s = 4 * await unloaded_p99(server, scratch)
+    phases = ((CAPACITY / 2, CALM_S), (factor * CAPACITY, LOAD_S), (CAPACITY / 2, RECOVERED_S + CALM_S))
+    with watching(server) as watch:
+        load = await offer(
+            server.address, Source(phases=phases, timeout_s=deadline_s, num_channels=4), directory=scratch
+        )
+    overload, after = load.phase(1), load.phase(2).between(RECOVERED_S, RECOVERED_S + CALM_S)
+    refused_p99_s = overload.of(REFUSED).latency(0.99, since_sent=True)
+    grown = watch.growth_bytes()
+    seen(f"{factor}x: {report(overload, deadline_s, LOAD_S, CAPACITY)}, front memory {grown / 2**20:+.1f} MiB")
+
+    assert overload.good(deadline_s) >= 0.9 * CAPACITY * LOAD_S
+    assert refused_p99_s < 0.010
+    assert after.good(deadline_s) == len(after.records)
+    assert grown < FLAT_BYTES
+    assert not watch.imbalances
+
+
+@needs("traffic")
+@pytest.mark.promise("D2 real")
+@pytest.mark.timeout(300)
+async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_server, scratch, seen: Seen):
+    """Server and engine on one core, the generator on another; the capacity is measured in the same run."""
+    from model.bundle import default_bundle_dir
+    from tests.fakes.own_text import own_sentences
+
+    cpus = sorted(psutil.Process().cpu_affinity())
+    if len(cpus) < 2:
+        pytest.skip("needs two CPUs")
+    server = start_server(
+        DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.runner:create_runner",
+    )
+    for process in (psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()):
+        process.cpu_affinity([cpus[0]])
+    texts = tuple(own_sentences(400, seed=3))
+    source = Source(phases=(), texts=texts, beam_size=None, num_channels=4)
+    capacity = await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)
+    calm = replace(source, phases=((capacity / 10, 10.0),))
+    deadline_s = 4 * (await offer(server.address, calm, directory=scratch, seed=2, cpu=cpus[1])).latency(0.99)
+    loaded = replace(source, phases=((2 * capacity, LOAD_S), (capacity / 3, 10.0)), timeout_s=deadline_s)
+    with watching(server) as watch:
+        load = await offer(server.address, loaded, directory=scratch, cpu=cpus[1])
+    overload, after = load.phase(0), load.phase(1).between(RECOVERED_S, 10.0)
+    grown = watch.growth_bytes(part="engine_bytes")
+    seen(f"{report(overload, deadline_s, LOAD_S, capacity)}, engine memory {grown / 2**20:+.1f} MiB")
+
+    assert overload.good(deadline_s) >= 0.9 * capacity * LOAD_S
+    assert overload.of(REFUSED).latency(0.99, since_sent=True) < 0.010
+    assert after.good(deadline_s) >= 0.99 * len(after.records)
+    assert grown < FLAT_BYTES
+    assert not watch.imbalances
+
+
+@pytest.mark.promise("D1")
+async def test_refusals_of_a_full_server_come_within_10_ms(start_server, seen: Seen):
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="8", ECHO_STEP_S="0.02")
+    async with calling(server.address) as calls:
+        held = [calls.translate("x" * 200) for _ in range(8)]
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 8)
+        refusals: list[float] = []
+        for _ in range(200):
+            began = time.monotonic()
+            assert await code_of(calls.translate("x" * 200)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+            refusals.append(time.monotonic() - began)
+        for call in held:
+            call.cancel()
+
+        assert server.metric("dragoman_rejected_total", reason="queue_full") == 200
+        seen(f"refused in p50 {np.quantile(refusals, 0.5) * 1e3:.1f}, p99 {np.quantile(refusals, 0.99) * 1e3:.1f} ms")
+        assert np.quantile(refusals, 0.99) < 0.010
+
+
+@needs("traffic")
+@pytest.mark.promise("D3")
+async def test_deadline_that_cannot_be_met_is_refused_at_once(start_paced, scratch, seen: Seen):
+    """With two seconds of work queued, a call that gives itself half a second is told so instead of waiting."""
+    server = start_paced()
+    await offer(server.address, Source(phases=((CAPACITY, 5.0),)), directory=scratch)  # it learns how fast it is
+    async with calling(server.address) as calls:
+        one_row = pb.TranslateOptions(beam_size=1)
+        held = asyncio.ensure_future(calls.translate(*["abcdefgh"] * 200, options=one_row))
+        await eventually(lambda: server.metric("dragoman_queue_requests") > 120)
+        began = time.monotonic()
+        code = await code_of(calls.translate("abcdefgh", options=one_row, timeout=0.5))
+        refused_s = time.monotonic() - began
+        seen(f"{code.name} after {refused_s * 1e3:.1f} ms")
+
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused_s < 0.1
+        assert server.metric("dragoman_rejected_total", reason="deadline_unattainable") == 1
+        await held
+
+
+IDENTITY = {"DRAGOMAN_SECURITY__IDENTITY_HEADER": "x-client", "DRAGOMAN_SECURITY__TRUSTED_PROXIES": "127.0.0.0/8"}
+
+
+@needs("traffic", "security")
+@pytest.mark.promise("D4")
+@pytest.mark.timeout(180)
+async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, seen: Seen):
+    """Nine clients that use half of the capacity together, alone and with a tenth that asks for 450 % of it."""
+    server = start_paced(**IDENTITY)
+    seconds = 30.0
+    normal = [
+        Source(phases=((CAPACITY * 0.5 / 9, seconds),), metadata=(("x-client", f"normal-{number}"),))
+        for number in range(9)
+    ]
+    greedy = Source(phases=((CAPACITY * 4.5, seconds),), metadata=(("x-client", "greedy"),), timeout_s=5.0)
+    alone = await offer(server.address, *normal, directory=scratch, seed=4)
+    beside = await offer(server.address, *normal, greedy, directory=scratch, seed=4)
+    others = beside.where(lambda record: record.source < 9)
+    p99_alone, p99_beside = alone.of("OK").latency(0.99), others.of("OK").latency(0.99)
+    served = [others.where(lambda record, number=number: record.source == number).of("OK") for number in range(9)]  # type: ignore[misc]
+    jain = jain_index(len(load.records) for load in served)
+    seen(
+        f"p99 {p99_alone * 1e3:.0f} ms alone, {p99_beside * 1e3:.0f} ms beside ({p99_beside / p99_alone:.2f}x), "
+        f"Jain index of the nine {jain:.3f}, greedy {beside.where(lambda record: record.source == 9).codes}"
+    )
+
+    assert set(alone.codes) == set(others.codes) == {"OK"}
+    assert p99_beside <= 2 * p99_alone
+
+
+@needs("traffic")
+@pytest.mark.promise("D5")
+@pytest.mark.timeout(120)
+async def test_interactive_work_goes_first_and_batch_work_is_not_starved(start_paced, scratch, seen: Seen):
+    server = start_paced(DRAGOMAN_LIMITS__BATCH_AGING_S="3")
+    seconds = 20.0
+    interactive = Source(phases=((CAPACITY * 0.6, seconds),), priority=int(pb.PRIORITY_INTERACTIVE))
+    batch = Source(phases=((CAPACITY * 0.8, seconds),), priority=int(pb.PRIORITY_BATCH), timeout_s=25.0)
+    alone = await offer(server.address, interactive, directory=scratch, seed=5)
+    both = await offer(server.address, interactive, batch, directory=scratch, seed=5)
+    first, second = (both.where(lambda record, number=number: record.source == number) for number in (0, 1))  # type: ignore[misc]
+    seen(
+        f"interactive p99 {alone.latency(0.99) * 1e3:.0f} ms alone, {first.latency(0.99) * 1e3:.0f} beside batch; "
+        f"batch {len(second.of('OK').records) / seconds:.0f}/s"
+    )
+
+    assert set(first.codes) == {"OK"}
+    assert first.latency(0.99) <= 2.5 * alone.latency(0.99)
+    assert len(second.of("OK").records) >= 0.2 * CAPACITY * seconds
+
+
+@pytest.mark.promise("D6")
+@pytest.mark.timeout(120)
+async def test_long_text_holds_up_short_ones_by_two_steps_at_most(start_server, scratch, seen: Seen):
+    """Steps cost 4 ms and 0.5 ms a row.  The long text decodes in a group of its own: its steps come in between."""
+    server = start_server(
+        DRAGOMAN_ENGINE__RUNNER_FACTORY=timed_runner.FACTORY, PACE_STEP_S="0.004", PACE_ROW_S="0.0005"
+    )
+    short = Source(phases=((20.0, 10.0),))
+    await offer(server.address, Source(phases=((20.0, 2.0),)), directory=scratch, seed=8)  # everything is warm then
+    alone = await offer(server.address, short, directory=scratch, seed=6)
+    async with calling(server.address) as calls:
+
+        async def always_one_long() -> None:
+            while True:
+                await calls.translate("x" * 510, options=pb.TranslateOptions(beam_size=1))
+
+        long = asyncio.create_task(always_one_long())
+        beside = await offer(server.address, short, directory=scratch, seed=6)
+        long.cancel()
+    step_s = 0.0045  # of the long text's single row, in each of a short text's ten steps
+    bound_s = alone.latency(0.99) + 10 * step_s + 2 * 0.0075
+    seen(
+        f"short p50/p99 {alone.latency(0.5) * 1e3:.0f}/{alone.latency(0.99) * 1e3:.0f} ms alone, "
+        f"{beside.latency(0.5) * 1e3:.0f}/{beside.latency(0.99) * 1e3:.0f} ms beside it, "
+        f"bound {bound_s * 1e3:.0f} (10 shared steps of 4.5 ms + 2 steps)"
+    )
+
+    assert beside.latency(0.99) <= bound_s + 0.02
+
+
+@pytest.mark.promise("D7")
+async def test_of_120_calls_at_a_limit_of_50_exactly_50_are_served(start_server, seen: Seen):
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="50", ECHO_STEP_S="0.01")
+    async with calling(server.address) as first, calling(server.address) as second:
+        callers = (first, second)  # one connection may have fewer calls at a time
+        codes = await asyncio.gather(*(code_of(callers[n % 2].translate("x" * 100)) for n in range(120)))
+    counted = {name: sum(code.name == name for code in codes) for name in ("OK", REFUSED)}
+    seen(f"{counted}")
+
+    assert counted == {"OK": 50, REFUSED: 70}
+
+
+@pytest.mark.promise("D9")
+@pytest.mark.timeout(180)
+async def test_storm_of_cancellations_leaves_no_memory_and_no_place_behind(start_server, scratch, seen: Seen):
+    """500 calls a second for 40 s, nine of ten cancelled within 50 ms."""
+    server = start_server(ECHO_STEP_S="0.001")
+    storm = Source(phases=((500.0, 40.0),), texts=("x" * 40,), cancel_share=0.9, cancel_within_s=0.05, num_channels=4)
+    with watching(server) as watch:
+        load = await offer(server.address, storm, directory=scratch, seed=9)
+    grown = watch.growth_bytes()
+    seen(f"{load.codes}, front memory {grown / 2**20:+.1f} MiB over the last half")
+
+    await eventually(lambda: server.metric("dragoman_running_jobs") == 0)
+    assert server.metric("dragoman_token_budget_used_ratio") == 0
+    assert set(load.codes) <= {"OK", "CANCELLED", REFUSED}
+    assert not watch.imbalances
+    assert grown < 8 << 20

@@ -1,0 +1,256 @@
+"""B: connections and clients that misbehave."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+
+import grpc
+import grpc.aio
+import psutil
+import pytest
+
+from protos import translation_pb2 as pb
+from tests.fakes.calls import TRANSLATE, Calls, calling, code_of, details_of, eventually, failure
+from tests.fakes.http2_peer import (
+    ENHANCE_YOUR_CALM,
+    Peer,
+    call_headers,
+    data_frame,
+    grpc_message,
+    headers_frame,
+    idle_connection,
+    is_open,
+    more_descriptors,
+    ping_frame,
+    rapid_reset,
+)
+from tests.fakes.probe import probing
+from tests.fakes.server_process import ROOT, ServerProcess
+from tests.reliability.conftest import Seen
+from tests.reliability.needs import needs
+
+pytestmark = pytest.mark.reliability
+
+SLOW = {"ECHO_STEP_S": "0.02"}
+LONG = "x" * 250  # five seconds when slow
+ONE_ROW = pb.TranslateOptions(beam_size=1)
+
+
+async def quiet_p99(calls: Calls) -> float:
+    async with probing(calls) as probe:
+        await asyncio.sleep(2.0)
+    return probe.p99()
+
+
+def resident(server: ServerProcess) -> int:
+    return int(psutil.Process(server.process.pid).memory_info().rss)
+
+
+@pytest.mark.promise("B3")
+async def test_text_that_is_late_in_the_queue_is_never_computed(start_paced, seen: Seen):
+    """Behind a second of work, a call with 50 ms gets none of the engine's time."""
+    server = start_paced()
+    async with calling(server.address) as calls:
+        held = asyncio.ensure_future(calls.translate(*["abcdefgh"] * 100, options=ONE_ROW))
+        await eventually(lambda: server.metric("dragoman_queue_requests") > 60)
+        began = time.monotonic()
+
+        code = await code_of(calls.translate("late", options=ONE_ROW, timeout=0.05))
+
+        ended_s = time.monotonic() - began
+        await held
+        dropped = server.metric("dragoman_cancelled_total", where="queue")
+        refused = server.metric("dragoman_rejected_total", reason="deadline_unattainable")
+    seen(f"{code.name} after {ended_s * 1e3:.0f} ms at a deadline of 50")
+    assert code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert dropped + refused == 1
+    assert server.metric("dragoman_cancelled_total", where="decode") == 0
+
+
+@needs("security")
+@pytest.mark.promise("B7")
+async def test_half_open_peer_is_given_up_after_the_keepalive(start_server, seen: Seen):
+    """A client that is stopped: its kernel still takes packets in, and nobody answers a ping."""
+    server = start_server(
+        DRAGOMAN_LISTEN__KEEPALIVE_TIME_S="1", DRAGOMAN_LISTEN__KEEPALIVE_TIMEOUT_S="1", ECHO_STEP_S="0.2"
+    )
+    program = (
+        "import grpc; from protos import translation_pb2 as pb, translation_pb2_grpc as stubs\n"
+        f"stub = stubs.TranslationServiceStub(grpc.insecure_channel('{server.address}'))\n"
+        f"stub.Translate(pb.TranslateRequest(texts=['{LONG}']))"
+    )
+    client = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)  # noqa: ASYNC220  it is only stopped
+    try:
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+        client.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 0)
+
+        took_s = time.monotonic() - began
+        seen(f"its call was given up after {took_s:.1f} s at 1 s + 1 s")
+        assert took_s < 2.0 + 3.0
+    finally:
+        client.kill()
+        client.wait()
+
+
+@pytest.mark.promise("B9")
+async def test_trickling_senders_take_no_place_and_hold_nobody_up(start_server, seen: Seen):
+    """100 connections whose messages never become whole."""
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="8")
+    message = grpc_message(pb.TranslateRequest(texts=["x" * 400]).SerializeToString())
+    peers = [Peer(server.grpc_port) for _ in range(100)]
+    try:
+        for peer in peers:
+            assert peer.send(headers_frame(peer.next_stream(), call_headers()))
+        async with calling(server.address) as calls:
+            async with probing(calls) as probe:
+                for byte in message[:200:4]:
+                    for peer in peers:
+                        peer.send(data_frame(1, bytes([byte])))
+                    await asyncio.sleep(0.05)
+            received = server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:])
+        seen(f"{len(probe.waits)} calls beside them OK, p99 {probe.p99() * 1e3:.0f} ms; calls in flight {received:.0f}")
+
+        assert probe.errors == []
+        assert received == 0
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+@pytest.mark.promise("B10")
+@pytest.mark.timeout(180)
+async def test_three_thousand_idle_connections_cost_little_and_are_closed(start_server, seen: Seen):
+    server = start_server(DRAGOMAN_LISTEN__MAX_CONNECTION_IDLE_S="20")
+    with more_descriptors(8_000):
+        async with calling(server.address) as calls:
+            alone, before = await quiet_p99(calls), resident(server)
+            idle = [await asyncio.to_thread(idle_connection, server.grpc_port) for _ in range(3_000)]
+            opened_at = time.monotonic()
+            try:
+                grown = resident(server) - before
+                async with probing(calls) as probe:
+                    await asyncio.sleep(4.0)
+                await eventually(lambda: not any(map(is_open, idle)), 60.0)
+                closed_s = time.monotonic() - opened_at
+            finally:
+                for connection in idle:
+                    connection.close()
+            assert await code_of(calls.translate("after")) is grpc.StatusCode.OK
+    seen(
+        f"memory {grown / 2**20:+.0f} MiB, p99 {alone * 1e3:.1f} -> {probe.p99() * 1e3:.1f} ms, "
+        f"all closed after {closed_s:.0f} s at a limit of 20"
+    )
+    assert probe.errors == []
+    assert grown < 100 << 20
+    assert probe.p99() < 5 * alone + 0.02
+
+
+@needs("security")
+@pytest.mark.promise("B11")
+@pytest.mark.timeout(120)
+async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
+    """Calls begun and taken back at once, as fast as one socket goes, for four seconds."""
+    server = start_server()
+    async with calling(server.address) as calls:
+        alone, before = await quiet_p99(calls), resident(server)
+        is_over, sent = asyncio.Event(), 0
+
+        def flood() -> None:
+            nonlocal sent
+            with Peer(server.grpc_port) as peer:
+                while not (is_over.is_set() or peer.is_closed.is_set()):
+                    sent += rapid_reset(peer, 500)
+
+        flooding = asyncio.create_task(asyncio.to_thread(flood))
+        async with probing(calls) as probe:
+            await asyncio.sleep(4.0)
+        is_over.set()
+        await flooding
+        after = await quiet_p99(calls)
+        grown = resident(server) - before
+    seen(
+        f"{sent} resets in 4 s, others {len(probe.waits)} OK, p99 {alone * 1e3:.1f} -> {probe.p99() * 1e3:.1f} "
+        f"-> {after * 1e3:.1f} ms after, memory {grown / 2**20:+.0f} MiB"
+    )
+    assert probe.errors == []
+    assert probe.p99() <= 5 * alone + 0.5
+    assert grown < 100 << 20
+
+
+@pytest.mark.promise("B12")
+async def test_flood_of_pings_ends_its_own_connection_only(start_server, seen: Seen):
+    server = start_server()
+    async with calling(server.address) as calls:
+        with Peer(server.grpc_port) as peer:
+            async with probing(calls) as probe:
+                for count in range(10_000):  # noqa: B007  said below
+                    if peer.goaways or not peer.send(ping_frame()):
+                        break
+                    await asyncio.sleep(0.001)
+                await asyncio.to_thread(peer.is_closed.wait, 10)
+        codes = [(frame.error_code, frame.additional_data) for frame in peer.goaways]
+    seen(f"GOAWAY {codes} after {count} pings")
+    assert codes
+    assert codes[-1] == (ENHANCE_YOUR_CALM, b"too_many_pings")
+    assert probe.errors == []
+
+
+@pytest.mark.promise("B13")
+async def test_metadata_over_the_limit_is_refused_and_the_connection_stays(start_server, seen: Seen):
+    server = start_server()
+    async with calling(server.address) as calls:
+        error = await failure(calls.translate("a", metadata=(("x-large", "y" * 20_000),)))
+        seen(f"{error.code().name}: {details_of(error)[:80]}")
+
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await calls.texts("still here") == ["still here"]
+
+
+@needs("security")
+@pytest.mark.promise("B14")
+@pytest.mark.timeout(120)
+async def test_age_of_a_connection_costs_no_call(start_server, seen: Seen):
+    server = start_server(DRAGOMAN_LISTEN__MAX_CONNECTION_AGE_S="1", ECHO_STEP_S="0.005")
+    connections: set[int] = set()
+    async with grpc.aio.insecure_channel(server.address) as channel:  # gRPC retries what a GOAWAY never let in
+        calls = Calls(channel)
+        codes: list[str] = []
+        ends = time.monotonic() + 8.0
+        while time.monotonic() < ends:
+            codes += [code.name for code in await asyncio.gather(*(code_of(calls.translate("Hi.")) for _ in range(5)))]
+            for link in psutil.Process().net_connections("tcp"):
+                if link.raddr and link.raddr.port == server.grpc_port:
+                    connections.add(link.laddr.port)
+    seen(f"{len(codes)} calls OK over {len(connections)} connections in 8 s")
+    assert set(codes) == {"OK"}
+    assert len(connections) >= 4
+
+
+@pytest.mark.promise("B15")
+async def test_pushback_spaces_the_retries_of_a_refused_client(start_server, seen: Seen):
+    """gRPC's own retries of 10 ms are overridden by the server's 500."""
+    server = start_server(
+        DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.5", ECHO_STEP_S="0.02"
+    )
+    policy = (
+        '{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.01s",'
+        ' "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}'
+    )
+    async with calling(server.address) as holding:
+        held = holding.translate(LONG)
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+        async with grpc.aio.insecure_channel(server.address, options=[("grpc.service_config", policy)]) as channel:
+            began = time.monotonic()
+            code = await code_of(Calls(channel).translate("refused"))
+            took_s = time.monotonic() - began
+        refused = server.metric("dragoman_requests_total", code="RESOURCE_EXHAUSTED")
+        held.cancel()
+    seen(f"{refused:.0f} attempts in {took_s:.2f} s")
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refused == 4
+    assert took_s >= 3 * 0.45

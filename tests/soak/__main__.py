@@ -1,0 +1,195 @@
+"""`make soak`: the real engine at three quarters of its capacity for twenty minutes, with cancellations and reloads.
+
+    python -m tests.soak --minutes 20
+
+The capacity is measured at the start of the same run.  Held: no call without the answer it should have, books that
+balance on every page, memory that does not grow after the warm-up.  Figures, a picture and a JSON line.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from model.bundle import default_bundle_dir
+from tests.fakes.books import Moment, Watch, watching
+from tests.fakes.load import Load, closed_loop_rate, offer
+from tests.fakes.load_process import Source
+from tests.fakes.own_text import own_sentences
+from tests.fakes.server_process import ServerProcess, start
+from tests.fakes.trend import Trend, trend
+from tests.soak.chart import draw
+
+CAPACITY_S = 30.0
+WARM_UP = 0.2  # of the time, before memory counts
+FLAT_MIB_PER_HOUR = 12.0  # the slope's lower end must be below: 4 MiB in 20 minutes
+CANCELLED = 0.05  # of the calls
+TIMEOUT_S = 30.0
+SENTENCES = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloads:
+    """How versions of the model follow each other while the load goes on."""
+
+    repository: Path
+    name: str
+    period_s: float
+
+    def publish(self, number: int) -> None:
+        """A copy of the embedded bundle as version NUMBER; the one before the last goes."""
+        target = self.repository / self.name / f"{number}.0.0"
+        draft = Path(shutil.copytree(default_bundle_dir(), target.with_name(f".{number}")))
+        manifest = draft / "manifest.json"
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": target.name}))
+        draft.rename(target)
+        shutil.rmtree(self.repository / self.name / f"{number - 2}.0.0", ignore_errors=True)
+
+    async def keep_on(self, server: ServerProcess, times: list[float]) -> None:
+        """Publish a version and tell the server, again and again."""
+        while True:
+            await asyncio.sleep(self.period_s)
+            await asyncio.to_thread(self.publish, len(times) + 2)
+            server.process.send_signal(signal.SIGHUP)
+            times.append(time.monotonic())
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--share", type=float, default=0.75, help="of the capacity; default 0.75")
+    parser.add_argument("--reload-minutes", type=float, default=2.0, help="between two reloads; 0: none")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path("build/soak.png"))
+    return parser.parse_args()
+
+
+async def run(options: argparse.Namespace, server: ServerProcess, reloads: Reloads | None, scratch: Path) -> Any:
+    """The load, its figures and its picture."""
+    texts = tuple(own_sentences(SENTENCES, seed=options.seed))
+    capacity = await closed_loop_rate(server.address, texts, seconds=CAPACITY_S, concurrency=96)
+    _say(f"capacity {capacity:.0f} texts/s; {options.share:.0%} of it for {options.minutes:g} minutes")
+    source = Source(
+        phases=((options.share * capacity, options.minutes * 60),),
+        texts=texts,
+        beam_size=None,
+        timeout_s=TIMEOUT_S,
+        cancel_share=CANCELLED,
+        cancel_within_s=0.2,
+        num_channels=4,
+    )
+    reloaded: list[float] = []
+    reloading = asyncio.create_task(reloads.keep_on(server, reloaded)) if reloads else None
+    with watching(server, period_s=1.0) as watch:
+        load = await offer(server.address, source, directory=scratch, seed=options.seed)
+        if reloading is not None:
+            reloading.cancel()
+        await asyncio.sleep(2.0)  # the last pages
+    began = min(record.intended for record in load.records)
+    await asyncio.to_thread(draw, load, watch.moments, began, reloaded, options.output)
+    return _figures(options, capacity, load, watch, len(reloaded), server)
+
+
+def _figures(
+    options: argparse.Namespace, capacity: float, load: Load, watch: Watch, num_reloads: int, server: ServerProcess
+) -> dict[str, Any]:
+    moments = watch.moments[int(WARM_UP * len(watch.moments)) :]
+    return {
+        "minutes": options.minutes,
+        "capacity_texts_per_s": round(capacity, 1),
+        "offered_texts_per_s": round(options.share * capacity, 1),
+        "share": options.share,
+        "calls": len(load.records),
+        "codes": load.codes,
+        "lost_or_failed": sum(count for code, count in load.codes.items() if code not in ("OK", "CANCELLED")),
+        "p50_ms": round(load.of("OK").latency(0.5) * 1e3, 1),
+        "p99_ms": round(load.of("OK").latency(0.99) * 1e3, 1),
+        "reloads": num_reloads,
+        "engine_restarts": server.metric("dragoman_engine_restarts_total"),
+        "pages": len(watch.moments),
+        "pages_out_of_balance": len(watch.imbalances),
+        "pages_missing": len(watch.failures),
+        "front": _memory(moments, lambda moment: moment.front_bytes),
+        "engines": _memory(moments, lambda moment: moment.engine_bytes),
+        "picture": str(options.output),
+        "machine": f"{platform.machine()}, {psutil.cpu_count()} CPUs, Python {platform.python_version()}",
+    }
+
+
+def _memory(moments: list[Moment], read: Callable[[Moment], int]) -> dict[str, float]:
+    """MiB at both ends of the time after the warm-up, and the slope in MiB an hour with its 95 % interval."""
+    line: Trend = trend([moment.at / 3_600 for moment in moments], [read(moment) / 2**20 for moment in moments])
+    names = {"slope": line.slope, "slope_low": line.low, "slope_high": line.high}
+    ends = {"first_mib": read(moments[0]) / 2**20, "last_mib": read(moments[-1]) / 2**20}
+    return {name: round(value, 2) for name, value in {**ends, **names}.items()}
+
+
+def broken(figures: dict[str, Any]) -> list[str]:
+    """Promises that these figures do not keep."""
+    facts = {
+        f"{figures['lost_or_failed']} calls lost or failed": figures["lost_or_failed"] > 0,
+        "the books do not balance": figures["pages_out_of_balance"] > 0,
+        "the front process grows": figures["front"]["slope_low"] > FLAT_MIB_PER_HOUR,
+        "engines grow": figures["engines"]["slope_low"] > FLAT_MIB_PER_HOUR,
+    }
+    return [what for what, is_so in facts.items() if is_so]
+
+
+def _start(options: argparse.Namespace, directory: Path) -> tuple[ServerProcess, Reloads | None]:
+    """The server with the embedded model; from a repository where it can reload."""
+    variables = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.runner:create_runner"}
+    if not options.reload_minutes:
+        return start(default_bundle_dir(), directory, **variables), None
+    name = json.loads((default_bundle_dir() / "manifest.json").read_text())["name"]
+    reloads = Reloads(repository=directory / "models", name=name, period_s=60 * options.reload_minutes)
+    (reloads.repository / name).mkdir(parents=True)
+    reloads.publish(1)
+    variables["DRAGOMAN_MODELS__DIRECTORY"] = str(reloads.repository)
+    return start(default_bundle_dir(), directory, **variables), reloads
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def _print(figures: dict[str, Any]) -> None:
+    table = Table("figure", "seen", title="Soak")
+    for name, value in figures.items():
+        table.add_row(name.replace("_", " "), str(value))
+    Console().print(table)
+
+
+def main() -> int:
+    """0 if everything held, else 1."""
+    options = arguments()
+    with tempfile.TemporaryDirectory() as scratch:
+        server, reloads = _start(options, Path(scratch))
+        try:
+            figures = asyncio.run(run(options, server, reloads, Path(scratch)))
+        finally:
+            os.kill(server.process.pid, signal.SIGKILL)
+            server.process.wait()
+    _print(figures)
+    failures = broken(figures)
+    print("\n".join(f"NOT HELD: {failure}" for failure in failures) or "all held")
+    print(json.dumps({**figures, "not_held": failures}))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
