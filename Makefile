@@ -117,7 +117,7 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 	@$(CHECK_PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,train,export,sign]'
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,sign,bulk,loadtest,train,export]'
 	@touch $@
 
 # The baseline of the race that people know; nothing else needs it.

@@ -116,7 +116,8 @@ def distribution_of(module: str, providers: Mapping[str, Sequence[str]]) -> str:
     """The distribution that provides a module, by its normal name."""
     if module.startswith("google."):
         return GOOGLE[".".join(module.split(".")[:2])]
-    (name,) = set(providers[module.partition(".")[0]])
+    top = module.partition(".")[0]
+    (name,) = set(providers.get(top, [top]))  # one that is not installed, of an extra, has its own name
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
