@@ -85,8 +85,8 @@ class ModelInfo:
     version: str
     source_language: str  # BCP 47
     target_language: str
-    precision: str  # "int8" or "fp32"
-    device: str  # "cpu"
+    precision: str  # "int8", "fp32" or, on a GPU, "fp16"
+    device: str  # "cpu" or "cuda"
     default_options: TranslateOptions
     max_source_tokens: int
     max_beam_size: int

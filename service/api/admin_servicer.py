@@ -14,35 +14,12 @@ import grpc.aio
 from protos import admin_pb2 as pb
 from service.api.server_status import ServerSnapshot, to_response
 from service.api.wire import deserializer
-from service.errors import FailedPrecondition, InvalidInput
-from service.telemetry.logs import get_logger, set_log_level
+from service.errors import DragomanError, InvalidInput
+from service.models.changes import ModelChange, require_none_refused
+from service.telemetry.logs import describe_error, get_logger, set_log_level
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
 METHODS = frozenset(f"{SERVICE_NAME}/{name}" for name in ("GetStatus", "ReloadModels", "SetLogLevel"))
-
-
-class ModelChange(Protocol):
-    """What became of one version of a model."""
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The version's."""
-        ...
-
-    @property
-    def result(self) -> str:
-        """One of "loaded", "retired", "unchanged" and "refused"."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it was refused."""
-        ...
 
 
 class Reloader(Protocol):
@@ -56,12 +33,8 @@ class Reloader(Protocol):
 class AdminServicer:
     """Answers the service's three methods."""
 
-    def __init__(self, read: Callable[[], ServerSnapshot], reloader: Reloader | None = None) -> None:
-        """An operator's view of a server.
-
-        Args:
-            reloader: None where models come and go with the process.
-        """
+    def __init__(self, read: Callable[[], ServerSnapshot], reloader: Reloader) -> None:
+        """An operator's view of a server."""
         self._read = read
         self._reloader = reloader
         self._reloads: set[asyncio.Task[Sequence[ModelChange]]] = set()
@@ -76,14 +49,15 @@ class AdminServicer:
         Raises:
             FailedPrecondition: a bundle was refused, or there is no repository of models.
         """
-        if self._reloader is None:
-            raise FailedPrecondition("this server has one bundle and no repository to look at; start it with --models")
         reload = asyncio.ensure_future(self._reloader.reload(request.model))
         self._reloads.add(reload)
         reload.add_done_callback(self._reloads.discard)
-        changes = await asyncio.shield(reload)
-        if refused := [change for change in changes if change.result == "refused"]:
-            raise FailedPrecondition("; ".join(f"{item.name} {item.version}: {item.reason}" for item in refused))
+        try:
+            changes = await asyncio.shield(reload)
+        except asyncio.CancelledError:  # the caller has left: only the log can tell how it ended
+            reload.add_done_callback(_log_failure)
+            raise
+        require_none_refused(changes)
         return pb.ReloadModelsResponse(changes=[_to_change(change) for change in changes])
 
     async def set_log_level(self, request: pb.SetLogLevelRequest, context: object) -> pb.SetLogLevelResponse:
@@ -116,6 +90,14 @@ def add_to_server(servicer: AdminServicer, server: grpc.aio.Server) -> None:
         ),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
+    error = None if reload.cancelled() else reload.exception()
+    if isinstance(error, DragomanError):
+        get_logger().error("reload_failed", reason=str(error))
+    elif error is not None:
+        get_logger().error("reload_failed", **describe_error(error))
 
 
 def _to_change(change: ModelChange) -> pb.ModelChange:

@@ -4,7 +4,7 @@ Translates; decides nothing itself.  Errors leave as exceptions of `errors.py`; 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -50,7 +50,7 @@ class TranslationServicer:
         call.progress.texts = len(request.texts)
         client, now = call.client, time.monotonic()
         with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, client=client) as permit:
-            model = self._find(request)
+            model = self._find(request, call.may_use)
             call.use_model(model.info.name)
             params = self._params(request, model)
             with model.usage:
@@ -82,11 +82,12 @@ class TranslationServicer:
             params, is_allowed=bool(options.allow_smaller_beam), waiting_s=model.translator.queued_work_s
         )
 
-    def _find(self, request: pb.TranslateRequest) -> LoadedModel:
+    def _find(self, request: pb.TranslateRequest, may_use: Callable[[str], bool]) -> LoadedModel:
         return self._catalog.find(
             model=request.model if request.HasField("model") else None,
             source_language=request.source_language,
             target_language=request.target_language,
+            may_use=may_use,
         )
 
 

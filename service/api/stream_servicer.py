@@ -230,6 +230,7 @@ class _TextSource:
             model=settings.model if settings.HasField("model") else None,
             source_language=settings.source_language,
             target_language=settings.target_language,
+            may_use=self.call.may_use,
         )
         self.call.use_model(model.info.name)
         if self._params is None or self._params[0] is not model.info:

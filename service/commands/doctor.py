@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 from textwrap import shorten
@@ -17,6 +18,7 @@ from service.engine.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
 from service.errors import DragomanError
 from service.front.listening import Address, ListenError
+from service.models.repository import Candidate, Source
 from service.threads import affine_cpus, available_threads, cpu_quota
 from service.translation import TranslateOptions
 
@@ -46,10 +48,11 @@ class Finding:
 class Target:
     """What is to be served, and where."""
 
-    bundle: Path
+    source: Source
     precision: str | None = None
     grpc: tuple[str, int]  # host, port
     http: tuple[str, int]
+    admin: tuple[str, int] | None = None  # None: no such port
 
 
 def examine(target: Target) -> Iterator[Finding]:
@@ -63,15 +66,36 @@ def examine(target: Target) -> Iterator[Finding]:
         ("open files", check_open_files),
         ("grpc port", lambda: check_port("grpc port", *target.grpc)),
         ("http port", lambda: check_port("http port", *target.http)),
-        ("bundle", lambda: check_bundle(target.bundle)),
-        ("model", lambda: check_model(target.bundle, target.precision)),
     ]
+    if (admin := target.admin) is not None:
+        checks.append(("admin port", lambda: check_port("admin port", *admin)))
     for subject, check in checks:
-        try:
-            yield check()
-        except Exception as error:  # noqa: BLE001 - whatever breaks is the finding
-            detail = str(error) if isinstance(error, ValueError | DragomanError) else f"{type(error).__name__}: {error}"
-            yield Finding(Level.FAIL, subject, detail)
+        yield _finding(subject, check)
+    yield from _examine_models(target)
+
+
+def _examine_models(target: Target) -> Iterator[Finding]:
+    """Of each name the version that would serve, which is the first good one."""
+    try:
+        candidates = target.source.scan()
+    except ValueError as error:  # RepositoryError
+        yield Finding(Level.FAIL, "bundle", str(error))
+        return
+    for found in candidates.values():
+        for candidate in found:
+            bundle = _finding("bundle", partial(check_bundle, candidate))
+            yield bundle
+            if bundle.level is not Level.FAIL:
+                yield _finding("model", partial(check_model, candidate.directory, target.precision))
+                break
+
+
+def _finding(subject: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 - whatever breaks is the finding
+        detail = str(error) if isinstance(error, ValueError | DragomanError) else f"{type(error).__name__}: {error}"
+        return Finding(Level.FAIL, subject, detail)
 
 
 def check_python() -> Finding:
@@ -93,8 +117,8 @@ def check_runtime() -> Finding:
     import onnxruntime
 
     if installed == ["onnxruntime-gpu"]:
-        detail = f"{onnxruntime.__version__} with CUDA, but models run on the CPU: GPU execution is planned"
-        return Finding(Level.WARN, "onnxruntime", detail)
+        detail = f"{onnxruntime.__version__}, with CUDA for models that have fp16 graphs"
+        return Finding(Level.PASS, "onnxruntime", detail)
     return Finding(Level.PASS, "onnxruntime", f"{onnxruntime.__version__}, on the CPU")
 
 
@@ -147,11 +171,13 @@ def check_port(subject: str, host: str, port: int) -> Finding:
     return Finding(Level.PASS, subject, f"{address} is free")
 
 
-def check_bundle(directory: Path) -> Finding:
-    """Whether every file of the model is what its manifest says."""
+def check_bundle(candidate: Candidate) -> Finding:
+    """Whether every file of the model is what its manifest says, and it is the one that its directory says."""
     from model.bundle import Bundle
+    from service.models.bundle_check import check_identity
 
-    bundle = Bundle.load(directory)
+    bundle = Bundle.load(candidate.directory)
+    check_identity(bundle, candidate)
     manifest = bundle.manifest
     megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
     name = f"{manifest.name} {manifest.version} ({manifest.source_language}-{manifest.target_language})"

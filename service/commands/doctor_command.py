@@ -27,6 +27,7 @@ def doctor(
     with reported():
         from service.commands.doctor import Level, Target, examine
         from service.config import load_config
+        from service.front.model_hosting import model_source
 
         settings = load_config(
             config,
@@ -37,11 +38,14 @@ def doctor(
                 "listen.http_port": http_port,
             },
         )
+        listen = settings.listen
+        admin = None if listen.admin_port is None else (listen.admin_host, listen.admin_port)
         target = Target(
-            bundle=settings.engine.bundle,
+            source=model_source(settings),
             precision=settings.engine.precision,
-            grpc=(settings.listen.grpc_host, settings.listen.grpc_port),
-            http=(settings.listen.http_host, settings.listen.http_port),
+            grpc=(listen.grpc_host, listen.grpc_port),
+            http=(listen.http_host, listen.http_port),
+            admin=admin,
         )
         findings = []
         for finding in examine(target):

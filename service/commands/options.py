@@ -24,7 +24,9 @@ BundleDir = Annotated[
         "--bundle", metavar="DIR", help="Model directory; 'default' is the English-German one that is included."
     ),
 ]
-Precision = Annotated[str | None, typer.Option(help="int8 or fp32; the best the bundle has if not given.")]
+Precision = Annotated[
+    str | None, typer.Option(help="int8 or fp32, on a GPU fp16; the best the bundle has if not given.")
+]
 Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for the server to be ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")]

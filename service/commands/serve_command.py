@@ -1,7 +1,9 @@
 """`dragoman serve`: its flags, each of which is a setting."""
 
 import json
+import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,6 +79,8 @@ def serve(
     demo: Annotated[str | None, typer.Option(metavar="TEXT", help="Once serving, translate this and print it.")] = None,
 ) -> None:
     """Serve a model over gRPC until Ctrl-C or SIGTERM; calls under way are then finished."""
+    with suppress(ValueError):  # not in the main thread, where no server runs
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a wish to reload ends no server that is only starting
     with reported():
         from service.commands.printed_config import as_toml
         from service.config import load_config, setting_sources

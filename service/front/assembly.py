@@ -20,7 +20,7 @@ from service.front.http_server import HttpServer, Page
 from service.front.listening import grpc_options
 from service.front.model_hosting import Models
 from service.front.readiness import Readiness
-from service.front.tls import ServerTls, server_tls, warn_of_readable_keys
+from service.front.tls import ServerTls, server_tls, warn_of_open_ports
 from service.models.snapshot import model_snapshots
 from service.telemetry.metrics import CONTENT_TYPE
 from service.traffic.admission import Admission
@@ -91,7 +91,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
     )
     translation, checks = TranslationServicer(reloader.catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
     streams = StreamServicer(reloader.catalog, admission, room, metrics, config.limits)
-    warn_of_readable_keys(config)
+    warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
     return Parts(
@@ -103,7 +103,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         streams=streams,
         grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
-        admin_server=admin_server(admin_interceptor, status, reloader),
+        admin_server=admin_server(config, admin_interceptor, status, reloader),
         http_server=_http_server(config, models, readiness),
         close_traces=traces.close if traces else lambda: None,
     )

@@ -12,6 +12,7 @@ from service.api.admin_servicer import AdminServicer, Reloader
 from service.api.interceptors import CallInterceptor
 from service.api.server_status import ServerSnapshot, state_of
 from service.config import ServerConfig
+from service.front.listening import grpc_options
 from service.front.readiness import Readiness
 from service.models.snapshot import ModelSnapshot
 from service.telemetry.calls import CallObserver
@@ -88,13 +89,27 @@ def open_traces(config: ServerConfig) -> "Traces | None":
     endpoint = config.telemetry.otlp_endpoint
     if endpoint is None:
         return None
+    return _library_for(endpoint).to(endpoint)
+
+
+def require_trace_library(config: ServerConfig) -> None:
+    """Say it before a start if the libraries for traces are needed and missing.
+
+    Raises:
+        ValueError: they are.
+    """
+    if config.telemetry.otlp_endpoint is not None:
+        _library_for(config.telemetry.otlp_endpoint)
+
+
+def _library_for(endpoint: str) -> "type[Traces]":
     try:
         from service.telemetry.traces import Traces  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ValueError(
             f"telemetry.otlp_endpoint is {endpoint!r} and {error.name} is not installed: pip install 'dragoman[otel]'"
         ) from error
-    return Traces.to(endpoint)
+    return Traces
 
 
 def call_observers(config: ServerConfig, metrics: Metrics, traces: "Traces | None") -> list[CallObserver]:
@@ -107,7 +122,7 @@ def call_observers(config: ServerConfig, metrics: Metrics, traces: "Traces | Non
 
 
 def admin_server(
-    interceptor: CallInterceptor, read: Callable[[], ServerSnapshot], reloader: Reloader | None
+    config: ServerConfig, interceptor: CallInterceptor, read: Callable[[], ServerSnapshot], reloader: Reloader
 ) -> grpc.aio.Server:
     """A server for operators alone.
 
@@ -116,9 +131,10 @@ def admin_server(
     """
     server = grpc.aio.server(
         interceptors=[interceptor],
-        options=[("grpc.so_reuseport", 0)],
+        options=grpc_options(config),
         maximum_concurrent_rpcs=_MAX_ADMIN_CALLS,
     )
     admin_servicer.add_to_server(AdminServicer(read, reloader), server)
-    reflection.add_to_server((admin_servicer.SERVICE_NAME,), server, files=reflection.ADMIN_FILES)
+    if config.listen.reflection:
+        reflection.add_to_server((admin_servicer.SERVICE_NAME,), server, files=reflection.ADMIN_FILES)
     return server

@@ -1,29 +1,32 @@
 """What is wrong with the settings, as far as files tell: those that are missing, or are not what they should be.
 
-For `--check-config`.  Starts no engine and binds no port; opens each bundle that would be tried first.
+For `--check-config`.  Starts no engine and binds no port; of each model opens the bundles that a start would open.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from service.api.authentication import authenticator
 from service.config import LifecycleConfig, ServerConfig
+from service.front.diagnosis import require_trace_library
 from service.front.model_hosting import BundleChecker, model_source
 from service.front.tls import server_tls
+from service.models.repository import Candidate
 
 
 def check(config: ServerConfig) -> list[str]:
-    """What is wrong, one line each; empty when the server could start."""
+    """What is wrong, one line each; empty when the server could start and serve every model."""
     problems = [
         *_models(config),
         *_said_by(lambda: server_tls(config.security)),
         *_said_by(lambda: authenticator(config.security)),
+        *_said_by(lambda: require_trace_library(config)),
         *_ports_file(config.lifecycle),
     ]
     return [" ".join(problem.split()) for problem in problems]
 
 
 def _models(config: ServerConfig) -> Iterator[str]:
-    """Of each name the version that would be tried first; one that is refused need not stop the others."""
+    """Each name of which no version can serve: by the newest one's fault, which is the first to mend."""
     try:
         checker = BundleChecker(config)
         candidates = model_source(config).scan()
@@ -31,10 +34,21 @@ def _models(config: ServerConfig) -> Iterator[str]:
         yield str(error)
         return
     for found in candidates.values():
+        if errors := _errors_if_all_bad(checker, found):
+            yield str(errors[0])
+
+
+def _errors_if_all_bad(check_bundle: Callable[[Candidate], object], found: Sequence[Candidate]) -> list[Exception]:
+    """What is wrong with each; empty as soon as one is good, as that one would serve."""
+    errors: list[Exception] = []
+    for candidate in found:
         try:
-            checker(found[0])
+            check_bundle(candidate)
         except (ValueError, OSError) as error:
-            yield str(error)
+            errors.append(error)
+        else:
+            return []
+    return errors
 
 
 def _said_by(make: Callable[[], object]) -> Iterator[str]:

@@ -5,6 +5,7 @@ more reloads, drain delay, new calls refused, accepted calls finish within the g
 """
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -161,15 +162,21 @@ class Server:
             raise address.cannot_listen("HTTP", error) from error
 
     async def _open(self, ports: dict[str, int]) -> None:
-        """Let calls in and say so."""
+        """Let calls in and say so.
+
+        Raises:
+            Misconfigured: the file of ports cannot be written.
+        """
+        ports_file = self._config.lifecycle.ports_file
+        draft = _draft(ports_file, {"pid": os.getpid(), **ports}) if ports_file else None
         self._parts.admission.open()
         self._parts.readiness.is_accepting = True
         await self._parts.health.set_serving(True)
         infos = [model.info for model in self._models.reloader.catalog.models]
         models = [f"{info.name} {info.version} {info.precision}" for info in infos]
         self._log.info("serving", **ports, pid=os.getpid(), models=models)
-        if self._config.lifecycle.ports_file:
-            _write_atomically(self._config.lifecycle.ports_file, {"pid": os.getpid(), **ports})
+        if ports_file and draft:
+            draft.replace(ports_file)
 
     async def _monitor(self) -> None:
         """Keep readiness true to the engines and measure the event loop's lag."""
@@ -254,7 +261,13 @@ async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:
     return not stop.is_set
 
 
-def _write_atomically(file: Path, content: dict[str, int]) -> None:
+def _draft(file: Path, content: dict[str, int]) -> Path:
+    """What is to become `file` in one rename, so that all that can fail fails before anybody is let in."""
     draft = file.with_name(f"{file.name}.{os.getpid()}")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    draft.replace(file)
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        draft.write_text(json.dumps(content), encoding="utf-8")
+    except OSError as error:
+        raise Misconfigured(f"lifecycle.ports_file {file} cannot be written: {error.strerror}") from error
+    return draft

@@ -167,11 +167,21 @@ def server_tls(config: SecurityConfig) -> ServerTls | None:
     return ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=client_ca), period_s=config.reload_s)
 
 
-def warn_of_readable_keys(config: ServerConfig) -> None:
-    """Log when API keys would travel unencrypted to another machine; a proxy with TLS in front makes that harmless."""
-    host = config.listen.grpc_host
-    if config.security.api_keys and config.security.tls_certificate is None and not _is_loopback(host):
-        get_logger().warning("api_keys_without_tls", grpc_host=host)
+def warn_of_open_ports(config: ServerConfig) -> None:
+    """Log what strangers could do where a port listens beyond this machine.
+
+    API keys that travel unencrypted; a proxy with TLS in front makes that harmless.  Administration without a key and
+    without a client's certificate; nothing makes that harmless.
+    """
+    listen, security = config.listen, config.security
+    hosts = {"grpc_host": listen.grpc_host}
+    if listen.admin_port is not None:
+        hosts["admin_host"] = listen.admin_host
+    hosts = {name: host for name, host in hosts.items() if not _is_loopback(host)}
+    if hosts and security.api_keys and security.tls_certificate is None:
+        get_logger().warning("api_keys_without_tls", **hosts)
+    if "admin_host" in hosts and security.api_keys is None and security.tls_client_ca is None:
+        get_logger().warning("admin_port_open", admin_host=listen.admin_host)
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,7 +1,7 @@
 """The models a server has loaded, and which of them a request means."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -44,6 +44,10 @@ class LoadedModel:
     usage: Usage = field(default_factory=Usage)
 
 
+def _anybody_may(_: str) -> bool:
+    return True
+
+
 class Catalog:
     """Finds the model for a request, in the order of names."""
 
@@ -54,12 +58,22 @@ class Catalog:
         """What later requests find; those that have found theirs keep it."""
         self.models = tuple(models)
 
-    def find(self, *, model: str | None, source_language: str, target_language: str) -> LoadedModel:
+    def find(
+        self,
+        *,
+        model: str | None,
+        source_language: str,
+        target_language: str,
+        may_use: Callable[[str], bool] = _anybody_may,
+    ) -> LoadedModel:
         """The first model that fits; an empty language, and no model, fit all.
+
+        Args:
+            may_use: whether the caller may use the model of this name; those that it may not are as if they were not.
 
         Raises:
             NotFound: none does; the message lists what there is.
         """
-        models = self.models
+        models = [loaded for loaded in self.models if may_use(loaded.info.name)]
         infos = [loaded.info for loaded in models]
         return models[index_of(infos, model=model, source_language=source_language, target_language=target_language)]

@@ -10,9 +10,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from enum import StrEnum
+from functools import partial
 
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
+from service.daemon_threads import in_daemon_thread
 from service.dispatch.dispatcher import Dispatcher
 from service.engine.device import Device
 from service.models.bundle_check import load_tokenizer
@@ -83,7 +85,7 @@ class ModelHost:
             DragomanError: its engines do not start, or give no translations.
         """
         await self.dispatcher.start()
-        tokenizer = await asyncio.to_thread(load_tokenizer, self.bundle)  # an engine has tried it before
+        tokenizer = await in_daemon_thread(partial(load_tokenizer, self.bundle))  # an engine has tried it before
         max_target_tokens = self.bundle.manifest.decoding.max_target_tokens
         if self._config.self_test:
             await run_self_test(

@@ -65,14 +65,15 @@ def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: 
     named = [index for index, info in enumerate(infos) if model is None or info.name == model]
     if not named:
         names = ", ".join(info.name for info in infos)
-        raise NotFound(f"there is no model {_echo(model or '')}; loaded: {names}")
+        asked = "" if model is None else f" {_echo(model)}"
+        raise NotFound(f"there is no model{asked}; loaded: {names or 'none'}")
     for index in named:
         offered = infos[index]
         if _fits(source_language, offered.source_language) and _fits(target_language, offered.target_language):
             return index
     pairs = ", ".join(f"{infos[index].source_language}-{infos[index].target_language}" for index in named)
-    asked = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
-    raise NotFound(f"there is no model for {asked}; language pairs: {pairs}")
+    languages = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
+    raise NotFound(f"there is no model for {languages}; language pairs: {pairs}")
 
 
 def _fits(asked: str, offered: str) -> bool:

@@ -7,9 +7,11 @@ remembered, and changes nothing else.  Knows neither signals nor gRPC.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from model.bundle import Bundle
+from service.daemon_threads import in_daemon_thread
 from service.engine.process import return_freed_memory
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.models.catalog import Catalog
@@ -17,6 +19,8 @@ from service.models.changes import ModelChange, Refusal, Result
 from service.models.host import HostState, ModelHost
 from service.models.repository import Candidate, Candidates, RepositoryError, Source
 from service.telemetry.logs import describe_error, get_logger
+
+_Outcome = TypeVar("_Outcome")
 
 
 class ReloadObserver(Protocol):
@@ -68,7 +72,7 @@ class Reloader:
         self._leaving: set[ModelHost] = set()
         self._checked: dict[Candidate, Bundle | Exception] = {}  # by `prepare`, until `load` takes them
         self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[list[ModelChange]]] = set()  # under way or waiting for their turn
+        self._changes: set[asyncio.Task[object]] = set()  # under way or waiting for their turn
         self._is_closing = False
 
     @property
@@ -92,8 +96,8 @@ class Reloader:
         Raises:
             ValueError: there is nothing to load; says why.
         """
-        candidates = await asyncio.to_thread(self._source.scan)
-        self._checked = await asyncio.to_thread(self._check_first, candidates)
+        candidates = await in_daemon_thread(self._source.scan)
+        self._checked = await in_daemon_thread(partial(self._check_first, candidates))
         errors = [error for error in self._checked.values() if isinstance(error, Exception)]
         if len(errors) == len(self._checked):
             raise errors[0]
@@ -122,9 +126,16 @@ class Reloader:
         """
         return await self._exclusively(self._look_again(model))
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange]:
-        """Make the changes that a scan suggests; what was refused is left alone until it changes."""
-        return await self._exclusively(self._apply(candidates, {*candidates, *self._serving}, is_asked=False))
+    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
+        """Make the changes that a scan suggests; what was refused is left alone until it changes.
+
+        Returns:
+            None when the source is another by the time it is our turn; nothing has changed then.
+
+        Raises:
+            FailedPrecondition: there is no repository any more; everything stays as it was.
+        """
+        return await self._exclusively(self._follow(candidates))
 
     async def freeze(self) -> None:
         """Make no change from now on, and undo the one that is under way."""
@@ -143,7 +154,7 @@ class Reloader:
         await asyncio.gather(*leaving, return_exceptions=True)
         await asyncio.gather(*(host.close() for host in self.hosts))
 
-    async def _exclusively(self, change: Coroutine[None, None, list[ModelChange]]) -> list[ModelChange]:
+    async def _exclusively(self, change: Coroutine[None, None, _Outcome]) -> _Outcome:
         """Run a change when it is its turn.
 
         Raises:
@@ -159,7 +170,7 @@ class Reloader:
                 raise Unavailable("the server is stopping") from None
             raise
 
-    async def _in_turn(self, change: Coroutine[None, None, list[ModelChange]]) -> list[ModelChange]:
+    async def _in_turn(self, change: Coroutine[None, None, _Outcome]) -> _Outcome:
         try:
             async with self._changing:
                 if self._is_closing:
@@ -174,11 +185,20 @@ class Reloader:
         return [change for of_name in changes for change in of_name]
 
     async def _look_again(self, model: str) -> list[ModelChange]:
+        candidates = await self._scan()
+        return await self._apply(candidates, self._keys(candidates, model), is_asked=True)
+
+    async def _follow(self, seen: Candidates) -> list[ModelChange] | None:
+        candidates = await self._scan()
+        if candidates != seen:  # another change may have been made of what lies there now
+            return None
+        return await self._apply(candidates, self._keys(candidates, ""), is_asked=False)
+
+    async def _scan(self) -> Candidates:
         try:
-            candidates = await asyncio.to_thread(self._source.scan)
+            return await in_daemon_thread(self._source.scan)
         except RepositoryError as error:
             raise FailedPrecondition(str(error)) from error
-        return await self._apply(candidates, self._keys(candidates, model), is_asked=True)
 
     def _keys(self, candidates: Candidates, model: str) -> set[str]:
         """Which keys of the source are meant."""
@@ -197,7 +217,7 @@ class Reloader:
         for key in sorted(keys):  # one after another: at most one model is there twice
             if key in candidates:
                 changes += await self._update(key, candidates[key], is_asked=is_asked)
-            else:
+            elif key in self._serving:
                 changes.append(self._retire(key))
         return changes
 
@@ -250,7 +270,7 @@ class Reloader:
         known = self._checked.pop(candidate, None)
         if isinstance(known, Exception):
             raise known
-        return await asyncio.to_thread(self._check, candidate) if known is None else known
+        return await in_daemon_thread(partial(self._check, candidate)) if known is None else known
 
     def _switch(self, key: str, candidate: Candidate, host: ModelHost) -> list[ModelChange]:
         """From here on requests find the new one."""
@@ -286,8 +306,10 @@ class Reloader:
         is_done = await host.drain(self._drain_s)
         if not is_done:
             get_logger().warning("model_still_used", model=host.info.name, version=host.info.version, calls=host.calls)
-        await host.close()
-        self._leaving.discard(host)
+        try:
+            await host.close()
+        finally:  # else its engines would be counted for ever
+            self._leaving.discard(host)
         return_freed_memory()
         get_logger().info("model_retired", model=host.info.name, version=host.info.version)
 

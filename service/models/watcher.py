@@ -7,6 +7,7 @@ slowly is refused for its checksums, and looked at again when it has changed onc
 import asyncio
 from typing import Protocol
 
+from service.daemon_threads import in_daemon_thread
 from service.errors import DragomanError
 from service.models.changes import ModelChange
 from service.models.repository import Candidates, RepositoryError, Source
@@ -20,8 +21,8 @@ class Reloads(Protocol):
         """Look at everything again."""
         ...
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange]:
-        """Make the changes that this scan suggests."""
+    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
+        """Make the changes that this scan suggests; None when the source is another by then, and none was made."""
         ...
 
 
@@ -67,16 +68,15 @@ class ModelWatcher:
     async def look(self) -> None:
         """One look without a request."""
         try:
-            found = await asyncio.to_thread(self._source.scan)
+            found = await in_daemon_thread(self._source.scan)
         except RepositoryError as error:
             if self._seen is not None:  # said once
                 get_logger().error("reload_failed", reason=str(error))
             self._seen = None
             return
         is_settled, self._seen = found == self._seen, found
-        if is_settled and found != self._followed:
+        if is_settled and found != self._followed and await self._reloader.follow(found) is not None:
             self._followed = found
-            await self._reloader.follow(found)
 
     async def _request_or_period(self) -> bool:
         """True for a request, False when the period is over."""

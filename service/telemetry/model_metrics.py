@@ -94,7 +94,9 @@ class WorkFamilies:
             "model_reload", "Versions that were loaded, retired or refused.", "model", "result"
         )
         self.loaded_at = families.gauge(
-            "model_loaded_timestamp_seconds", "When the model was last loaded, as Unix time.", "model"
+            "model_loaded_timestamp_seconds",
+            "When the model was last loaded, as Unix time; gone when no version is left.",
+            "model",
         )
         self.watched: dict[str, Gauge] = {
             name: families.gauge(name, description, "model")
@@ -120,6 +122,7 @@ class ModelMetrics:
     def __init__(self, model: str, families: WorkFamilies) -> None:
         self._model = model
         self._of = families
+        self._versions: set[tuple[str, str, str]] = set()  # that answer
         for family in self._counters():
             family.labels(model)
         for direction in ("source", "target"):
@@ -193,12 +196,16 @@ class ModelMetrics:
 
     def loaded(self, *, version: str, sha256_12: str, provider: str) -> None:
         """This version answers from now on."""
+        self._versions.add((version, sha256_12, provider))
         self._of.info.labels(self._model, version, sha256_12, provider).set(1)
         self._of.loaded_at.labels(self._model).set(time.time())
 
     def unloaded(self, *, version: str, sha256_12: str, provider: str) -> None:
         """This version answers no more."""
+        self._versions.discard((version, sha256_12, provider))
         self._of.info.remove(self._model, version, sha256_12, provider)
+        if not self._versions:
+            self._of.loaded_at.remove(self._model)
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """Have a gauge of `WorkFamilies.watched` read at each scrape."""

@@ -6,7 +6,9 @@ A test compares the file with what this prints.
 """
 
 from collections.abc import Iterable
+from typing import get_args
 
+from service.engine.device import Device
 from service.telemetry.families import Definition
 from service.telemetry.metrics import CODE_CLASSES, REJECT_REASONS, Metrics
 from service.telemetry.model_metrics import (
@@ -37,7 +39,10 @@ one would come with the last.
 
 LABELS: dict[str, str] = {
     "method": "gRPC method in full, `package.Service/Method`, of those served; `_other`",
-    "model": "name of a loaded model; empty where a call needs none; `_other` where NOT_FOUND was the answer",
+    "model": (
+        "name of a model that is loaded, was retired, or was refused; empty where a call needs none; `_other` where "
+        "NOT_FOUND was the answer"
+    ),
     "code": "gRPC status by name, such as `OK` or `INVALID_ARGUMENT`",
     "code_class": ", ".join(f"`{name}`" for name in CODE_CLASSES),
     "reason": (
@@ -54,7 +59,7 @@ LABELS: dict[str, str] = {
     "result": ", ".join(f"`{name}`" for name in CHANGES),
     "version": "of the server (`dragoman_build_info`), or of the model",
     "sha256_12": "first twelve digits of the SHA-256 of the bundle's manifest",
-    "provider": "what computes: `cpu`",
+    "provider": f"what computes: {', '.join(f'`{name}`' for name in get_args(Device))}",
 }
 
 # What one asks of a family; of one that is not here, what its kind suggests.

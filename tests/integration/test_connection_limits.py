@@ -27,6 +27,29 @@ async def test_metadata_over_the_limit_is_refused_and_the_connection_stays(serve
         assert await calls.texts("a") == ["a"]
 
 
+async def test_admin_port_has_the_same_limits(start_server):
+    server = start_server(
+        DRAGOMAN_LISTEN__ADMIN_PORT="0",
+        DRAGOMAN_LISTEN__KEEPALIVE_TIMEOUT_S="0.3",
+        DRAGOMAN_LISTEN__MAX_METADATA_BYTES="2048",
+        DRAGOMAN_LISTEN__REFLECTION="false",
+    )
+    async with calling(server.admin_address) as calls:
+        status = calls.method("/dragoman.admin.v1.AdminService/GetStatus")
+        large = await failure(status(b"", metadata=(("x", "y" * 3_000),), timeout=20))
+        reflection = calls.stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        assert "metadata size exceeds hard limit" in details_of(large)
+        assert (await failure(reflection.read())).code() is Code.UNIMPLEMENTED
+    with Connection(server.admin_port) as connection:
+        connection.open()
+        connection.send(*(ping() for _ in range(10)))
+        assert farewell(connection.frames()) == (ENHANCE_YOUR_CALM, "too_many_pings")
+    with Connection(server.admin_port) as connection:
+        connection.send_bytes(b"")
+
+        assert list(connection.frames())  # and then its end
+
+
 async def test_limit_of_metadata_can_be_set(start_server):
     server = start_server(DRAGOMAN_LISTEN__MAX_METADATA_BYTES="2048")
 

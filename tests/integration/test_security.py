@@ -293,10 +293,10 @@ class TestKeys:
         assert [error.code() for error in (missing, wrong, other_scheme)] == [Code.UNAUTHENTICATED] * 3
         assert details_of(missing) == "an API key is needed: send it as metadata `authorization: Bearer KEY`"
         assert details_of(wrong) == "the API key is not known here"
-        assert for_another_model.code() is Code.PERMISSION_DENIED
-        assert details_of(for_another_model) == "the API key of elsewhere is not for the model echo"
+        assert for_another_model.code() is Code.NOT_FOUND
+        assert details_of(for_another_model) == "there is no model; loaded: none"  # no name that is not the caller's
         assert guarded.metric("dragoman_requests_total", code="UNAUTHENTICATED") == 3.0
-        assert guarded.metric("dragoman_requests_total", code="PERMISSION_DENIED") == 1.0
+        assert guarded.metric("dragoman_requests_total", code="NOT_FOUND") == 1.0
 
     async def test_models_are_listed_for_those_who_may_use_them(self, guarded, keys):
         async with calling(guarded.address) as calls:

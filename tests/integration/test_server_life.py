@@ -72,6 +72,16 @@ class TestStart:
         assert len(errors.splitlines()) == 1
         assert message in errors
 
+    @pytest.mark.parametrize("file", ["none/ports.json", "."])
+    def test_file_of_ports_that_cannot_be_written_ends_the_start_before_anybody_is_let_in(
+        self, echo_bundle, tmp_path, file
+    ):
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(tmp_path / file))
+
+        assert status == 2
+        assert f"dragoman: lifecycle.ports_file {tmp_path / file} cannot be written: " in errors
+        assert '"event": "serving"' not in errors
+
     @pytest.mark.promise("E2")
     def test_changed_file_of_the_bundle_ends_the_start(self, echo_bundle, tmp_path):
         import shutil

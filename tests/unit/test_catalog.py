@@ -89,3 +89,15 @@ async def test_usage_is_idle_when_the_last_call_has_left():
 
     await asyncio.wait_for(waiting, 5)
     assert usage.calls == 0
+
+
+def test_model_that_the_caller_may_not_use_is_as_if_it_were_not_there():
+    only_b = CATALOG.find(model=None, source_language="en", target_language="de", may_use=lambda name: name == "b")
+    with pytest.raises(NotFound) as of_another:
+        CATALOG.find(model="a", source_language="", target_language="", may_use=lambda name: name == "b")
+    with pytest.raises(NotFound) as of_none:
+        CATALOG.find(model=None, source_language="", target_language="", may_use=lambda name: False)
+
+    assert only_b.info.name == "b"
+    assert str(of_another.value) == "there is no model 'a'; loaded: b"
+    assert str(of_none.value) == "there is no model; loaded: none"

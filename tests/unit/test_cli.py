@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -463,6 +464,16 @@ def test_help_says_the_defaults_that_the_settings_have():
     assert len(said) > 10
     assert help_defaults("doctor") == {flag: real[flag] for flag in ("--port", "--http-port")}
     assert float(help_defaults("translate")["--timeout"]) == ClientConfig().timeout_s
+
+
+def test_serve_is_not_ended_by_a_wish_to_reload_that_comes_too_early():
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        run("serve", "--print-config")
+
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_client_and_server_meet_by_default():

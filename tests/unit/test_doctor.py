@@ -9,6 +9,7 @@ import pytest
 
 from service.commands import doctor
 from service.commands.doctor import (
+    Finding,
     Level,
     Target,
     check_instructions,
@@ -20,7 +21,9 @@ from service.commands.doctor import (
 )
 from service.engine.job import FinishReason
 from service.models.local import LocalTranslator
+from service.models.repository import Repository, SingleBundle
 from service.translation import TranslatedText, TranslateOptions, Translation
+from tests.fakes.model_repository import ModelRepository, tamper
 
 
 def test_a_free_port_passes_and_a_taken_one_fails():
@@ -64,7 +67,7 @@ def test_int8_without_dot_products_is_a_warning(flags, level, words):
     [
         ([], Level.FAIL, "dragoman[cpu]"),
         (["onnxruntime"], Level.PASS, "on the CPU"),
-        (["onnxruntime-gpu"], Level.WARN, "GPU execution is planned"),
+        (["onnxruntime-gpu"], Level.PASS, "with CUDA for models that have fp16 graphs"),
         (["onnxruntime", "onnxruntime-gpu"], Level.FAIL, "overwrite each other"),
     ],
 )
@@ -119,12 +122,50 @@ def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, lev
 
 
 def test_a_check_that_breaks_is_a_failure_and_the_others_go_on(tmp_path):
-    findings = {
-        finding.subject: finding
-        for finding in doctor.examine(Target(bundle=tmp_path, grpc=("127.0.0.1", 0), http=("127.0.0.1", 0)))
-    }
+    target = Target(source=SingleBundle(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+
+    findings = {finding.subject: finding for finding in doctor.examine(target)}
 
     assert findings["bundle"].level is Level.FAIL
     assert str(tmp_path) in findings["bundle"].detail
-    assert findings["model"].level is Level.FAIL
+    assert "model" not in findings  # there is nothing to translate with
     assert findings["threads"].level is Level.PASS
+
+
+def test_a_repository_is_looked_at_down_to_the_version_that_would_serve(monkeypatch, tmp_path):
+    opened: list[str] = []
+
+    def check(directory: Path, precision: str | None) -> Finding:
+        opened.append(str(directory.relative_to(tmp_path)))
+        return Finding(Level.PASS, "model", "")
+
+    monkeypatch.setattr(doctor, "check_model", check)
+    repository = ModelRepository(tmp_path)
+    repository.put("a", "1")
+    repository.put("a", "2")
+    repository.put_bad("a", "3", tamper)
+    repository.put("b", "1")
+
+    target = Target(source=Repository(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+    levels = [finding.level for finding in doctor.examine(target) if finding.subject == "bundle"]
+
+    assert levels == [Level.FAIL, Level.PASS, Level.PASS]
+    assert opened == ["a/2", "b/1"]
+
+
+def test_an_empty_repository_is_a_failure(tmp_path):
+    target = Target(source=Repository(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+    (finding,) = [finding for finding in doctor.examine(target) if finding.subject == "bundle"]
+
+    assert finding.level is Level.FAIL
+    assert "is empty" in finding.detail
+
+
+def test_the_admin_port_is_looked_at_where_there_is_one(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {"grpc": ("127.0.0.1", 0), "http": ("127.0.0.1", 0), "admin": taken.getsockname()}
+        findings = {
+            finding.subject: finding for finding in doctor.examine(Target(source=Repository(tmp_path), **ports))
+        }
+
+    assert findings["admin port"].level is Level.FAIL

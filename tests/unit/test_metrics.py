@@ -195,6 +195,16 @@ def test_info_of_a_version_ends_with_it():
     read = metrics.registry.get_sample_value
     assert read("dragoman_model_info", {"model": "m", **old}) is None
     assert read("dragoman_model_info", {"model": "m", **new}) == 1.0
+    assert (read("dragoman_model_loaded_timestamp_seconds", {"model": "m"}) or 0) > 0
+
+
+def test_time_of_loading_ends_with_the_last_version():
+    metrics = Metrics()
+    only = {"version": "1", "sha256_12": "0" * 12, "provider": "cpu"}
+    metrics.model("m").loaded(**only)
+    metrics.model("m").unloaded(**only)
+
+    assert metrics.registry.get_sample_value("dragoman_model_loaded_timestamp_seconds", {"model": "m"}) is None
 
 
 def test_waiting_is_told_apart_by_priority():

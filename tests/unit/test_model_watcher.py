@@ -22,6 +22,7 @@ class Scripted:
     def __init__(self, *states: Candidates | None) -> None:
         self.states = list(states)
         self.followed: list[Candidates] = []
+        self.outcomes: list[Exception | None] = []  # of the next requests to follow; afterwards all succeed
         self.reloads = 0
         self.reloaded = asyncio.Event()
 
@@ -31,9 +32,13 @@ class Scripted:
             raise RepositoryError("it is gone")
         return found
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange]:
+    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
         self.followed.append(candidates)
-        return []
+        if not self.outcomes:
+            return []
+        if error := self.outcomes.pop(0):
+            raise error
+        return None
 
     async def reload(self) -> list[ModelChange]:
         self.reloads += 1
@@ -63,6 +68,20 @@ async def test_change_is_followed_once_when_two_looks_have_seen_the_same(states,
         await watcher.look()
 
     assert scripted.followed == followed
+
+
+async def test_change_that_could_not_be_followed_is_followed_at_the_next_look():
+    scripted = Scripted(*[ONE] * 5)
+    scripted.outcomes = [KeyError("a bug"), None]
+    watcher = ModelWatcher(scripted, scripted, 1.0)
+
+    await watcher.look()
+    with pytest.raises(KeyError):
+        await watcher.look()
+    for _ in range(3):
+        await watcher.look()
+
+    assert scripted.followed == [ONE] * 3  # failed, came too late, done
 
 
 async def test_request_has_everything_reloaded_and_a_refusal_is_not_the_last_word():

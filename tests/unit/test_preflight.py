@@ -1,10 +1,11 @@
 """What `--check-config` finds before anything starts."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from service.config import EngineConfig, LifecycleConfig, ModelsConfig, SecurityConfig, ServerConfig
+from service.config import EngineConfig, LifecycleConfig, ModelsConfig, SecurityConfig, ServerConfig, TelemetryConfig
 from service.front.preflight import check
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.model_repository import ModelRepository, tamper
@@ -44,6 +45,33 @@ def test_bad_model_of_a_repository_is_found_and_the_good_one_is_not(tmp_path):
     (problem,) = check(ServerConfig(models=ModelsConfig(directory=tmp_path)))
 
     assert "bad/1/encoder.onnx has another SHA-256" in problem
+
+
+def test_bad_version_with_a_good_one_below_is_no_problem(tmp_path):
+    repository = ModelRepository(tmp_path)
+    repository.put("echo", "1")
+    repository.put_bad("echo", "2", tamper)
+
+    assert check(ServerConfig(models=ModelsConfig(directory=tmp_path))) == []
+
+
+def test_model_without_a_good_version_is_found_by_its_newest_one(tmp_path):
+    repository = ModelRepository(tmp_path)
+    repository.put_bad("echo", "1", tamper)
+    repository.put_bad("echo", "2", tamper)
+
+    (problem,) = check(ServerConfig(models=ModelsConfig(directory=tmp_path)))
+
+    assert "echo/2/" in problem
+
+
+def test_traces_without_their_libraries_are_found(engine, monkeypatch):
+    monkeypatch.setitem(sys.modules, "service.telemetry.traces", None)
+    telemetry = TelemetryConfig(otlp_endpoint="http://localhost:4317")
+
+    (problem,) = check(ServerConfig(engine=engine, telemetry=telemetry))
+
+    assert "pip install 'dragoman[otel]'" in problem
 
 
 def test_missing_repository_is_found(tmp_path):

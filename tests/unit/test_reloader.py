@@ -5,6 +5,7 @@ Hosts are fakes that start when the test lets them; there are no processes.
 
 import asyncio
 import gc
+import threading
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,7 @@ class FakeHost:
     sha256_12: str = "abc"
     state: HostState = HostState.LOADING
     is_closed: bool = False
+    close_error: Exception | None = None
     dispatcher: Any = field(default_factory=lambda: SimpleNamespace(is_ready=True))
 
     def __post_init__(self) -> None:
@@ -73,6 +75,8 @@ class FakeHost:
 
     async def close(self) -> None:
         self.is_closed = True
+        if self.close_error:
+            raise self.close_error
 
 
 class Directory:
@@ -87,6 +91,7 @@ class Directory:
         self.hosts: list[FakeHost] = []
         self.checked: list[str] = []
         self.scans = 0
+        self.were_daemons: list[bool] = []  # the threads that scanned and checked
         self.counted: list[tuple[str, str]] = []
         make_host: Any = self.make_host
         observer: Any = self
@@ -94,6 +99,7 @@ class Directory:
 
     def scan(self) -> Candidates:
         self.scans += 1
+        self.were_daemons.append(threading.current_thread().daemon)
         if not self.content:
             raise RepositoryError("model repository is empty")
         names = sorted({key.partition("/")[0] for key in self.content})
@@ -114,6 +120,7 @@ class Directory:
 
     def check(self, candidate: Candidate) -> Any:
         self.checked.append(candidate.label)
+        self.were_daemons.append(threading.current_thread().daemon)
         if error := self.bad.get(candidate.label):
             raise error
         return candidate
@@ -294,6 +301,7 @@ class TestReload:
 
         changes = await models.reloader.follow(models.scan())
 
+        assert changes is not None
         assert [one.result for one in changes] == [Result.REFUSED, Result.UNCHANGED]
 
     async def test_removed_version_leaves_its_place_to_the_next_and_a_removed_name_leaves(self):
@@ -361,6 +369,48 @@ class TestReload:
         assert models.serving() == ["a/3"]
 
 
+class TestFollow:
+    async def test_model_that_a_reload_has_retired_meanwhile_is_not_retired_again(self):
+        models = Directory("a/1", "b/1", "b/2")
+        await models.load()
+        models.gate.clear()
+        models.content["a/2"] = "1"
+        first = asyncio.create_task(models.reloader.reload("a"))
+        await eventually(lambda: len(models.hosts) == 3)  # holds its turn
+        del models.content["b/1"], models.content["b/2"]
+        second = asyncio.create_task(models.reloader.reload())
+        await asyncio.sleep(0)
+        following = asyncio.create_task(models.reloader.follow({"a": tuple(models._candidates("a"))}))
+        await asyncio.sleep(0)
+        models.gate.set()
+
+        await asyncio.gather(first, second)
+        assert await following == [change("a/2", Result.UNCHANGED)]
+        assert models.serving() == ["a/2"]
+
+    async def test_stale_scan_puts_no_older_version_back(self):
+        models = Directory("a/1")
+        await models.load()
+        stale = models.scan()
+        models.content["a/2"] = "1"
+        await models.reloader.reload()
+
+        assert await models.reloader.follow(stale) is None
+        assert models.serving() == ["a/2"]
+
+
+async def test_thread_that_hangs_in_a_file_system_cannot_keep_the_process():
+    models = Directory("a/1")
+    await models.load()
+    models.content["a/2"] = "1"
+    await models.reloader.reload()
+    await models.reloader.follow(models.scan())
+
+    *own, direct = [*models.were_daemons[:-2], models.were_daemons[-1], models.were_daemons[-2]]
+    assert own == [True] * 5  # a scan and a check at the start, both again, and a scan to follow
+    assert direct is False  # the test's own
+
+
 class TestMemory:
     """A host holds a tokenizer and more: whoever has ended must not be kept."""
 
@@ -388,6 +438,16 @@ class TestMemory:
         gc.collect()
         assert bad() is None
         assert models.reloader.refusals[0].reason == "the engine did not start"
+
+    async def test_version_whose_end_fails_is_not_kept_either(self):
+        models = Directory("a/1")
+        await models.load()
+        models.hosts[0].close_error = OSError("no such process")
+        models.content["a/2"] = "1"
+
+        await models.reloader.reload()
+        await eventually(lambda: models.hosts[0].is_closed)
+        await eventually(lambda: len(models.reloader.hosts) == 1)
 
 
 class TestReadiness:

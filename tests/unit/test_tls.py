@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from service.api.watched_files import WatchedFiles
 from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig, TelemetryConfig
-from service.front.tls import ServerTls, TlsFiles, read_material, server_tls, warn_of_readable_keys
+from service.front.tls import ServerTls, TlsFiles, read_material, server_tls, warn_of_open_ports
 from service.telemetry.logs import configure_logging
 from tests.fakes.certificates import Authority, Pair
 
@@ -171,6 +171,30 @@ class TestWatchedFiles:
 def test_keys_that_everybody_on_the_way_can_read_are_warned_of(log, host, settings, is_warned):
     config = ServerConfig(listen=ListenConfig(grpc_host=host), security=SecurityConfig(**settings))
 
-    warn_of_readable_keys(config)
+    warn_of_open_ports(config)
 
     assert ("api_keys_without_tls" in log.getvalue()) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("listen", "settings", "warnings"),
+    [
+        ({}, {}, set()),
+        ({"admin_port": None}, {}, set()),
+        ({"admin_host": "127.0.0.1"}, {}, set()),
+        ({"admin_host": "0.0.0.0"}, {}, {"admin_port_open"}),
+        ({"admin_host": "0.0.0.0", "admin_port": None}, {}, set()),
+        ({"admin_host": "0.0.0.0"}, {"tls_certificate": Path("a")}, {"admin_port_open"}),
+        ({"admin_host": "0.0.0.0"}, {"tls_certificate": Path("a"), "tls_client_ca": Path("b")}, set()),
+        ({"admin_host": "0.0.0.0"}, {"api_keys": Path("k")}, {"api_keys_without_tls"}),
+        ({"admin_host": "0.0.0.0"}, {"api_keys": Path("k"), "tls_certificate": Path("a")}, set()),
+    ],
+)
+def test_admin_port_that_strangers_reach_is_warned_of(log, listen, settings, warnings):
+    config = ServerConfig(listen=ListenConfig(**{"admin_port": 50_052, **listen}), security=SecurityConfig(**settings))
+
+    warn_of_open_ports(config)
+
+    events = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert {event["event"] for event in events} == warnings
+    assert all(event["admin_host"] == "0.0.0.0" for event in events)
