@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.config import ServerConfig
 from service.errors import DragomanError
+from service.files import write_whole
 from service.front import stack_dump
 from service.front.listening import Address, ListenError, add_grpc_port
 from service.front.model_hosting import Models, host_models
@@ -169,7 +169,8 @@ class Server:
         models = [f"{info.name} {info.version} {info.precision}" for info in infos]
         self._log.info("serving", **ports, pid=os.getpid(), models=models)
         if self._config.lifecycle.ports_file:
-            _write_atomically(self._config.lifecycle.ports_file, {"pid": os.getpid(), **ports})
+            content = json.dumps({"pid": os.getpid(), **ports}).encode()
+            write_whole(self._config.lifecycle.ports_file, content)
 
     async def _monitor(self) -> None:
         """Keep readiness true to the engines and measure the event loop's lag."""
@@ -252,9 +253,3 @@ async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:
         with _misconfiguration():  # bundles that do not pass their self-test
             starting.result()
     return not stop.is_set
-
-
-def _write_atomically(file: Path, content: dict[str, int]) -> None:
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    draft.replace(file)
