@@ -1,16 +1,22 @@
 """Bulk workers: what they ask of a server, and which answers they take."""
 
+import asyncio
 import pickle
 import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from protos import translation_pb2 as pb
 from service.bulk.job import JobError
 from service.bulk.workers import ServerWorker, replies_in_order, require_version
+from service.client.channel import ClientConfig
 from service.commands.connection import Connection
 from service.errors import Unavailable
 from service.translation import Timings, TranslateOptions, TranslateReply, Translation
+from tests.fakes.scripted_server import Context, ScriptedServer, shout
 
 TIMINGS = Timings(tokenize_ms=0, queue_ms=0, encode_ms=0, decode_ms=0, detokenize_ms=0, total_ms=0)
 
@@ -87,3 +93,47 @@ def test_files_of_a_connection_are_found_from_anywhere(tmp_path, monkeypatch):
     connection = Connection(ca=Path("ca.pem"), api_key_file=Path("key")).absolute()
 
     assert (connection.ca, connection.api_key_file, connection.cert) == (tmp_path / "ca.pem", tmp_path / "key", None)
+
+
+class TestServerWorker:
+    @pytest.fixture
+    async def running(self) -> AsyncIterator[ScriptedServer]:
+        server = ScriptedServer()
+        await server.server.start()
+        yield server
+        await server.server.stop(grace=None)
+
+    async def test_calls_are_batch_work_for_the_model_of_the_job(self, running):
+        worker = ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())
+
+        translations = await asyncio.to_thread(lambda: list(replace(worker, model="loud")()(["a", "b"])))
+
+        assert [item.text for item in translations] == ["A", "B"]
+        (request,) = running.service.requests
+        assert (request.priority, request.model) == (pb.PRIORITY_BATCH, "loud")
+
+    async def test_a_version_that_comes_in_the_middle_of_a_file_ends_the_run(self, running):
+        versions = iter(["1", "1", "2"])
+
+        async def reloaded(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+            response = await shout(request, context)
+            response.model_version = next(versions)
+            return response
+
+        running.service.handler = reloaded
+        worker = ServerWorker(
+            address=running.address,
+            client_config=ClientConfig,
+            options=TranslateOptions(),
+            model_version="1",
+            batch_size=1,
+            max_calls=1,
+        )
+        taken: list[str] = []
+
+        def translate() -> None:
+            taken.extend(item.text for item in worker()(["a", "b", "c"]))
+
+        with pytest.raises(JobError, match="version 2 answers, and the job was begun with 1"):
+            await asyncio.to_thread(translate)
+        assert len(running.service.requests) == 3
