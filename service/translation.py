@@ -3,7 +3,7 @@
 The same whether the answer came over gRPC (`client.py`) or from an engine in this process (`local.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from service.engine.job import FinishReason
@@ -52,6 +52,9 @@ class Translation:
         if self.error is not None:
             raise self.error
         return self.hypotheses[0].text if self.hypotheses else ""
+
+
+TranslateAll = Callable[[Iterable[str]], Iterator[Translation]]  # lazy, in order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

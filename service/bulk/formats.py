@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from service.text_lines import on_one_line, text_of_line
+
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
-DEFAULT_TARGET = "translation"
 
 Record = Any  # a line, a row or an object, as the format has it
 
@@ -91,7 +92,7 @@ class Lines:
         return record
 
     def encode(self, records: Sequence[str], translations: Sequence[str]) -> bytes:
-        return "".join(f"{translation}\n" for translation in translations).encode()
+        return "".join(f"{on_one_line(translation)}\n" for translation in translations).encode()
 
     def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
         _concatenate(b"", parts, output)
@@ -281,8 +282,8 @@ def _plan_lines(stream: io.BufferedReader, part_size: int) -> Iterator[Part]:
 def _read_lines(file: Path, part: Part) -> list[str]:
     with file.open("rb") as stream:
         stream.seek(part.start)
-        lines = _CountedLines(stream)
-        return [next(lines).rstrip("\r\n") for _ in range(part.count)]
+        raw = [stream.readline() for _ in range(part.count)]
+    return [text_of_line(line, is_first=part.start == 0 and number == 0) for number, line in enumerate(raw)]
 
 
 def _cell(row: Sequence[str], index: int, file: Path) -> str:

@@ -2,6 +2,8 @@
 
     OUT.parts/job.json       what is translated, with what and how; a later run must mean the same
     OUT.parts/000042.part    the output of one part, there as a whole or not at all
+    OUT.parts/000042.failed  why texts of it have no translation; written before the part, and only where there are some
+    OUT.parts/lock           held by the run that is at it
     OUT                      there as a whole or not at all; then OUT.parts goes
 
 So a run may be killed at any moment, and the next one goes on: what it finds is complete, what is missing is made again
@@ -12,14 +14,16 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from service.bulk.formats import Format, Part
+from service.files import sync, write_whole
+
+Failures = list[tuple[int, str]]  # record's number in the part, from 0, and why it has no translation
 
 
 class JobError(ValueError):
@@ -60,17 +64,14 @@ class Job:
         Raises:
             JobError: the output exists, another run is at it, or an earlier one meant something else.
         """
-        if is_forced:
-            self.output.unlink(missing_ok=True)
-            shutil.rmtree(self._folder, ignore_errors=True)
-        if self.output.exists() and not self._folder.exists():
+        if not is_forced and self.output.exists() and not self._description_file.exists():
             raise JobError(f"{self.output} exists: --force translates again")
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise JobError(f"another run is at {self.output}: wait for it, or stop it") from None
+        with self._lock.open("w") as lock:
+            self._take(lock)
+            if is_forced:
+                self.output.unlink(missing_ok=True)
+                self._clear()
             self._check_description()
             yield
 
@@ -82,23 +83,65 @@ class Job:
         """Where a part's output is."""
         return self._folder / f"{part.index:06d}.part"
 
-    def write(self, part: Part, translations: Sequence[str]) -> None:
-        """Keep the output of a part."""
-        write_whole(self.part_file(part), self.format.encode(self.format.read(self.source, part), translations))
+    def failures(self, part: Part) -> Failures:
+        """Which records of a part that is done have no translation, and why."""
+        file = self._failed_file(part)
+        return [(int(number), str(reason)) for number, reason in json.loads(file.read_bytes())] if file.exists() else []
+
+    def write(self, part: Part, translations: Sequence[str], failures: Failures) -> None:
+        """Keep the output of a part, and which of its texts failed."""
+        content = self.format.encode(self.format.read(self.source, part), translations)
+        if failures:
+            write_whole(self._failed_file(part), json.dumps(failures).encode())
+        else:
+            self._failed_file(part).unlink(missing_ok=True)  # of a run that was killed before it wrote the part
+        write_whole(self.part_file(part), content)
 
     def finish(self) -> None:
         """Join all parts into the output."""
         draft = self._folder / "joined"
         self.format.join(self.source, (self.part_file(part) for part in self.parts), draft)
-        _sync(draft)
+        sync(draft)
         draft.replace(self.output)
-        _sync(self.output.parent)
-        shutil.rmtree(self._folder)
+        sync(self.output.parent)
+        self._clear()
+        self._lock.unlink()
+        with suppress(OSError):  # another run has just begun in it
+            self._folder.rmdir()
+
+    @property
+    def _description_file(self) -> Path:
+        return self._folder / "job.json"
+
+    @property
+    def _lock(self) -> Path:
+        return self._folder / "lock"
+
+    def _failed_file(self, part: Part) -> Path:
+        return self.part_file(part).with_suffix(".failed")
+
+    def _take(self, lock: TextIO) -> None:
+        """Lock the folder; a lock whose file has gone was that of a run that has ended since."""
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_there = os.path.samestat(os.fstat(lock.fileno()), self._lock.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_there = False
+        if not is_there:
+            raise JobError(f"another run is at {self.output}: wait for it, or stop it") from None
+
+    def _clear(self) -> None:
+        """Remove all but the lock, which is ours; the description first: what is left after a kill is no job."""
+        self._description_file.unlink(missing_ok=True)
+        for file in self._folder.iterdir():
+            if file != self._lock:
+                file.unlink()
 
     def _check_description(self) -> None:
-        file = self._folder / "job.json"
+        file = self._description_file
         ours = asdict(self._description)
         if not file.exists():
+            self._clear()  # parts of which nobody knows what they are
             write_whole(file, json.dumps(ours, indent=2).encode())
             return
         theirs = json.loads(file.read_text(encoding="utf-8"))
@@ -108,25 +151,7 @@ class Job:
             raise JobError(f"{self._folder} is of another job: {what}; --force begins again")
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Have the file there with this content or not at all, also after a power cut."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}.draft")
-    with draft.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)
-
-
 def sha256_of(file: Path) -> str:
     """Of its content, in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -47,7 +47,7 @@ def translate_on_ray(job: Job, parts: Iterable[Part], opener: Opener, config: Ra
         num_cpus=config.cpus_per_worker,
     )
     for row in done.iter_rows():
-        on_part(Part(int(row["index"]), int(row["start"]), int(row["count"])), [])
+        on_part(Part(int(row["index"]), int(row["start"]), int(row["count"])))
 
 
 class _Worker:
@@ -61,5 +61,5 @@ class _Worker:
         columns = zip(batch["index"], batch["start"], batch["count"], strict=True)
         for index, start, count in columns:
             part = Part(int(index), int(start), int(count))
-            translate_parts(self._job, [part], self._translate_all, lambda _, __: None)
+            translate_parts(self._job, [part], self._translate_all, lambda _: None)
         return batch

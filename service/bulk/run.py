@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from service.bulk.formats import Part
-from service.bulk.job import Job
-from service.translation import Translation
+from service.bulk.job import Failures, Job
+from service.translation import TranslateAll, Translation
 
-TranslateAll = Callable[[Iterable[str]], Iterator[Translation]]  # lazy, in order
-OnPart = Callable[[Part, "Failures"], None]
-Failures = list[tuple[int, Exception]]  # record's number in the part, from 0, and why it has no translation
+OnPart = Callable[[Part], None]
 
 
 @dataclass(slots=True)
@@ -31,18 +29,19 @@ def translate_parts(job: Job, parts: Iterable[Part], translate_all: TranslateAll
 
     Raises:
         DragomanError: no answer; what has been kept stays.
+        JobError: another version of the model answers than the job began with; likewise.
     """
     every = deque(parts)
     translations = translate_all(_Flow(job, tuple(every)).texts())
     for part in every:
         failures: Failures = []
         texts = [_text_of(next(translations), number, failures) for number in range(part.count)]
-        job.write(part, texts)
-        on_part(part, failures)
+        job.write(part, texts, failures)
+        on_part(part)
 
 
 def _text_of(translation: Translation, number: int, failures: Failures) -> str:
     if translation.error is not None:
-        failures.append((number, translation.error))
+        failures.append((number, str(translation.error)))
         return ""
     return translation.text

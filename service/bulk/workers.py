@@ -1,23 +1,39 @@
-"""What translates: a server behind a client, or a model in this process.  Plain records, so that they can travel."""
+"""What translates: a server behind a client, or a model in this process.
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+Plain records that travel to other processes; an API key is looked up where it is used and never travels.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from service.bulk.run import TranslateAll
-from service.translation import ModelInfo, TranslateOptions, Translation
+from service.bulk.job import JobError
+from service.traffic.clients import Priority
+from service.translation import ModelInfo, TranslateAll, TranslateOptions, TranslateReply, Translation
+
+if TYPE_CHECKING:
+    from service.client.channel import ClientConfig
 
 Opener = Callable[[], TranslateAll]
+TranslateBatch = Callable[[list[str]], TranslateReply]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerWorker:
-    """Calls a server."""
+    """Calls a server, as work that others go before."""
 
     address: str
+    client_config: "Callable[[], ClientConfig]"  # called in the process that calls the server
     options: TranslateOptions
     model: str | None = None
+    model_version: str | None = None  # that has to answer; None: any
     wait_s: float = 30.0
+    timeout_s: float = 300.0  # of a call
     batch_size: int = 64
     max_calls: int = 8
 
@@ -30,23 +46,31 @@ class ServerWorker:
         from service.client import Client
         from service.models.model_info import index_of
 
-        with Client(self.address) as client:
+        with Client(self.address, self.client_config()) as client:
             client.wait_until_ready(self.wait_s)
             infos = client.models()
         return infos[index_of(infos, model=self.model, source_language="", target_language="")]
 
+    def pinned(self, info: ModelInfo) -> Self:
+        """The same, with which no other model or version may answer."""
+        return replace(self, model=info.name, model_version=info.version)
+
     def __call__(self) -> TranslateAll:
+        return self._translate_all
+
+    def _translate_all(self, texts: Iterable[str]) -> Iterator[Translation]:
         from service.client import Client
-        from service.client.channel import ClientConfig
 
-        client = Client(
-            self.address, ClientConfig(batch_size=self.batch_size, max_calls=self.max_calls, timeout_s=300.0)
-        )
+        def translate(batch: list[str]) -> TranslateReply:
+            return client.translate(batch, options=self.options, model=self.model, priority=Priority.BATCH)
 
-        def translate_all(texts: Iterable[str]) -> Iterator[Translation]:
-            return client.translate_all(texts, options=self.options, model=self.model)
-
-        return translate_all
+        with (
+            Client(self.address, replace(self.client_config(), timeout_s=self.timeout_s)) as client,
+            closing(replies_in_order(texts, translate, self.batch_size, self.max_calls)) as replies,
+        ):
+            for reply in replies:
+                require_version(self.model_version, reply.model_version, f"{self.address}, model {reply.model}")
+                yield from reply.translations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +81,7 @@ class BundleWorker:
     options: TranslateOptions
     precision: str | None = None
     threads: int | None = None
+    model_version: str | None = None  # that it has to be; None: any
 
     def info(self) -> ModelInfo:
         """The bundle's model."""
@@ -65,12 +90,48 @@ class BundleWorker:
 
         return describe(Bundle.load(self.bundle), self.precision)
 
+    def pinned(self, info: ModelInfo) -> Self:
+        """The same, with which no other version may be loaded."""
+        return replace(self, model_version=info.version)
+
     def __call__(self) -> TranslateAll:
         from service.models.local import LocalTranslator
 
         local = LocalTranslator.open(self.bundle, precision=self.precision, threads=self.threads)
+        require_version(self.model_version, local.info.version, str(self.bundle))
 
         def translate_all(texts: Iterable[str]) -> Iterator[Translation]:
             return local.translate_all(texts, self.options)
 
         return translate_all
+
+
+def require_version(wanted: str | None, given: str, where: str) -> None:
+    """Make sure that one version translates the whole file.
+
+    Raises:
+        JobError: it is another one.
+    """
+    if wanted not in (None, given):
+        raise JobError(
+            f"{where}: version {given} answers, and the job was begun with {wanted}; what is done stays: "
+            f"go on when {wanted} is back, or begin again with --force"
+        )
+
+
+def replies_in_order(
+    texts: Iterable[str], translate: TranslateBatch, batch_size: int, max_calls: int
+) -> Generator[TranslateReply, None, None]:
+    """One reply for each batch of texts, `max_calls` calls at a time; texts are taken as replies are."""
+    iterator = iter(texts)
+    calls: deque[Future[TranslateReply]] = deque()
+    pool = ThreadPoolExecutor(max_calls, thread_name_prefix="bulk")
+    try:
+        while True:
+            while len(calls) < max_calls and (batch := list(islice(iterator, batch_size))):
+                calls.append(pool.submit(translate, batch))
+            if not calls:
+                return
+            yield calls.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # the calls under way end with their client

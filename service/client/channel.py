@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
+import grpc.aio
 
 from service.client.retry import RetryPolicy, service_config
 
@@ -110,6 +111,17 @@ def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
     if config.tls is None:
         return grpc.insecure_channel(address, channel_options(config))
     return grpc.secure_channel(address, credentials(config.tls), channel_options(config))
+
+
+def open_aio_channel(address: str, config: ClientConfig) -> grpc.aio.Channel:
+    """As `open_channel`, for the event loop that is running.
+
+    Raises:
+        OSError, ValueError: see `credentials`.
+    """
+    if config.tls is None:
+        return grpc.aio.insecure_channel(address, channel_options(config))
+    return grpc.aio.secure_channel(address, credentials(config.tls), channel_options(config))
 
 
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:

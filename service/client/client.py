@@ -29,8 +29,7 @@ from service.client.channel import (
     DEFAULT_ADDRESS,
     ClientConfig,
     call_metadata,
-    channel_options,
-    credentials,
+    open_aio_channel,
     open_channel,
 )
 from service.client.stream_call import StreamCall
@@ -210,11 +209,7 @@ class AsyncClient:
         """Open a channel; nothing is sent yet.  Arguments as for `Client`."""
         self.address = address
         self._config = config or ClientConfig()
-        options = channel_options(self._config)
-        if self._config.tls is None:
-            self._channel = grpc.aio.insecure_channel(address, options)
-        else:
-            self._channel = grpc.aio.secure_channel(address, credentials(self._config.tls), options)
+        self._channel = open_aio_channel(address, self._config)
         self._stub = TranslationServiceStub(self._channel)
 
     async def translate(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address
 from service.commands.options import BundleDir, Precision, Server, bundle_dir, examples
 from service.commands.reporting import EXIT_SOME_FAILED, reported
 from service.translation import TranslateOptions
@@ -26,6 +27,11 @@ def bulk(
     column: Annotated[str | None, typer.Option(help="Column or field with the text.  [default: text]")] = None,
     target: Annotated[str, typer.Option(help="Column or field for the translation.")] = "translation",
     server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
     model: Annotated[str | None, typer.Option(help="Name as `dragoman models` shows it.")] = None,
     bundle: BundleDir = None,
     precision: Precision = None,
@@ -40,7 +46,9 @@ def bulk(
     """Translate a file of any length; the same command goes on where a killed one stopped.
 
     The output appears when it is complete; until then its parts are in OUT.parts. Nothing is lost or doubled by a kill
-    at any moment, and the result is the same as that of a run without one.
+    at any moment, and the result is the same as that of a run without one. A server lets other calls go first.
+
+    On a Ray cluster, files (IN, OUT, bundle, --ca, --api-key-file) must lie where all nodes see them.
 
     Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage; 3: no answer.
     """
@@ -48,7 +56,6 @@ def bulk(
         from rich.console import Console
 
         from service.commands.bulk_run import Bulk, run
-        from service.commands.translation_run import server_address
 
         wanted = Bulk(
             source=source,
@@ -56,6 +63,7 @@ def bulk(
             column=column,
             target=target,
             server=None if bundle else server_address(server),
+            connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
             model=model,
             bundle=bundle_dir(bundle),
             precision=precision,

@@ -1,7 +1,7 @@
 """What `dragoman bulk` does: a job opened, its missing parts translated, its output joined."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -11,8 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from service.bulk.formats import Part, format_of
 from service.bulk.job import Description, Job, sha256_of
 from service.bulk.ray_engine import RayConfig, translate_on_ray
-from service.bulk.run import Failures, translate_parts
+from service.bulk.run import translate_parts
 from service.bulk.workers import BundleWorker, ServerWorker
+from service.commands.connection import Connection
 from service.models.model_info import search_params
 from service.translation import ModelInfo, TranslateOptions
 
@@ -28,6 +29,7 @@ class Bulk:
     column: str | None
     target: str
     server: str | None
+    connection: Connection = field(default_factory=Connection)
     model: str | None
     bundle: Path | None
     precision: str | None
@@ -46,7 +48,7 @@ class Bulk:
 
 
 def run(bulk: Bulk, console: Console) -> int:
-    """Do what is missing; how many texts failed in this run.
+    """Do what is missing; how many texts have no translation.
 
     Raises:
         ValueError: the files cannot be used, or a job of another kind is there.
@@ -55,14 +57,17 @@ def run(bulk: Bulk, console: Console) -> int:
     worker = _worker(bulk)
     info = worker.info()
     file_format = format_of(bulk.source, bulk.column, bulk.target)
+    worker = worker.pinned(info)
     job = Job(bulk.source.resolve(), bulk.output.resolve(), file_format, _description(bulk, info, repr(file_format)))
     with job.opened(is_forced=bulk.is_forced):
         missing = job.missing()
         with _Reporter(console, job, missing) as reporter:
-            if bulk.engine == "ray":
+            if not missing:
+                pass  # nobody is started for nothing
+            elif bulk.engine == "ray":
                 config = RayConfig(address=bulk.ray_address, num_workers=bulk.num_workers)
                 translate_on_ray(job, missing, worker, config, reporter.part_done)
-            elif missing:
+            else:
                 translate_parts(job, missing, worker(), reporter.part_done)
         job.finish()
     reporter.summarize()
@@ -77,7 +82,8 @@ def _worker(bulk: Bulk) -> ServerWorker | BundleWorker:
             bundle=bulk.bundle.resolve(), options=bulk.options, precision=bulk.precision, threads=threads
         )
     assert bulk.server
-    return ServerWorker(address=bulk.server, options=bulk.options, model=bulk.model)
+    client_config = bulk.connection.absolute().client_config
+    return ServerWorker(address=bulk.server, client_config=client_config, options=bulk.options, model=bulk.model)
 
 
 def _description(bulk: Bulk, info: ModelInfo, format_name: str) -> Description:
@@ -98,7 +104,9 @@ class _Reporter:
 
     def __init__(self, console: Console, job: Job, missing: list[Part]) -> None:
         self._console = console
-        self._output = job.output
+        self._job = job
+        waiting = set(missing)
+        self._found_parts = [part for part in job.parts if part not in waiting]
         self._total = sum(part.count for part in job.parts)
         self._found = self._total - sum(part.count for part in missing)
         self._firsts = _first_records(job.parts)
@@ -112,21 +120,26 @@ class _Reporter:
     def __enter__(self) -> Self:
         self._bar.start()
         self._task = self._bar.add_task("", total=self._total, completed=self._found, rate="")
+        for part in self._found_parts:
+            self._report_failures(part)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def part_done(self, part: Part, failures: Failures) -> None:
+    def part_done(self, part: Part) -> None:
         self._done += part.count
         self._bar.update(self._task, advance=part.count, rate=f"{self._rate():,.0f}/s")
-        for number, error in failures:
-            self.num_failed += 1
-            self._console.print(f"record {self._firsts[part.index] + number + 1}: {error}", markup=False)
+        self._report_failures(part)
 
     def summarize(self) -> None:
         found = f", {self._found:,} were there" if self._found else ""
-        self._console.print(f"{self._output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
+        self._console.print(f"{self._job.output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
+
+    def _report_failures(self, part: Part) -> None:
+        for number, reason in self._job.failures(part):
+            self.num_failed += 1
+            self._console.print(f"record {self._firsts[part.index] + number + 1}: {reason}", markup=False)
 
     def _rate(self) -> float:
         return self._done / max(time.monotonic() - self._began, 1e-9)

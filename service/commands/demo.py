@@ -1,10 +1,14 @@
 """`dragoman serve --demo`: the first translation of a server that is about to start, through its own gRPC port."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
+from dataclasses import replace
+from threading import Event, Thread
 
 from service.client import Client
+from service.client.channel import ClientConfig, TlsOptions, config_from_environment
+from service.config import ServerConfig
 from service.errors import DragomanError
 
 READY_WITHIN_S = 60.0  # the model has to load first
@@ -12,26 +16,45 @@ _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - where t
 
 
 @contextmanager
-def demonstration(text: str | None, host: str, port: int) -> Iterator[None]:
-    """While the block runs a server, translate one text through it as soon as it is ready, and print both."""
+def demonstration(text: str | None, config: ServerConfig) -> Iterator[None]:
+    """While the block runs this server, translate one text through it as soon as it is ready, and print both.
+
+    Raises:
+        OSError: the certificate cannot be read.
+    """
     if text is None:
         yield
         return
-    client = Client(f"{_EVERY_ADDRESS.get(host, host)}:{port}")
-    thread = Thread(target=_demonstrate, args=(client, text), name="demo")
+    host, port = config.listen.grpc_host, config.listen.grpc_port
+    client = Client(f"{_EVERY_ADDRESS.get(host, host)}:{port}", client_config(config))
+    is_stopping = Event()
+    thread = Thread(target=_demonstrate, args=(client, text, is_stopping), name="demo")
     thread.start()
     try:
         yield
     finally:
+        is_stopping.set()
         client.close()  # ends its call if the server never got ready
         thread.join()
 
 
-def _demonstrate(client: Client, text: str) -> None:
+def client_config(config: ServerConfig) -> ClientConfig:
+    """How to call this server from here: with the environment's API key and TLS, trusting the server's certificate."""
+    known = config_from_environment()
+    certificate = config.security.tls_certificate
+    if certificate is None:
+        return replace(known, tls=None)
+    tls = known.tls or TlsOptions()
+    return replace(known, tls=replace(tls, root_certificates=tls.root_certificates or certificate))
+
+
+def _demonstrate(client: Client, text: str, is_stopping: Event) -> None:
     try:
         client.wait_until_ready(READY_WITHIN_S)
         (translation,) = client.translate([text]).translations
         print(f"\n  {text}\n  {translation.text}\n", flush=True)
         print(f'Serving at {client.address} until Ctrl-C. Elsewhere: dragoman translate "{text}"', flush=True)
-    except (DragomanError, ValueError):  # ValueError: the channel was closed
-        return  # the server says itself why it does not serve
+    except (DragomanError, ValueError) as error:  # ValueError: the channel was closed
+        if not is_stopping.is_set():  # else the server says itself why it does not serve
+            advice = "the demonstration takes its API key and TLS from DRAGOMAN_API_KEY and DRAGOMAN_TLS_*"
+            print(f"dragoman: no demonstration: {error}; {advice}", file=sys.stderr, flush=True)

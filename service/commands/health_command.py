@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address
 from service.commands.options import Server, examples
 from service.commands.reporting import EXIT_SOME_FAILED, fail, reported
 
@@ -25,8 +25,6 @@ def health(
 ) -> None:
     """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""
     with reported():
-        from service.commands.translation_run import server_address
-
         connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
         problem = _look(server_address(server), connection, timeout)
     if problem:

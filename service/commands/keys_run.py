@@ -1,11 +1,11 @@
 """What `dragoman keys new` does: makes an API key, shows it once, and writes or shows its entry for the server."""
 
-import os
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from service.api.api_keys import KeyEntry, digest_of, generate_key, parse_keys
+from service.files import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,7 @@ def append_entry(file: Path, entry: str) -> None:
         parse_keys(after)
     except ValueError as error:
         raise ValueError(f"{file} is left as it is: {error}") from None
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
-        stream.write(after)
-    draft.replace(file)
+    write_whole(file, after.encode(), mode)
 
 
 def _to_toml(value: str | float | bool | tuple[str, ...] | datetime) -> str:

@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import BinaryIO
 
 from service.errors import DragomanError, InvalidInput
+from service.text_lines import on_one_line, text_of_line
 from service.translation import Translation
-
-_BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +37,22 @@ def from_texts(texts: Iterable[str]) -> Iterator[Line]:
 def from_bytes(stream: BinaryIO) -> Iterator[Line]:
     """The lines of a UTF-8 stream, without their ends; read as they are asked for."""
     for number, raw in enumerate(stream, start=1):
-        data = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:
-            text = data.decode("utf-8")
+            yield Line(number, text_of_line(raw, is_first=number == 1))
         except UnicodeDecodeError as error:
             yield Line(number, "", _not_text(error.start))
-        else:
-            yield Line(number, text.removeprefix(_BOM) if number == 1 else text)
 
 
 def plain(line: Line, translation: Translation) -> str:
     """The best translation on one line; empty if the text was blank or failed."""
-    return "" if _error_of(line, translation) else _on_one_line(translation.text)
+    return "" if _error_of(line, translation) else on_one_line(translation.text)
 
 
 def scored(line: Line, translation: Translation) -> str:
     """All hypotheses, best first, one a line: line number, score, text, with tabs between them."""
     if _error_of(line, translation):
         return f"{line.number}\t\t"
-    rows = [f"{line.number}\t{item.score:.4f}\t{_on_one_line(item.text)}" for item in translation.hypotheses]
+    rows = [f"{line.number}\t{item.score:.4f}\t{on_one_line(item.text)}" for item in translation.hypotheses]
     return "\n".join(rows) or f"{line.number}\t\t"
 
 
@@ -109,7 +105,3 @@ def _error_of(line: Line, translation: Translation) -> DragomanError | None:
 
 def _not_text(position: int) -> InvalidInput:
     return InvalidInput(f"the text is not valid UTF-8 at byte {position}", field="text")
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.splitlines())

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address
 from service.commands.options import Server, examples
 from service.commands.reporting import reported
 from service.translation import TranslateOptions
@@ -15,11 +16,17 @@ EPILOG = examples(
     "dragoman loadtest --rate 20 --rate 40 --rate 80 --duration 60 --texts sentences.en --report load.html",
     "dragoman loadtest --find-p99 250 --texts sentences.en --report load.html --report load.json",
     "dragoman loadtest --concurrency 32 --beam-size 1 --beam-size 4",
+    "dragoman loadtest --rate 200 --priority interactive --priority batch",
 )
 
 
 def loadtest(
     server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
     texts: Annotated[Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.")] = None,
     texts_per_call: Annotated[int, typer.Option(min=1)] = 1,
     rate: Annotated[list[float] | None, typer.Option(help="Calls a second; a stage for each.")] = None,
@@ -32,6 +39,12 @@ def loadtest(
     warm_up: Annotated[float, typer.Option(metavar="SECONDS", help="Cut from the start of each stage.")] = 5.0,
     arrivals: Annotated[str, typer.Option(help="poisson, or constant gaps.")] = "poisson",
     beam_size: Annotated[list[int] | None, typer.Option("--beam-size", "-b", help="Several are taken in turn.")] = None,
+    priority: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS", help="interactive or batch; several are taken in turn.  [default: what the key may have]"
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Deadline of a call.")] = 60.0,
     target: Annotated[float | None, typer.Option(metavar="MS", help="Slower answers are no goodput.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that send.")] = 1,
@@ -49,11 +62,11 @@ def loadtest(
     with reported():
         from rich.console import Console
 
-        from service.commands.loadtest_run import LoadTest, run
-        from service.commands.translation_run import server_address
+        from service.commands.loadtest_run import LoadTest, priority_of, run
 
         plan = LoadTest(
             server=server_address(server),
+            connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
             texts=texts,
             texts_per_call=texts_per_call,
             rates=tuple(rate or ()),
@@ -64,6 +77,7 @@ def loadtest(
             warm_up_s=warm_up,
             arrivals=arrivals,
             options=tuple(TranslateOptions(beam_size=size) for size in beam_size or (None,)),
+            priorities=tuple(priority_of(name) for name in priority or ()) or (None,),
             timeout_s=timeout,
             target_ms=target,
             num_workers=workers,

@@ -8,7 +8,8 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -16,12 +17,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from service.api.replies import to_request
+from service.client.channel import ClientConfig, credentials
+from service.client.retry import RetryPolicy
+from service.commands.connection import Connection
 from service.loadtest import worker
 from service.loadtest.records import Records, Summary, summarize
 from service.loadtest.report import COLUMNS, Report, StageResult, check_suffix, figures
 from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS, Stage
 from service.loadtest.search import Target, highest_rate
+from service.text_lines import text_of_line
+from service.traffic.clients import Priority
 from service.translation import TranslateOptions
 
 _SEND_DELAY_LIMIT_MS = 20.0
@@ -39,6 +45,7 @@ class LoadTest:
     """Everything the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
 
     server: str
+    connection: Connection = field(default_factory=Connection)
     texts: Path | None = None  # one a line; None: four of our own
     texts_per_call: int = 1
     rates: tuple[float, ...] = ()
@@ -49,6 +56,7 @@ class LoadTest:
     warm_up_s: float = 5.0  # cut from its beginning
     arrivals: str = "poisson"
     options: Sequence[TranslateOptions] = field(default_factory=lambda: [TranslateOptions()])  # taken in turn
+    priorities: Sequence[Priority | None] = (None,)  # taken in turn, too
     timeout_s: float = 60.0
     target_ms: float | None = None  # a slower answer is no goodput
     num_workers: int = 1
@@ -98,7 +106,8 @@ class _Test:
         self._console = console
         self._load = Load(
             address=command.server,
-            requests=_requests(command),
+            requests=requests_of(command),
+            client=_without_retries(command.connection),
             arrivals=command.arrivals,
             timeout_s=command.timeout_s,
             num_workers=command.num_workers,
@@ -166,23 +175,46 @@ def _span_s(records: Records) -> float:
     return float(records.done.max()) if len(records) else 1.0
 
 
-def _requests(command: LoadTest) -> list[bytes]:
-    """Serialised requests: the texts in their order, so many a call, the options in turn."""
+def priority_of(name: str) -> Priority:
+    """The class that the command line names.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    classes = {item.name.lower(): item for item in Priority}
+    if name not in classes:
+        raise ValueError(f"--priority is {name!r}, there are {' and '.join(classes)}")
+    return classes[name]
+
+
+def _without_retries(connection: Connection) -> ClientConfig:
+    """So that refusals are seen.  What is wrong with the files is found here, and not by each worker."""
+    config = replace(connection.absolute().client_config(), retry=RetryPolicy(max_attempts=1))
+    if config.tls is not None:
+        credentials(config.tls)
+    return config
+
+
+def requests_of(command: LoadTest) -> list[bytes]:
+    """Serialised requests: the texts in their order, so many a call, options and priorities in turn."""
     texts = _read(command.texts) if command.texts else list(_SAMPLE)
     size = command.texts_per_call
     batches = [texts[start : start + size] for start in range(0, len(texts), size)]
     if len(batches[-1]) < size and len(batches) > 1:
         batches.pop()
-    rounds = max(1, len(command.options))
+    kinds = list(product(command.options, command.priorities))
     return [
-        to_request(batch, options=command.options[(index + number) % rounds]).SerializeToString()
-        for number in range(rounds)
+        to_request(batch, options=options, priority=priority).SerializeToString()
+        for number in range(len(kinds))
         for index, batch in enumerate(batches)
+        for options, priority in [kinds[(index + number) % len(kinds)]]
     ]
 
 
 def _read(file: Path) -> list[str]:
-    texts = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    with file.open("rb") as stream:
+        texts = [text_of_line(raw, is_first=number == 0) for number, raw in enumerate(stream)]
+    texts = [text for text in texts if text.strip()]
     if not texts:
         raise ValueError(f"{file} has no text")
     return texts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address, wait_for
 from service.commands.options import READY_WITHIN_S, AsJson, BundleDir, Server, Wait, bundle_dir, examples
 from service.commands.reporting import reported
 from service.translation import ModelInfo
@@ -43,7 +43,6 @@ def _list_models(server: str | None, connection: Connection, bundle: Path | None
 
         return [describe(Bundle.load(bundle))]
     from service.client import Client
-    from service.commands.translation_run import server_address, wait_for
 
     with Client(server_address(server), connection.client_config()) as client:
         wait_for(client, wait_s)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls
+from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, admin_address
 from service.commands.options import AdminServer, examples
 from service.commands.reporting import reported
 
@@ -27,7 +27,6 @@ def reload(
     """
     with reported():
         from service.client.admin import AdminClient
-        from service.commands.status_report import admin_address
 
         connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
         with AdminClient(admin_address(server), connection.client_config()) as client:

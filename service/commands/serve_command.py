@@ -134,8 +134,7 @@ def serve(
         from service.commands.demo import demonstration
         from service.front.server import serve as serve_until_stopped
 
-        listen = server_config.listen
-        with demonstration(demo, listen.grpc_host, listen.grpc_port):
+        with demonstration(demo, server_config):
             exit_code = asyncio.run(serve_until_stopped(server_config))
     raise typer.Exit(exit_code)
 

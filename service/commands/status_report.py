@@ -1,7 +1,6 @@
 """What `dragoman status` prints: the admin port's answer as tables, as JSON, or again and again."""
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from protos import admin_pb2 as pb
-from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
-from service.commands.connection import Connection
+from service.client.admin import AdminClient
+from service.commands.connection import Connection, admin_address
 
-SERVER_VARIABLE = "DRAGOMAN_ADMIN_SERVER"
 WATCH_PERIOD_S = 1.0
 _WIDTH = 120  # where no terminal says how wide it is
 _STATE_STYLES = {"serving": "green", "up": "green", "loading": "yellow", "starting": "yellow", "draining": "yellow"}
@@ -30,11 +28,6 @@ class StatusQuery:
     server: str | None = None  # None: the environment's, else the default address
     connection: Connection = field(default_factory=Connection)
     max_requests: int = 20
-
-
-def admin_address(server: str | None) -> str:
-    """The admin port to call: the one given, else the environment's, else the default."""
-    return server or os.environ.get(SERVER_VARIABLE) or DEFAULT_ADMIN_ADDRESS
 
 
 def show(query: StatusQuery, *, as_json: bool, watch: bool) -> None:

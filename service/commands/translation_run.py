@@ -3,26 +3,19 @@
 Knows no option parsing; raises, where `translate_command.py` prints and exits.
 """
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from service.commands.connection import Connection
+from service.commands.connection import Connection, server_address, wait_for
 from service.commands.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
-from service.errors import DragomanError, Unavailable
-from service.translation import TranslateOptions, Translation
+from service.errors import DragomanError
+from service.translation import TranslateAll, TranslateOptions, Translation
 
-if TYPE_CHECKING:
-    from service.client import Client
-
-SERVER_VARIABLE = "DRAGOMAN_SERVER"
-
-TranslateAll = Callable[[Iterable[str]], Iterator[Translation]]
 Render = Callable[[Line, Translation], str]
 
 
@@ -76,22 +69,6 @@ def run(command: TranslateCommand, on_failure: Callable[[int, DragomanError], No
             print(text, flush=True)  # flushed: the next program of a pipe sees each line when it is there
             advance()
     return lines.num_failed
-
-
-def server_address(server: str | None) -> str:
-    """The address to call: the one given, else the environment's, else the default."""
-    from service.client.channel import DEFAULT_ADDRESS
-
-    return server or os.environ.get(SERVER_VARIABLE) or DEFAULT_ADDRESS
-
-
-def wait_for(client: "Client", wait_s: float) -> None:
-    """Return when the server is ready; the error says what else could be done."""
-    try:
-        client.wait_until_ready(wait_s)
-    except Unavailable as error:
-        advice = "start one with `dragoman serve`, or work without a server: --bundle default"
-        raise Unavailable(f"{error}; {advice}") from error
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def _collect(load: Load, receivers: Sequence[Connection], on_progress: OnProgres
     while len(ended) < len(receivers):
         for ready in wait([receiver for receiver in receivers if receiver not in ended]):
             assert isinstance(ready, Connection)
-            message = ready.recv()
+            message = _received(ready)
             if isinstance(message, Unreachable):
                 raise Unavailable(f"no server answers at {load.address} within {load.timeout_s:g} s")
             if isinstance(message, Ended):
@@ -122,6 +122,14 @@ def _collect(load: Load, receivers: Sequence[Connection], on_progress: OnProgres
                 latest[ready] = message
                 on_progress(_sum(latest.values()))
     return list(ended.values())
+
+
+def _received(receiver: Connection) -> Progress | Ended | Unreachable:
+    try:
+        message: Progress | Ended | Unreachable = receiver.recv()
+    except EOFError:
+        raise Unavailable("a process that sends calls has died; its last words are above, if it had any") from None
+    return message
 
 
 def _sum(parts: Iterable[Progress]) -> Progress:

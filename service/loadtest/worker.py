@@ -15,7 +15,7 @@ import grpc.aio
 import numpy as np
 
 from protos import translation_pb2 as pb
-from service.client.channel import ClientConfig, channel_options, credentials
+from service.client.channel import ClientConfig, Metadata, call_metadata, open_aio_channel
 from service.loadtest.records import OK, Records
 from service.loadtest.schedule import Seconds
 
@@ -79,9 +79,13 @@ class _Worker:
     texts: list[int] = field(default_factory=list)
     num_sent: int = 0
     num_failed: int = 0
+    metadata: Metadata = ()
+
+    def __post_init__(self) -> None:
+        self.metadata = call_metadata(self.task.config)
 
     async def run(self) -> None:
-        async with _channel(self.task) as channel:
+        async with open_aio_channel(self.task.address, self.task.config) as channel:
             call = channel.unary_unary(
                 "/dragoman.v1.TranslationService/Translate",
                 request_serializer=_as_it_is,
@@ -123,7 +127,7 @@ class _Worker:
         sent = time.monotonic()
         code, texts = OK, 0
         try:
-            response = await call(request, timeout=self.task.timeout_s)
+            response = await call(request, timeout=self.task.timeout_s, metadata=self.metadata)
             texts = len(response.translations)
         except grpc.aio.AioRpcError as error:
             code = error.code().name
@@ -152,10 +156,3 @@ class _Worker:
 
 def _as_it_is(request: bytes) -> bytes:
     return request
-
-
-def _channel(task: Task) -> grpc.aio.Channel:
-    options = channel_options(task.config)
-    if task.config.tls is None:
-        return grpc.aio.insecure_channel(task.address, options)
-    return grpc.aio.secure_channel(task.address, credentials(task.config.tls), options)

@@ -46,7 +46,7 @@ def make(source: Path, output: Path, file_format=None, **changes) -> Job:
 
 def run(job: Job, translate_all=shout) -> None:
     with job.opened():
-        translate_parts(job, job.missing(), translate_all, lambda part, failures: None)
+        translate_parts(job, job.missing(), translate_all, lambda part: None)
         job.finish()
 
 
@@ -101,6 +101,17 @@ class TestFormats:
         assert written.column_names == ["id", "text", "translation"]
         assert written["translation"].to_pylist() == [f"T{number}" for number in range(9)] + [""]
         assert written["id"].to_pylist() == list(range(10))
+
+    def test_a_translation_with_line_ends_stays_on_its_line(self, tmp_path):
+        source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+        source.write_text("one\ntwo\n")
+
+        def broken(texts: Iterable[str]) -> Iterator[Translation]:
+            return shout(f"{text}\n\u2028{text}" for text in texts)
+
+        run(make(source, output), broken)
+
+        assert output.read_text() == "ONE  ONE\nTWO  TWO\n"
 
     def test_a_byte_order_mark_is_no_text(self, tmp_path):
         source, output = tmp_path / "in.txt", tmp_path / "out.txt"
@@ -166,7 +177,7 @@ class TestJob:
                 yield from shout([text])
 
         with job.opened():
-            translate_parts(job, [job.parts[1]], shout, lambda part, failures: None)
+            translate_parts(job, [job.parts[1]], shout, lambda part: None)
         run(make(source, tmp_path / "out.txt"), watched)
 
         assert seen == [f"line {number}" for number in (0, 1, 2, 6, 7, 8, 9)]
@@ -185,7 +196,7 @@ class TestJob:
         output = tmp_path / "out.txt"
         job = make(source, output)
         with job.opened():
-            translate_parts(job, job.missing(), shout, lambda part, failures: None)
+            translate_parts(job, job.missing(), shout, lambda part: None)
         output.write_text("whole")  # as if killed before the parts were gone
 
         run(make(source, output))
@@ -209,6 +220,60 @@ class TestJob:
         ):
             pass
 
+    def test_force_does_not_touch_a_job_that_another_run_is_at(self, source, tmp_path):
+        job, output = make(source, tmp_path / "out.txt"), tmp_path / "out.txt"
+        with job.opened():
+            translate_parts(job, job.parts[:2], shout, lambda part: None)
+            output.write_text("of a run before")
+
+            with pytest.raises(JobError, match="another run is at"), make(source, output).opened(is_forced=True):
+                pass
+
+            assert output.read_text() == "of a run before"
+            assert [part.index for part in job.missing()] == [2, 3]
+
+    def test_force_begins_again(self, source, tmp_path):
+        output = tmp_path / "out.txt"
+        output.write_text("old")
+        with make(source, output, model_version="1").opened(is_forced=True):
+            job = make(source, output, model_version="1")
+            translate_parts(job, job.parts[:2], shout, lambda part: None)
+
+        job = make(source, output, model_version="2")
+        with job.opened(is_forced=True):
+            assert job.missing() == list(job.parts)
+            translate_parts(job, job.missing(), shout, lambda part: None)
+            job.finish()
+
+        assert output.read_text().startswith("LINE 0\n")
+
+    def test_a_lock_of_a_run_that_has_ended_is_no_lock(self, source, tmp_path):
+        folder = tmp_path / "out.txt.parts"
+        folder.mkdir()
+        with (folder / "lock").open("w") as lock:  # opened by us, then removed by the run that held it
+            (folder / "lock").unlink()
+
+            with pytest.raises(JobError, match="another run is at"):
+                make(source, tmp_path / "out.txt")._take(lock)
+
+    def test_parts_without_a_description_are_not_used(self, source, tmp_path):
+        folder = tmp_path / "out.txt.parts"
+        folder.mkdir()
+        (folder / "000000.part").write_text("of who knows what\n")  # killed while it was removed
+
+        run(make(source, tmp_path / "out.txt"))
+
+        assert (tmp_path / "out.txt").read_text() == "".join(f"LINE {number}\n" for number in range(10))
+
+    def test_failures_of_an_attempt_that_was_killed_do_not_stay(self, source, tmp_path):
+        job = make(source, tmp_path / "out.txt")
+        with job.opened():
+            job._failed_file(job.parts[0]).write_text('[[0, "killed before it wrote the part"]]')
+
+            translate_parts(job, job.missing(), shout, lambda part: None)
+
+            assert job.failures(job.parts[0]) == []
+
     def test_an_output_that_exists_is_kept_unless_forced(self, source, tmp_path):
         output = tmp_path / "out.txt"
         output.write_text("mine")
@@ -218,18 +283,17 @@ class TestJob:
         assert output.read_text() == "mine"
 
     def test_a_text_that_fails_becomes_an_empty_line_and_is_reported(self, source, tmp_path):
-        reported = []
-
         def picky(texts: Iterable[str]) -> Iterator[Translation]:
             for text, translation in zip(texts, shout(["x"] * 10), strict=False):
                 yield Translation(error=TooLong("too long", field="texts[0]")) if text == "line 4" else translation
 
         job = make(source, tmp_path / "out.txt")
         with job.opened():
-            translate_parts(job, job.missing(), picky, lambda part, failures: reported.extend(failures))
+            translate_parts(job, job.missing(), picky, lambda part: None)
+            failures = [job.failures(part) for part in make(source, tmp_path / "out.txt").parts]
             job.finish()
 
-        assert [number for number, _ in reported] == [1]  # the second record of the second part
+        assert failures == [[], [(1, "too long")], [], []]  # kept: a later run knows them, too
         assert (tmp_path / "out.txt").read_text().splitlines()[4] == ""
 
 

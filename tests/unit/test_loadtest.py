@@ -1,6 +1,7 @@
 """Load tests: when calls are due, what their records say, the highest rate that holds, the report."""
 
 import json
+import multiprocessing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,11 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.commands.loadtest_run import LoadTest
+from protos import translation_pb2 as pb
+from service.commands.loadtest_run import LoadTest, priority_of, requests_of
+from service.errors import Unavailable
 from service.loadtest.records import Records, Summary, joined, summarize
 from service.loadtest.report import Report, StageResult, check_suffix
+from service.loadtest.run import _received
 from service.loadtest.schedule import Stage, due_times, share
 from service.loadtest.search import Target, highest_rate
+from service.traffic.clients import Priority
+from service.translation import TranslateOptions
 
 
 def records(due, latency, codes=None, send_delay=0.0) -> Records:
@@ -159,3 +165,33 @@ class TestCommand:
     def test_contradictions_are_refused(self, given, message):
         with pytest.raises(ValueError, match=message):
             LoadTest(server="x:1", **given)
+
+    def test_options_and_priorities_are_taken_in_turn_with_every_text(self, tmp_path):
+        file = tmp_path / "texts"
+        file.write_bytes("\ufeffa\u2028a\r\n\nb\n".encode())
+        beams = (TranslateOptions(beam_size=1), TranslateOptions(beam_size=4))
+        classes = (Priority.INTERACTIVE, Priority.BATCH)
+
+        sent = requests_of(LoadTest(server="x:1", rates=(1.0,), texts=file, options=beams, priorities=classes))
+
+        kinds = [(call.texts[0], call.options.beam_size, call.priority) for call in map(parsed, sent)]
+        assert len(kinds) == len(set(kinds)) == 8
+        assert {text for text, *_ in kinds} == {"a\u2028a", "b"}
+        assert {priority for *_, priority in kinds} == {pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH}
+
+    def test_priorities_have_names(self):
+        assert priority_of("batch") is Priority.BATCH
+        with pytest.raises(ValueError, match="'urgent', there are interactive and batch"):
+            priority_of("urgent")
+
+
+def parsed(request: bytes) -> pb.TranslateRequest:
+    return pb.TranslateRequest.FromString(request)
+
+
+def test_a_process_that_dies_is_said_in_one_line():
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    sender.close()
+
+    with receiver, pytest.raises(Unavailable, match="a process that sends calls has died"):
+        _received(receiver)

@@ -1,0 +1,41 @@
+"""Files that others see whole or not at all."""
+
+import os
+from pathlib import Path
+
+_AS_UMASK_SAYS = 0o666
+
+
+def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
+    """Have the file there with this content or as it was, also after a power cut.
+
+    Args:
+        mode: its permissions, whatever the umask; None for those of any new file.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    draft = file.with_name(f".{file.name}.{os.getpid()}.draft")
+    draft.unlink(missing_ok=True)  # of a process with this number that was killed
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _AS_UMASK_SAYS if mode is None else mode)
+        with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        draft.replace(file)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync(file.parent)
+
+
+def sync(path: Path) -> None:
+    """Return when a file's content, or the names in a directory, would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,110 @@
+"""`dragoman bulk` as a whole, with a translator of our own: what a resumed run says, and when nothing is started."""
+
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from service.commands import bulk_run
+from service.commands.bulk_run import Bulk, run
+from service.engine.job import FinishReason
+from service.errors import TooLong, Unavailable
+from service.translation import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
+
+DEFAULTS = TranslateOptions(
+    beam_size=4, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=64, use_shortlist=False
+)
+INFO = ModelInfo(
+    name="m",
+    version="1",
+    source_language="en",
+    target_language="de",
+    precision="fp32",
+    device="cpu",
+    default_options=DEFAULTS,
+    max_source_tokens=64,
+    max_beam_size=4,
+)
+
+
+class Worker:
+    """Shouts; has no answer to "bad", and is gone at "gone" the first time."""
+
+    def __init__(self) -> None:
+        self.is_gone = True
+        self.times_opened = 0
+
+    def info(self) -> ModelInfo:
+        return INFO
+
+    def pinned(self, info: ModelInfo) -> "Worker":
+        return self
+
+    def __call__(self) -> TranslateAll:
+        self.times_opened += 1
+        return self.translate_all
+
+    def translate_all(self, texts: Iterable[str]) -> Iterator[Translation]:
+        for text in texts:
+            if text == "gone" and self.is_gone:
+                self.is_gone = False
+                raise Unavailable("the server went away")
+            yield self._translation(text)
+
+    def _translation(self, text: str) -> Translation:
+        if text == "bad":
+            return Translation(error=TooLong("the text is bad", field="texts[0]"))
+        hypothesis = TranslatedText(text=text.upper(), score=0, finish_reason=FinishReason.LENGTH, target_tokens=1)
+        return Translation(hypotheses=(hypothesis,))
+
+
+@pytest.fixture
+def worker(monkeypatch) -> Worker:
+    made = Worker()
+    monkeypatch.setattr(bulk_run, "_worker", lambda bulk: made)
+    return made
+
+
+def bulk(folder: Path, engine: str = "local") -> Bulk:
+    return Bulk(
+        source=folder / "in.txt",
+        output=folder / "out.txt",
+        column=None,
+        target="translation",
+        server="x:1",
+        model=None,
+        bundle=None,
+        precision=None,
+        options=TranslateOptions(),
+        engine=engine,
+        ray_address=None,
+        num_workers=1,
+        part_size=2,
+        is_forced=False,
+    )
+
+
+def test_a_run_that_goes_on_counts_the_failures_of_the_one_before(worker, tmp_path):
+    (tmp_path / "in.txt").write_text("a\nbad\nb\ngone\n")
+    said = io.StringIO()
+
+    with pytest.raises(Unavailable):
+        run(bulk(tmp_path), Console(file=io.StringIO()))
+    num_failed = run(bulk(tmp_path), Console(file=said))
+
+    assert num_failed == 1
+    assert "record 2: the text is bad" in said.getvalue()
+    assert (tmp_path / "out.txt").read_text() == "A\n\nB\nGONE\n"
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
+    (tmp_path / "in.txt").write_text("")
+    monkeypatch.setattr(bulk_run, "translate_on_ray", lambda *_: pytest.fail("Ray was started"))
+
+    assert run(bulk(tmp_path, engine), Console(file=io.StringIO())) == 0
+
+    assert worker.times_opened == 0
+    assert (tmp_path / "out.txt").read_text() == ""

@@ -1,0 +1,139 @@
+"""Bulk workers: what they ask of a server, and which answers they take."""
+
+import asyncio
+import pickle
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from protos import translation_pb2 as pb
+from service.bulk.job import JobError
+from service.bulk.workers import ServerWorker, replies_in_order, require_version
+from service.client.channel import ClientConfig
+from service.commands.connection import Connection
+from service.errors import Unavailable
+from service.translation import Timings, TranslateOptions, TranslateReply, Translation
+from tests.fakes.scripted_server import Context, ScriptedServer, shout
+
+TIMINGS = Timings(tokenize_ms=0, queue_ms=0, encode_ms=0, decode_ms=0, detokenize_ms=0, total_ms=0)
+
+
+def reply(batch: list[str]) -> TranslateReply:
+    """Says with how many tokens each text came, for want of a translation."""
+    translations = [Translation(source_tokens=int(text)) for text in batch]
+    return TranslateReply(translations=translations, model="m", model_version="1", timings=TIMINGS)
+
+
+def numbers(replies) -> list[int]:
+    return [item.source_tokens for answer in replies for item in answer.translations]
+
+
+@pytest.mark.parametrize(("batch_size", "max_calls"), [(1, 1), (3, 2), (4, 8), (100, 3)])
+def test_replies_come_in_order(batch_size, max_calls):
+    replies = replies_in_order(map(str, range(20)), reply, batch_size, max_calls)
+
+    assert numbers(replies) == list(range(20))
+
+
+def test_calls_are_under_way_at_the_same_time():
+    together = threading.Barrier(3, timeout=20)  # breaks unless three calls meet
+
+    def meet(batch: list[str]) -> TranslateReply:
+        together.wait()
+        return reply(batch)
+
+    assert numbers(replies_in_order(map(str, range(6)), meet, 1, 3)) == list(range(6))
+
+
+def test_texts_are_read_no_further_than_the_calls_need():
+    texts = iter(map(str, range(100)))
+    replies = replies_in_order(texts, reply, 2, 3)
+
+    next(replies)
+    replies.close()
+
+    assert next(texts) == "6"
+
+
+def test_a_call_that_fails_ends_it():
+    def fail(batch: list[str]) -> TranslateReply:
+        raise Unavailable("gone")
+
+    with pytest.raises(Unavailable, match="gone"):
+        next(replies_in_order(["1"], fail, 1, 2))
+
+
+def test_another_version_than_the_job_began_with_is_refused():
+    require_version("1", "1", "here")
+    require_version(None, "2", "here")
+    with pytest.raises(JobError, match="version 2 answers, and the job was begun with 1"):
+        require_version("1", "2", "here")
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_the_api_key_does_not_travel_with_the_worker(tmp_path, monkeypatch, from_file):
+    monkeypatch.setenv("DRAGOMAN_API_KEY", "geheim")
+    (tmp_path / "key").write_text("geheim\n")
+    connection = Connection(api_key_file=tmp_path / "key" if from_file else None)
+    worker = ServerWorker(address="x:1", client_config=connection.client_config, options=TranslateOptions())
+
+    travelled = pickle.dumps(worker)
+
+    assert b"geheim" not in travelled
+    assert "geheim" not in repr(worker)
+    assert pickle.loads(travelled).client_config().api_key == "geheim"
+
+
+def test_files_of_a_connection_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    connection = Connection(ca=Path("ca.pem"), api_key_file=Path("key")).absolute()
+
+    assert (connection.ca, connection.api_key_file, connection.cert) == (tmp_path / "ca.pem", tmp_path / "key", None)
+
+
+class TestServerWorker:
+    @pytest.fixture
+    async def running(self) -> AsyncIterator[ScriptedServer]:
+        server = ScriptedServer()
+        await server.server.start()
+        yield server
+        await server.server.stop(grace=None)
+
+    async def test_calls_are_batch_work_for_the_model_of_the_job(self, running):
+        worker = ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())
+
+        translations = await asyncio.to_thread(lambda: list(replace(worker, model="loud")()(["a", "b"])))
+
+        assert [item.text for item in translations] == ["A", "B"]
+        (request,) = running.service.requests
+        assert (request.priority, request.model) == (pb.PRIORITY_BATCH, "loud")
+
+    async def test_a_version_that_comes_in_the_middle_of_a_file_ends_the_run(self, running):
+        versions = iter(["1", "1", "2"])
+
+        async def reloaded(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+            response = await shout(request, context)
+            response.model_version = next(versions)
+            return response
+
+        running.service.handler = reloaded
+        worker = ServerWorker(
+            address=running.address,
+            client_config=ClientConfig,
+            options=TranslateOptions(),
+            model_version="1",
+            batch_size=1,
+            max_calls=1,
+        )
+        taken: list[str] = []
+
+        def translate() -> None:
+            taken.extend(item.text for item in worker()(["a", "b", "c"]))
+
+        with pytest.raises(JobError, match="version 2 answers, and the job was begun with 1"):
+            await asyncio.to_thread(translate)
+        assert len(running.service.requests) == 3

@@ -1,0 +1,38 @@
+"""`serve --demo`: how it calls the server that it belongs to."""
+
+from pathlib import Path
+
+import pytest
+
+from service.client.channel import ClientConfig, TlsOptions
+from service.commands.demo import client_config
+from service.config import SecurityConfig, ServerConfig
+
+CERTIFICATE, KEY = Path("chain.pem"), Path("key.pem")
+SECURED = ServerConfig(security=SecurityConfig(tls_certificate=CERTIFICATE, tls_key=KEY))
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch) -> None:
+    monkeypatch.delenv("DRAGOMAN_API_KEY", raising=False)
+
+
+def test_an_open_server_is_called_without_tls_whatever_the_environment_says(monkeypatch):
+    monkeypatch.setenv("DRAGOMAN_TLS", "1")
+
+    assert client_config(ServerConfig()) == ClientConfig()
+
+
+def test_a_server_s_own_certificate_is_trusted():
+    assert client_config(SECURED).tls == TlsOptions(root_certificates=CERTIFICATE)
+
+
+def test_key_authority_and_name_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("DRAGOMAN_API_KEY", "k")
+    monkeypatch.setenv("DRAGOMAN_TLS_CA", "ca.pem")
+    monkeypatch.setenv("DRAGOMAN_TLS_SERVER_NAME", "mt.example")
+
+    config = client_config(SECURED)
+
+    assert config.api_key == "k"
+    assert config.tls == TlsOptions(root_certificates=Path("ca.pem"), server_name="mt.example")
