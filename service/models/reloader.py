@@ -7,7 +7,7 @@ remembered, and changes nothing else.  Knows neither signals nor gRPC.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from model.bundle import Bundle
 from service.engine.process import return_freed_memory
@@ -17,6 +17,8 @@ from service.models.changes import ModelChange, Refusal, Result
 from service.models.host import HostState, ModelHost
 from service.models.repository import Candidate, Candidates, RepositoryError, Source
 from service.telemetry.logs import describe_error, get_logger
+
+Changes = TypeVar("Changes")
 
 
 class ReloadObserver(Protocol):
@@ -68,7 +70,7 @@ class Reloader:
         self._leaving: set[ModelHost] = set()
         self._checked: dict[Candidate, Bundle | Exception] = {}  # by `prepare`, until `load` takes them
         self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[list[ModelChange]]] = set()  # under way or waiting for their turn
+        self._changes: set[asyncio.Task[object]] = set()  # under way or waiting for their turn
         self._is_closing = False
 
     @property
@@ -122,9 +124,16 @@ class Reloader:
         """
         return await self._exclusively(self._look_again(model))
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange]:
-        """Make the changes that a scan suggests; what was refused is left alone until it changes."""
-        return await self._exclusively(self._apply(candidates, {*candidates, *self._serving}, is_asked=False))
+    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
+        """Make the changes that a scan suggests; what was refused is left alone until it changes.
+
+        Returns:
+            The changes; None if the source looked another way when the turn came, so that nothing was done.
+
+        Raises:
+            FailedPrecondition: there is no repository any more; everything stays as it was.
+        """
+        return await self._exclusively(self._follow(candidates))
 
     async def freeze(self) -> None:
         """Make no change from now on, and undo the one that is under way."""
@@ -143,7 +152,7 @@ class Reloader:
         await asyncio.gather(*leaving, return_exceptions=True)
         await asyncio.gather(*(host.close() for host in self.hosts))
 
-    async def _exclusively(self, change: Coroutine[None, None, list[ModelChange]]) -> list[ModelChange]:
+    async def _exclusively(self, change: Coroutine[None, None, Changes]) -> Changes:
         """Run a change when it is its turn.
 
         Raises:
@@ -159,7 +168,7 @@ class Reloader:
                 raise Unavailable("the server is stopping") from None
             raise
 
-    async def _in_turn(self, change: Coroutine[None, None, list[ModelChange]]) -> list[ModelChange]:
+    async def _in_turn(self, change: Coroutine[None, None, Changes]) -> Changes:
         try:
             async with self._changing:
                 if self._is_closing:
@@ -174,11 +183,20 @@ class Reloader:
         return [change for of_name in changes for change in of_name]
 
     async def _look_again(self, model: str) -> list[ModelChange]:
+        candidates = await self._scan()
+        return await self._apply(candidates, self._keys(candidates, model), is_asked=True)
+
+    async def _follow(self, seen: Candidates) -> list[ModelChange] | None:
+        candidates = await self._scan()  # another change may have been made since that look, and the source with it
+        if candidates != seen:
+            return None
+        return await self._apply(candidates, self._keys(candidates, ""), is_asked=False)
+
+    async def _scan(self) -> Candidates:
         try:
-            candidates = await asyncio.to_thread(self._source.scan)
+            return await asyncio.to_thread(self._source.scan)
         except RepositoryError as error:
             raise FailedPrecondition(str(error)) from error
-        return await self._apply(candidates, self._keys(candidates, model), is_asked=True)
 
     def _keys(self, candidates: Candidates, model: str) -> set[str]:
         """Which keys of the source are meant."""
@@ -197,7 +215,7 @@ class Reloader:
         for key in sorted(keys):  # one after another: at most one model is there twice
             if key in candidates:
                 changes += await self._update(key, candidates[key], is_asked=is_asked)
-            else:
+            elif key in self._serving:
                 changes.append(self._retire(key))
         return changes
 

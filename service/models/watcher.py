@@ -20,8 +20,8 @@ class Reloads(Protocol):
         """Look at everything again."""
         ...
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange]:
-        """Make the changes that this scan suggests."""
+    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
+        """Make the changes that this scan suggests; None if it is out of date."""
         ...
 
 
@@ -75,8 +75,9 @@ class ModelWatcher:
             return
         is_settled, self._seen = found == self._seen, found
         if is_settled and found != self._followed:
-            self._followed = found
-            await self._reloader.follow(found)
+            changes = await self._reloader.follow(found)
+            if changes is not None:
+                self._followed = found
 
     async def _request_or_period(self) -> bool:
         """True for a request, False when the period is over."""

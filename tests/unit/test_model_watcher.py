@@ -1,6 +1,7 @@
 """When the watcher has the models looked at again."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ class Scripted:
     def __init__(self, *states: Candidates | None) -> None:
         self.states = list(states)
         self.followed: list[Candidates] = []
+        self.outcomes: list[list[ModelChange] | Exception | None] = []
         self.reloads = 0
         self.reloaded = asyncio.Event()
 
@@ -31,9 +33,12 @@ class Scripted:
             raise RepositoryError("it is gone")
         return found
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange]:
+    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
         self.followed.append(candidates)
-        return []
+        outcome = self.outcomes.pop(0) if self.outcomes else []
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def reload(self) -> list[ModelChange]:
         self.reloads += 1
@@ -63,6 +68,19 @@ async def test_change_is_followed_once_when_two_looks_have_seen_the_same(states,
         await watcher.look()
 
     assert scripted.followed == followed
+
+
+@pytest.mark.parametrize("outcome", [None, KeyError("a bug")])
+async def test_change_that_could_not_be_followed_is_followed_at_the_next_look(outcome):
+    scripted = Scripted(ONE, ONE, ONE, ONE)
+    scripted.outcomes = [outcome]
+    watcher = ModelWatcher(scripted, scripted, 1.0)
+
+    for _ in range(4):
+        with suppress(KeyError):
+            await watcher.look()
+
+    assert scripted.followed == [ONE, ONE]
 
 
 async def test_request_has_everything_reloaded_and_a_refusal_is_not_the_last_word():
