@@ -69,7 +69,7 @@ class LimitsConfig:
     max_queue_seconds: Seconds = 30.0  # of work ahead of a request, as estimated; more is refused
     max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
     max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
-    max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight
+    max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight, shared like requests
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
     batch_aging_s: Seconds = 10.0  # batch work that has waited this long takes part beside interactive work
     # Queued work from which on beams are halved where allowed, and again from twice as much; None: never.

@@ -353,6 +353,7 @@ def _ended(call: Call, duration_s: float, context: Context) -> EndedCall:
         method=call.method,
         request_id=call.request_id,
         client=call.client.name,
+        client_source=call.client.source,
         model=call.model,
         code=call.code,
         duration_s=duration_s,

@@ -1,7 +1,8 @@
 """TranslateStream: messages to texts, answers to messages, and the order of the steps between.
 
 Reads on only while its stream has room, so flow control holds a client that sends faster than it reads or than the
-server translates.  A text that admission refuses waits in line; one whose engine is lost is tried once more.
+server translates.  A text that admission refuses waits in line, unless it would be too late anyway; one whose engine is
+lost is tried once more.
 """
 
 import asyncio
@@ -25,12 +26,17 @@ from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overlo
 from service.models.catalog import Catalog, LoadedModel
 from service.models.model_info import search_params
 from service.models.text_stream import StreamAnswer, TextStream
+from service.models.translator import KeptSources
+from service.telemetry.calls import Progress, follow
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission, Permit
+from service.traffic.clients import Identity, Priority
 from service.traffic.room import Room
 from service.traffic.usage import count_usage, usage_of
 from service.translation import ModelInfo, Translation
 
+ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
+_LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order
 METHOD = f"{SERVICE_NAME}/TranslateStream"
 
 Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
@@ -72,13 +78,13 @@ class StreamServicer:
     @contextmanager
     def _session(self, permit: Permit) -> Iterator["_Session"]:
         source = _TextSource(self._catalog, self._admission, self._room, self._metrics, self._limits, permit)
-        session = _Session(source, max_texts=self._limits.max_stream_texts)
+        session = _Session(source, self._limits, permit)
         self._sessions.add(session)
         try:
             yield session
         finally:
             self._sessions.discard(session)
-            session.close(permit.release)
+            session.close()
 
     def _num_texts(self) -> int:
         return sum(session.stream.num_held for session in self._sessions)
@@ -87,13 +93,14 @@ class StreamServicer:
 class _Session:
     """One call: its reader and its clock."""
 
-    def __init__(self, source: "_TextSource", *, max_texts: int) -> None:
+    def __init__(self, source: "_TextSource", limits: LimitsConfig, permit: Permit) -> None:
         self._source = source
-        self.stream = TextStream(source.translate, max_texts=max_texts)
+        self._limits = limits
+        self._permit = permit
+        self.stream = TextStream(source.translate, max_texts=limits.max_stream_texts)
         self._reader: asyncio.Task[None] | None = None
-        late = DeadlineExceeded("the deadline passed before the stream ended")
         remaining_s = source.call.deadline - time.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, remaining_s), self.stream.fail, late)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, remaining_s), self._expire)
 
     def start(self, requests: Requests) -> None:
         """Begin to read."""
@@ -105,12 +112,17 @@ class _Session:
             self._reader.cancel()
         self.stream.end_input(Unavailable("the server is draining; send what has no answer again"))
 
-    def close(self, then: Callable[[], None]) -> None:
-        """Stop everything that still runs, and `then` say so."""
+    def close(self) -> None:
+        """Stop everything that still runs, and then give the place back."""
         self._timer.cancel()
         if self._reader is not None:
             self._reader.cancel()
-        self.stream.cancel(then)
+        self.stream.cancel(self._permit.release)
+
+    def _expire(self) -> None:
+        """End it here; the call itself cannot end while its client does not read what is on the way to it."""
+        self.stream.fail(DeadlineExceeded("the deadline passed before the stream ended"))
+        self.close()
 
     async def _read(self, requests: Requests) -> None:
         try:
@@ -130,7 +142,14 @@ class _Session:
             elif request.HasField("settings"):
                 raise InvalidInput("settings came again, only the first message may have them", field="settings")
             is_first = False
+            self._check_num_texts(len(request.texts))
             await self.stream.take_in([(text.id, text.text) for text in request.texts])
+
+    def _check_num_texts(self, given: int) -> None:
+        limit = max(self._limits.max_texts, ALWAYS_TEXTS)
+        if given > limit:
+            message = f"texts has {given} entries, at most {limit} are accepted in a message"
+            raise InvalidInput(message, field="texts")
 
 
 class _TextSource:
@@ -146,6 +165,7 @@ class _TextSource:
         permit: Permit,
     ) -> None:
         self.call: Call = current_call()
+        self.call.progress.phase = "stream"
         self._catalog = catalog
         self._admission = admission
         self._room = room
@@ -170,12 +190,37 @@ class _TextSource:
         Raises:
             DeadlineExceeded: the stream's.
         """
+        own = Progress()
+        follow(own)  # this task's: texts that go on at a time have no phase in common
+        self.call.progress.texts += 1
+        answer = await self._answer(text_id, text)
+        self._add(own)
+        return answer
+
+    async def _answer(self, text_id: int, text: str) -> StreamAnswer:
         try:
             return await self._translate(text_id, text)
-        except DeadlineExceeded:
-            raise
         except DragomanError as error:
+            if isinstance(error, DeadlineExceeded) and time.monotonic() > self.call.deadline - _LAST_MOMENT_S:
+                raise
+            self._count_error(error)
             return StreamAnswer(id=text_id, translation=Translation(error=error), model=self.call.model)
+
+    def _count_error(self, error: DragomanError) -> None:
+        """Put a text without an answer in the books; the translator does so for what it says of a text itself."""
+        if isinstance(error, TooLong):
+            self._metrics.rejected("too_long")
+        elif isinstance(error.__cause__, Overloaded):
+            self._metrics.rejected(error.__cause__.reason)
+        elif isinstance(error, Overloaded | Unavailable) and error.reason:
+            self._metrics.rejected(error.reason)
+
+    def _add(self, own: Progress) -> None:
+        """A text has its answer: what it came to is the stream's."""
+        total = self.call.progress
+        total.finished_texts += 1
+        total.source_tokens += own.source_tokens
+        total.target_tokens += own.target_tokens
 
     async def _translate(self, text_id: int, text: str) -> StreamAnswer:
         if len(text) > self._max_characters:  # would wait for more room than there ever is
@@ -187,22 +232,33 @@ class _TextSource:
             return await self._when_admitted(text_id, text)
 
     async def _when_admitted(self, text_id: int, text: str) -> StreamAnswer:
-        client = self.call.client.name
-        if not self._room.has_line(client):
+        line, sources = self._line(), KeptSources()
+        retry_after_s: float | None = None
+        if not self._room.has_line(line):
             try:
-                return await self._attempt(text_id, text, on_admitted=_do_nothing)
-            except Overloaded:
-                pass
-        with self._room.queue(client) as place:
+                return await self._attempt(text_id, text, sources, on_admitted=_do_nothing)
+            except Overloaded as error:
+                retry_after_s = _pause_s(error)
+        with self._room.queue(line) as place:
             while True:
-                await place.turn()
+                await place.turn(retry_after_s)
                 try:
-                    return await self._attempt(text_id, text, on_admitted=place.leave)
-                except Overloaded:
-                    continue
+                    return await self._attempt(text_id, text, sources, on_admitted=place.leave)
+                except Overloaded as error:
+                    retry_after_s = _pause_s(error)
+                    place.join()  # it has left where an engine was too full for what admission had let in
 
-    async def _attempt(self, text_id: int, text: str, *, on_admitted: Callable[[], None]) -> StreamAnswer:
-        """The answer of the model that serves now; raises Overloaded, before anything has begun, without room."""
+    def _line(self) -> tuple[Identity, str, Priority]:
+        """Whoever waits there has the same reason: limits are of a client, of a model and of a class."""
+        return (self.call.client.identity, self._model().info.name, self._priority())
+
+    def _priority(self) -> Priority:
+        return self.call.client.allowed(to_priority(self._settings.priority))
+
+    async def _attempt(
+        self, text_id: int, text: str, sources: KeptSources, *, on_admitted: Callable[[], None]
+    ) -> StreamAnswer:
+        """The answer of the model that serves now; raises Overloaded without room for it."""
         model, params = self._choice()
         with self._permit.part() as permit, model.usage:
             translations, timings = await model.translator.translate(
@@ -210,8 +266,9 @@ class _TextSource:
                 params,
                 permit=permit,
                 deadline=self.call.deadline,
-                priority=permit.client.allowed(to_priority(self._settings.priority)),
+                priority=self._priority(),
                 on_admitted=on_admitted,
+                kept=sources,
             )
         self._metrics.model(model.info.name).translated(translations, timings)
         count_usage(self._metrics, permit.client, usage_of([text], translations))
@@ -225,14 +282,7 @@ class _TextSource:
 
     def _choice(self) -> tuple[LoadedModel, SearchParams]:
         """The model that serves these settings now, and how it is to search."""
-        settings = self._settings
-        model = self._catalog.find(
-            model=settings.model if settings.HasField("model") else None,
-            source_language=settings.source_language,
-            target_language=settings.target_language,
-            may_use=self.call.may_use,
-        )
-        self.call.use_model(model.info.name)
+        settings, model = self._settings, self._model()
         if self._params is None or self._params[0] is not model.info:
             params = search_params(model.info, to_options(settings.options))
             self._admission.check_params(
@@ -244,6 +294,17 @@ class _TextSource:
             is_allowed=settings.options.allow_smaller_beam,
             waiting_s=model.translator.queued_work_s,
         )
+
+    def _model(self) -> LoadedModel:
+        settings = self._settings
+        model = self._catalog.find(
+            model=settings.model if settings.HasField("model") else None,
+            source_language=settings.source_language,
+            target_language=settings.target_language,
+            may_use=self.call.may_use,
+        )
+        self.call.use_model(model.info.name)
+        return model
 
 
 def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:
@@ -280,6 +341,17 @@ def _without_index(translation: Translation) -> Translation:
         return translation
     message = str(error).replace("texts[0]", "the text", 1)
     return replace(translation, error=type(error)(message, field="texts.text"))
+
+
+def _pause_s(error: Overloaded) -> float:
+    """How long the first in line waits at most before it tries again.
+
+    Raises:
+        DeadlineExceeded: waiting is of no use.
+    """
+    if error.reason == "deadline_unattainable":
+        raise DeadlineExceeded(str(error)) from error
+    return error.retry_after_s
 
 
 def _do_nothing() -> None:

@@ -120,7 +120,7 @@ def _grpc_server(
         interceptors=[interceptor],
         options=grpc_options(config),
         # A last belt behind admission.
-        maximum_concurrent_rpcs=2 * config.limits.max_concurrent_requests + config.limits.max_streams + 256,
+        maximum_concurrent_rpcs=2 * (config.limits.max_concurrent_requests + config.limits.max_streams) + 256,
     )
     servicer.add_to_server(translation, server)
     stream_servicer.add_to_server(streams, server)

@@ -81,6 +81,14 @@ class PhaseClock:
         )
 
 
+@dataclass(slots=True)
+class KeptSources:
+    """Texts in tokens, for one caller that tries them again and again until there is room."""
+
+    codec: TextCodec | None = None  # whose tokens they are: another try may meet another model
+    sources: list[list[int] | InvalidInput] = field(default_factory=list)
+
+
 class Translator:
     """Translates lists of texts with one model."""
 
@@ -103,6 +111,7 @@ class Translator:
         deadline: float | None,
         on_admitted: Callable[[], None] = lambda: None,
         priority: Priority = Priority.INTERACTIVE,
+        kept: KeptSources | None = None,
     ) -> tuple[list[Translation], Timings]:
         """One translation per text, in order, and where the time went.
 
@@ -110,6 +119,7 @@ class Translator:
 
         Args:
             on_admitted: called once the texts are inside, before they go to an engine.
+            kept: what an earlier try with these texts has left, and where this one leaves its own.
 
         Raises:
             Overloaded: the texts or their source tokens do not fit in the queue, would wait too long or be too late.
@@ -123,7 +133,7 @@ class Translator:
         if not is_small:  # before it costs anything
             self._check_time((), params, permit, deadline, priority)
         progress.phase = "tokenize"
-        sources = await self._encode(texts, clock, is_small=is_small)
+        sources = await self._encode(texts, clock, kept or KeptSources(), is_small=is_small)
         lengths = [len(ids) for ids in sources if isinstance(ids, list) and ids]
         progress.source_tokens = sum(lengths)
         permit.take_tokens(progress.source_tokens)
@@ -150,11 +160,14 @@ class Translator:
         permit.check(forecast, now=time.monotonic(), deadline=deadline)
 
     async def _encode(
-        self, texts: Sequence[str], clock: PhaseClock, *, is_small: bool
+        self, texts: Sequence[str], clock: PhaseClock, kept: KeptSources, *, is_small: bool
     ) -> list[list[int] | InvalidInput]:
+        if kept.codec is self._codec:
+            return kept.sources
         started = time.monotonic()
         sources = await self._call(is_small, lambda: [self._encode_one(text, i) for i, text in enumerate(texts)])
         clock.tokenize_s = time.monotonic() - started
+        kept.codec, kept.sources = self._codec, sources
         return sources
 
     def _encode_one(self, text: str, index: int) -> list[int] | InvalidInput:

@@ -19,7 +19,7 @@ class Progress:
     """One call's way through the server, up to now."""
 
     phase: Phase = "admission"
-    texts: int = 0
+    texts: int = 0  # of a stream: that were taken in
     finished_texts: int = 0  # those that have an answer, be it an error
     source_tokens: int = 0
     target_tokens: int = 0  # of the texts that were translated
@@ -37,6 +37,7 @@ class EndedCall:
     method: str  # as a label
     request_id: str
     client: str
+    client_source: str = ""  # how that is known: see `service.traffic.clients.Client`
     model: str  # empty where none was needed
     code: str  # name of the gRPC status
     duration_s: float

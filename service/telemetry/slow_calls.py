@@ -34,7 +34,7 @@ class SlowCalls:
         self._limit = limit or LogLimit(max_lines=_MAX_LINES, period_s=_PERIOD_S)
 
     def __call__(self, call: EndedCall) -> None:
-        """Look at a call that has ended; calls that translate nothing (a health Watch) last as long as they please."""
+        """Look at a call that has ended; streams, be they texts or a health Watch, last as long as they please."""
         progress = call.progress
         timings = progress.timings()
         if call.duration_s <= self._threshold_s or timings is None:
@@ -50,6 +50,7 @@ class SlowCalls:
             method=call.method,
             model=call.model,
             client=call.client,
+            client_source=call.client_source,
             code=call.code,
             duration_ms=round(call.duration_s * 1e3, 1),
             **phases,

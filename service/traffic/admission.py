@@ -4,7 +4,8 @@ Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: whateve
 it is released.  Where room is short, who holds less than an equal share of it still gets in.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from service.engine.job import SearchParams
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.traffic.backlog import Forecast
 from service.traffic.brownout import smaller_beam
-from service.traffic.clients import ANYBODY, Client
+from service.traffic.clients import ANYBODY, Client, Identity
 
 # Ranges of the options that no server limit narrows; the same numbers stand in translation.proto.
 MAX_LENGTH_PENALTY = 5.0
@@ -33,10 +34,10 @@ MAX_RETRIES = 10  # times `limits.retry_after_s`: the longest wait that an estim
 
 @dataclass(slots=True)
 class _Holding:
-    """What one client has inside."""
+    """What one client has inside, its streams left out: one without a text takes nothing from others."""
 
-    requests: int = 0  # streams among them
-    streams: int = 0
+    requests: int = 0
+    parts: int = 0  # texts of streams
     characters: int = 0
     tokens: int = 0
 
@@ -65,7 +66,8 @@ class Admission:
         self._on_empty = on_empty
         self._on_leave = on_leave
         self._refusal: Callable[[], Unavailable] | None = None
-        self._holdings: dict[str, _Holding] = {}  # of clients that hold a permit
+        self._holdings: dict[Identity, _Holding] = {}  # of clients that hold a permit of a request or a part
+        self._streams: Counter[Identity] = Counter()  # of clients that have streams
         self.requests = 0  # permits out, those of streams among them
         self.streams = 0
         self.characters = 0  # taken by them
@@ -99,9 +101,9 @@ class Admission:
         self._check_num_texts(num_texts)
         if deadline is not None and deadline <= now:
             raise DeadlineExceeded("the deadline had passed when the request arrived")
-        held = self._holdings.get(client.name, _Holding())
+        held = self._holdings.get(client.identity, _Holding())
         requests = self.requests - self.streams
-        if self._is_full(requests, 1, held.requests - held.streams, self._limits.max_concurrent_requests, client):
+        if self._is_full(requests, 1, held.requests, self._limits.max_concurrent_requests, client):
             limit = self._limits.max_concurrent_requests
             raise self._overloaded(f"{requests} requests are being served, at most {limit} are", "queue_full")
         if self._is_full(self.tokens, 1, held.tokens, self._limits.max_queued_tokens, client):
@@ -109,7 +111,7 @@ class Admission:
             raise self._overloaded(f"{self.tokens} source tokens wait or run, at most {limit} may", "token_budget")
         if client.max_queued_tokens is not None and held.tokens >= client.max_queued_tokens:
             raise self._over_budget(f"{held.tokens} of your source tokens wait or run", client.max_queued_tokens)
-        self._holdings.setdefault(client.name, held).requests += 1
+        self._holdings.setdefault(client.identity, held).requests += 1
         self.requests += 1
         return Permit(self, client)
 
@@ -118,18 +120,22 @@ class Admission:
 
         Raises:
             Unavailable: the door is closed.
-            Overloaded: as many streams as allowed are inside.
+            Overloaded: as many streams as allowed are inside, and the client has its share of them.
         """
         if self._refusal is not None:
             raise self._refusal()
-        if self.streams >= self._limits.max_streams:
-            message = f"{self.streams} streams are open, at most {self._limits.max_streams} may be"
-            raise self._overloaded(message, "streams")
-        held = self._holdings.setdefault(client.name, _Holding())
-        for counts in (self, held):
-            counts.requests += 1
-            counts.streams += 1
+        limit, own = self._limits.max_streams, self._streams[client.identity]
+        if _is_full(self.streams, 1, own, limit, _num_clients(self._streams, client)):
+            raise self._overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
+        self._streams[client.identity] += 1
+        self.requests += 1
+        self.streams += 1
         return Permit(self, client, "stream")
+
+    def admit_part(self, client: Client) -> "Permit":
+        """A permit for one text of a stream that is inside."""
+        self._holdings.setdefault(client.identity, _Holding()).parts += 1
+        return Permit(self, client, "part")
 
     def check_params(self, params: SearchParams, *, max_target_tokens: int, has_shortlist: bool = False) -> None:
         """Refuse search parameters outside their ranges.
@@ -174,13 +180,10 @@ class Admission:
 
     def leave(self, client: Client, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
         """Count a request, its characters and its tokens out, for a permit."""
-        held = self._holdings[client.name]
-        held.requests -= kind != "part"
-        held.streams -= kind == "stream"
-        held.characters -= characters
-        held.tokens -= tokens
-        if held.requests == 0:  # parts have left before their stream
-            del self._holdings[client.name]
+        if kind == "stream":
+            self._stream_left(client)
+        else:
+            self._work_left(client, characters, tokens, kind)
         self.requests -= kind != "part"
         self.streams -= kind == "stream"
         self.characters -= characters
@@ -189,6 +192,20 @@ class Admission:
             self._on_leave()
         if self.requests == 0:
             self._on_empty()
+
+    def _stream_left(self, client: Client) -> None:
+        self._streams[client.identity] -= 1
+        if not self._streams[client.identity]:
+            del self._streams[client.identity]
+
+    def _work_left(self, client: Client, characters: int, tokens: int, kind: Kind) -> None:
+        held = self._holdings[client.identity]
+        held.requests -= kind == "request"
+        held.parts -= kind == "part"
+        held.characters -= characters
+        held.tokens -= tokens
+        if held.requests == held.parts == 0:
+            del self._holdings[client.identity]
 
     def _check_num_texts(self, num_texts: int) -> None:
         limit = self._limits.max_texts
@@ -200,7 +217,7 @@ class Admission:
     def take_characters(self, client: Client, count: int) -> None:
         """Count characters in, for a permit; raises Overloaded when they, or the tokens they make, do not fit."""
         limit = CHARACTERS_PER_TOKEN * self._limits.max_queued_tokens
-        held = self._holdings[client.name]
+        held = self._holdings[client.identity]
         used, own = (max(each.characters, CHARACTERS_PER_TOKEN * each.tokens) for each in (self, held))
         if used > 0 and self._is_full(used, count, own, limit, client):
             raise self._overloaded(
@@ -215,7 +232,7 @@ class Admission:
         """Count tokens in, for a permit; raises Overloaded when they do not fit."""
         # A request larger than a whole budget still gets through when it is alone in it.
         limit = self._limits.max_queued_tokens
-        held = self._holdings[client.name]
+        held = self._holdings[client.identity]
         if self.tokens > 0 and self._is_full(self.tokens, count, held.tokens, limit, client):
             raise self._overloaded(
                 f"{self.tokens} source tokens wait or run and the request has {count}, at most {limit} may",
@@ -230,10 +247,7 @@ class Admission:
 
     def _is_full(self, used: int, count: int, own: int, limit: int, client: Client) -> bool:
         """Whether there is no room for `count` more, for a client that holds `own` of the `used`."""
-        if used + count <= limit:
-            return False
-        num_clients = len(self._holdings) + (client.name not in self._holdings)
-        return own + count > limit / num_clients or used + count > RESERVE * limit
+        return _is_full(used, count, own, limit, _num_clients(self._holdings, client))
 
     def _over_budget(self, message: str, limit: int) -> Overloaded:
         return self._overloaded(f"{message}, at most {limit} may", "client_budget")
@@ -285,7 +299,7 @@ class Permit:
 
     def part(self) -> "Permit":
         """A permit for one text of the stream that holds this one; released before it, and no request of its own."""
-        return Permit(self._admission, self.client, "part")
+        return self._admission.admit_part(self.client)
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""
@@ -309,6 +323,18 @@ class Permit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _num_clients(holders: Collection[Identity], client: Client) -> int:
+    """How many share what the holders have a part of, with this client."""
+    return len(holders) + (client.identity not in holders)
+
+
+def _is_full(used: int, count: int, own: int, limit: int, num_clients: int) -> bool:
+    """Whether there is no room for `count` more for one of the clients, which holds `own` of the `used`."""
+    if used + count <= limit:
+        return False
+    return own + count > limit / num_clients or used + count > RESERVE * limit
 
 
 def _check_range(option: str, value: float, low: float, high: float) -> None:

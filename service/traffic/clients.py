@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+Identity = tuple[str, str]  # source and name: a proxy's word "10.0.0.7" is not the peer 10.0.0.7
+
 
 class Priority(IntEnum):
     """Which work goes first; a lower number goes before a higher one."""
@@ -24,6 +26,11 @@ class Client:
     priority: Priority = Priority.INTERACTIVE  # the highest it may ask for
     weight: float = 1.0  # its share beside others: twice the weight, twice the share
     max_queued_tokens: int | None = None  # of its admitted texts without an answer; None: the server's limit alone
+
+    @property
+    def identity(self) -> Identity:
+        """Who it is among all clients; a name alone can be that of two."""
+        return (self.source, self.name)
 
     def allowed(self, asked: Priority | None) -> Priority:
         """The class of its work: what it asks for, or the highest it may have if that is lower or it does not say."""

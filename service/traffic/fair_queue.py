@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-from service.traffic.clients import Client, Priority
+from service.traffic.clients import Client, Identity, Priority
 
 MIN_WEIGHT = 0.01  # a smaller weight counts as this one: a turn of it is worth too little to be looked for
 _QUANTUM_MEMORY = 64  # pushes over which the worth of a turn follows their costs
@@ -23,7 +23,7 @@ _SAMPLE = 128  # flows that are looked at to tell what goes ahead: a refusal mus
 _MAX_PROMOTED = 16  # aged entries moved at a time: each is moved once, and the event loop waits for it
 
 Item = TypeVar("Item")
-_FlowKey = tuple[str, Priority]  # client, the class that it asked for
+_FlowKey = tuple[Identity, Priority]  # client, the class that it asked for
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +122,7 @@ class FairQueue(Generic[Item]):
 
     def cost_ahead(self, client: Client, priority: Priority, cost: float) -> float:
         """Cost of what waits now and goes before the end of `cost` more of this client's work."""
-        ahead = self._turns[priority].cost_ahead((client.name, priority), _weight(client), cost, self.typical_cost)
+        ahead = self._turns[priority].cost_ahead((client.identity, priority), _weight(client), cost, self.typical_cost)
         higher = sum(turns.cost for other, turns in self._turns.items() if other < priority)
         return ahead + higher
 
@@ -151,7 +151,7 @@ class _Turns(Generic[Item]):
         yield from self.old.values()
 
     def add(self, entry: Entry[Item], *, quantum: float) -> None:
-        key = (entry.client.name, entry.priority)
+        key = (entry.client.identity, entry.priority)
         flow = self.fresh.get(key) or self.old.get(key)
         if flow is None:
             weight = _weight(entry.client)

@@ -1,5 +1,7 @@
 """Admission between clients, and refusals by estimate."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,9 @@ from service.traffic.admission import Admission, Permit
 from service.traffic.backlog import Forecast
 from service.traffic.clients import Client
 
-LIMITS = LimitsConfig(max_concurrent_requests=8, max_queued_tokens=100, max_queue_seconds=20.0, retry_after_s=2.0)
+LIMITS = LimitsConfig(
+    max_concurrent_requests=8, max_queued_tokens=100, max_queue_seconds=20.0, retry_after_s=2.0, max_streams=4
+)
 GREEDY, OTHER = Client(name="greedy"), Client(name="other")
 
 
@@ -29,6 +33,49 @@ def refusal(admission: Admission, client: Client, tokens: int = 0) -> str:
     with pytest.raises(Overloaded) as error:
         admit(admission, client, tokens)
     return error.value.reason
+
+
+class TestIdentity:
+    def test_word_of_a_proxy_does_not_use_up_the_share_of_the_address_it_names(self, admission):
+        peer, claimed = (Client(name="10.0.0.7", source=source) for source in ("peer", "proxy"))
+        for _ in range(8):
+            admit(admission, claimed)
+
+        for _ in range(4):
+            admit(admission, peer)
+        assert refusal(admission, peer) == "queue_full"
+
+
+class TestStreams:
+    def test_client_that_has_all_of_them_does_not_shut_others_out(self, admission):
+        for _ in range(4):
+            admission.admit_stream(GREEDY)
+        for _ in range(2):  # half of the limit is the other's share
+            admission.admit_stream(OTHER)
+
+        for client in (GREEDY, OTHER):
+            with pytest.raises(Overloaded, match="6 streams are open, at most 4 may be"):
+                admission.admit_stream(client)
+
+    def test_twice_the_limit_is_never_exceeded(self, admission):
+        for number in range(9):
+            with suppress(Overloaded):
+                admission.admit_stream(Client(name=f"first {number}"))
+        for number in range(20):
+            with suppress(Overloaded):
+                admission.admit_stream(Client(name=f"then {number}"))
+
+        assert admission.streams <= 8
+
+    def test_streams_without_a_text_take_nothing_of_a_share(self, admission):
+        for number in range(4):
+            admission.admit_stream(Client(name=f"idle {number}"))
+        for _ in range(8):
+            admit(admission, GREEDY)
+
+        for _ in range(4):
+            admit(admission, OTHER)
+        assert refusal(admission, OTHER) == "queue_full"
 
 
 class TestShares:

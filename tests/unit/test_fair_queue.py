@@ -313,3 +313,12 @@ def test_ever_new_clients_do_not_hold_up_one_that_was_served_before(line):
         served.append(line.pop())
 
     assert sum(item.startswith("regular") for item in served) >= 10
+
+
+def test_clients_of_one_name_and_two_sources_have_a_flow_each():
+    queue: FairQueue[str] = FairQueue(aging_s=10.0)
+    for source in ("peer", "proxy"):
+        client = Client(name="10.0.0.7", source=source)
+        queue.push(source, client=client, priority=Priority.INTERACTIVE, cost=1.0, now=0.0)
+
+    assert queue.num_flows == 2

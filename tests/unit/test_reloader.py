@@ -304,6 +304,38 @@ class TestReload:
         assert changes is not None
         assert [one.result for one in changes] == [Result.REFUSED, Result.UNCHANGED]
 
+    async def test_watched_change_that_is_out_of_date_when_its_turn_comes_is_not_made(self):
+        models = Directory("a/1", "b/1")
+        await models.load()
+        models.content["a/2"] = "1"
+        seen = models.scan()
+        models.gate.clear()
+        reloading = asyncio.create_task(models.reloader.reload())
+        await eventually(lambda: len(models.hosts) == 3)
+        following = asyncio.create_task(models.reloader.follow(seen))
+        models.content["a/3"] = "1"
+        models.gate.set()
+
+        assert [one.result for one in await reloading][:2] == [Result.LOADED, Result.RETIRED]
+        assert await following is None
+        assert models.serving() == ["a/2", "b/1"]
+
+    async def test_model_that_a_reload_retires_while_the_watcher_waits_is_not_retired_twice(self):
+        models = Directory("a/1", "b/1")
+        await models.load()
+        del models.content["b/1"]
+        models.content["a/2"] = "1"
+        models.gate.clear()
+        reloading = asyncio.create_task(models.reloader.reload())
+        await eventually(lambda: len(models.hosts) == 3)
+        following = asyncio.create_task(models.reloader.follow(models.scan()))
+        await asyncio.sleep(0)
+        models.gate.set()
+
+        assert change("b/1", Result.RETIRED) in await reloading
+        assert await following == [change("a/2", Result.UNCHANGED)]
+        assert models.serving() == ["a/2"]
+
     async def test_removed_version_leaves_its_place_to_the_next_and_a_removed_name_leaves(self):
         models = Directory("a/1", "a/2", "b/1")
         await models.load()

@@ -145,3 +145,29 @@ class Crowd:
             self.inside.append(size)
             self.order.append(number)
             place.leave()
+
+
+async def test_first_in_line_may_try_after_a_while_and_nobody_before_it():
+    room = Room()
+    first, second = room.queue("a"), room.queue("a")
+    second_turn = asyncio.create_task(second.turn(0.0))
+
+    await asyncio.wait_for(first.turn(0.0), 5)
+    await settle()
+
+    assert not second_turn.done()
+    second_turn.cancel()
+
+
+async def test_who_comes_back_stands_at_the_end():
+    room = Room()
+    first, second = room.queue("a"), room.queue("a")
+    room.departed()
+    first.leave()
+    first.join()
+    first.join()
+
+    turns = [await waiting(first), await waiting(second)]
+
+    assert [turn.done() for turn in turns] == [False, True]
+    turns[0].cancel()

@@ -14,7 +14,7 @@ from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, Unavailable
 from service.models import translator as translator_module
 from service.models.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
-from service.models.translator import Translator
+from service.models.translator import KeptSources, Translator
 from service.telemetry.calls import Progress, follow
 from service.traffic.admission import Admission
 from service.traffic.backlog import Forecast
@@ -328,3 +328,27 @@ class TestThreads:
             setup.dispatcher.futures.clear()
 
         assert on_main == [True, True, False, False]
+
+
+class CountingTokenizer(CharacterTokenizer):
+    """Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.texts.append(text)
+        return super().encode(text)
+
+
+async def test_text_that_is_tried_again_is_tokenised_once_for_each_model(setup):
+    tokenizer, executor = CountingTokenizer(), ThreadPoolExecutor(1)
+    first, second = (Translator(codec(tokenizer), setup.dispatcher, executor) for _ in range(2))
+    kept = KeptSources()
+    setup.dispatcher.answer_to_forecast = Forecast(ahead_s=1e6)
+    for translator in (first, first, second, second):
+        with setup.admission.admit(1, now=0.0) as permit, pytest.raises(Overloaded):
+            await translator.translate(["ab"], PARAMS, permit=permit, deadline=None, kept=kept)
+
+    assert tokenizer.texts == ["ab", "ab"]
+    executor.shutdown()
