@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
-DEFAULT_TARGET = "translation"
 
 Record = Any  # a line, a row or an object, as the format has it
 

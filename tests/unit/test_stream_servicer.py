@@ -21,6 +21,7 @@ from service.models.translator import Translator
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
 from service.traffic.room import Room
+from service.traffic.usage import UsageBooks
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 from tests.fakes.calls import Calls, failure
 
@@ -83,7 +84,9 @@ class Harness:
         self.catalog, self.metrics, self.room = OneModel(), Metrics(), Room()
         limits = LimitsConfig(max_streams=2)
         self.admission = Admission(limits, on_leave=self.room.departed)
-        self.servicer = StreamServicer(cast("Catalog", self.catalog), self.admission, self.room, self.metrics, limits)
+        self.servicer = StreamServicer(
+            cast("Catalog", self.catalog), self.admission, self.room, self.metrics, limits, UsageBooks(self.metrics)
+        )
         interceptor = CallInterceptor(
             self.metrics, methods=frozenset({METHOD}), max_request_seconds=60.0, own_limits={METHOD: 60.0}
         )
