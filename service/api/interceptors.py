@@ -7,9 +7,9 @@ call lives never answers, and the text of any other exception would reach the ca
 import asyncio
 import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import Any, TypeAlias
 
 import grpc
@@ -304,7 +304,7 @@ def _request_id(metadata: Metadata) -> str:
     for key, value in metadata:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value
-    return uuid.uuid4().hex
+    return token_hex(16)
 
 
 def _trace_headers(metadata: Metadata) -> dict[str, str]:

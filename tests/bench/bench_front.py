@@ -1,6 +1,6 @@
 """CPU time of the front process per call: one that admission refuses, and one that an engine answers at once.
 
-python tests/bench/bench_front.py [--calls 3000] [--rounds 3] [--max-ratio 4]
+python tests/bench/bench_front.py [--calls 3000] [--rounds 3] [--max-ratio 2.5]
 
 Beside each stands a bare grpc.aio server that ends the same call with the same status and trailers, or answers it with
 the same message.  What counts is the ratio: CPU time of a call varies with the machine, and much less in relation to
