@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -12,6 +13,7 @@ from service.telemetry.escaping import printable
 from service.traffic.clients import Client
 
 MAX_NAME_CHARACTERS = 128
+_PEERS_KEPT = 1_024  # each is parsed once, not for every call
 _IPV6_PREFIX = 64  # one customer's: every host of it can choose among 2**64 addresses
 _VALID_HEADER = re.compile(r"[a-z0-9_.-]{1,64}")
 _RESERVED = ("grpc-", "authorization", "x-api-key")
@@ -67,11 +69,16 @@ def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> C
     Args:
         peer: gRPC's name of the other end, such as "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234".
     """
-    address = address_of(peer)
+    address, client = _party_at(peer.rpartition(":")[0] or peer)
     claimed = proxies.client_named(metadata, address) if proxies else None
-    if claimed is not None:
-        return Client(name=_bounded(claimed), source="proxy")
-    return Client(name=_bounded(_name_of(address, peer)), source="peer")
+    return client if claimed is None else Client(name=_bounded(claimed), source="proxy")
+
+
+@lru_cache(maxsize=_PEERS_KEPT)
+def _party_at(place: str) -> tuple[IpAddress | None, Client]:
+    """The address, and the client that it is by itself; `place` is gRPC's name of a peer without the port."""
+    address = address_of(f"{place}:")
+    return address, Client(name=_bounded(_name_of(address, place)), source="peer")
 
 
 def address_of(peer: str) -> IpAddress | None:

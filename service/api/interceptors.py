@@ -7,11 +7,9 @@ call lives never answers, and the text of any other exception would reach the ca
 import asyncio
 import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any, TypeAlias
 
 import grpc
@@ -19,6 +17,8 @@ import grpc.aio
 
 from service.api.api_keys import ApiKey
 from service.api.authentication import Authenticator
+from service.api.call import Call, enter
+from service.api.identity import Metadata
 from service.api.status import code_of, to_wire
 from service.api.wire import Malformed
 from service.errors import (
@@ -32,16 +32,16 @@ from service.errors import (
     Unavailable,
     Unimplemented,
 )
-from service.telemetry.calls import CallObserver, EndedCall, Progress, follow
+from service.telemetry.calls import CallObserver, EndedCall
 from service.telemetry.families import OTHER
 from service.telemetry.log_limit import LogLimit
 from service.telemetry.logs import bind_request, describe_error, get_logger
 from service.telemetry.metrics import Metrics
-from service.traffic.clients import ANYBODY, Client
 
 REQUEST_ID_KEY = "x-request-id"
 TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
-MAX_STREAMS = 128  # open at a time: they cost little and last for ever, so that nothing else would bound them
+# Open streams without limits of their own (health's Watch, reflection): they last for ever, nothing else bounds them.
+MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
 _STOPPING = "the server is stopping"
@@ -50,50 +50,6 @@ _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call in progress; handlers fill in what only they know."""
-
-    method: str  # as a label
-    request_id: str
-    started: float  # time.monotonic()
-    deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
-    is_limit_ours: bool  # the deadline is the server's limit ...
-    limit_s: float  # ... which is this for its method
-    client: Client = ANYBODY
-    models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
-    code: str = "OK"
-    progress: Progress = field(default_factory=Progress)
-    _model: str = ""
-
-    @property
-    def model(self) -> str:
-        """The model that answers, once it is known."""
-        return self._model
-
-    def may_use(self, model: str) -> bool:
-        """Whether the caller's key is good for this model."""
-        return self.models is None or model in self.models
-
-    def use_model(self, model: str) -> None:
-        """Note the model that answers.  The only way to do so: no handler can forget to ask whether the caller may.
-
-        Raises:
-            PermissionDenied: the caller may not use it.
-        """
-        if not self.may_use(model):
-            raise PermissionDenied(f"the API key of {self.client.name} is not for the model {model}")
-        self._model = model
-
-
-_current_call: ContextVar[Call] = ContextVar("current_call")
-
-
-def current_call() -> Call:
-    """The call this task handles."""
-    return _current_call.get()
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -224,8 +180,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if method in self._own_limits:
             yield
             return
-        if self._num_streams >= MAX_STREAMS:
-            message = f"{self._num_streams} streams are open, at most {MAX_STREAMS} may be"
+        if self._num_streams >= MAX_WATCHES:
+            message = f"{self._num_streams} streams are open, at most {MAX_WATCHES} may be"
             raise Overloaded(message, reason="streams", retry_after_s=_STREAMS_RETRY_AFTER_S)
         self._num_streams += 1
         try:
@@ -265,7 +221,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self.calls.discard(call)
             duration_s = time.monotonic() - call.started
             self._metrics.call_answered(method, call.model, call.code, duration_s)
-            self._tell(_ended(call, duration_s, context))
+            if self._observers:
+                self._tell(_ended(call, duration_s))
 
     def _tell(self, ended: EndedCall) -> None:
         for observer in self._observers:
@@ -280,13 +237,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
         is_limit_ours = remaining is None or remaining > limit
         deadline = now + (limit if remaining is None else min(remaining, limit))
-        client = self._authenticator.client_of(key, _metadata_of(context), context.peer())
-        call = Call(method, _request_id(context), now, deadline, is_limit_ours, limit, client=client)
+        metadata = _metadata_of(context)
+        client = self._authenticator.client_of(key, metadata, context.peer())
+        call = Call(method, _request_id(metadata), now, deadline, is_limit_ours, limit, client=client)
         call.models = key.models if key else None
+        if self._observers:
+            call.trace_headers = _trace_headers(metadata)
         self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
-        follow(call.progress)
-        _current_call.set(call)  # never reset: gRPC runs each call in a task, and so in a context, of its own
+        enter(call)
         bind_request(call.request_id, method)
         return call
 
@@ -340,15 +299,19 @@ def _metadata_of(call: Any) -> tuple[tuple[str, str | bytes], ...]:
     return tuple((metadata() if callable(metadata) else metadata) or ())
 
 
-def _request_id(context: Context) -> str:
+def _request_id(metadata: Metadata) -> str:
     """The caller's id if it sent a reasonable one, else a new one."""
-    for key, value in _metadata_of(context):
+    for key, value in metadata:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value
-    return uuid.uuid4().hex
+    return token_hex(16)
 
 
-def _ended(call: Call, duration_s: float, context: Context) -> EndedCall:
+def _trace_headers(metadata: Metadata) -> dict[str, str]:
+    return {key: value for key, value in metadata if key in TRACE_KEYS and isinstance(value, str)}
+
+
+def _ended(call: Call, duration_s: float) -> EndedCall:
     return EndedCall(
         method=call.method,
         request_id=call.request_id,
@@ -358,11 +321,7 @@ def _ended(call: Call, duration_s: float, context: Context) -> EndedCall:
         code=call.code,
         duration_s=duration_s,
         progress=call.progress,
-        trace_headers={
-            key: value
-            for key, value in context.invocation_metadata() or ()
-            if key in TRACE_KEYS and isinstance(value, str)
-        },
+        trace_headers=call.trace_headers,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from protos import admin_pb2 as pb
-from service.api.interceptors import Call
+from service.api.call import Call
 from service.dispatch.snapshot import EngineSnapshot
 from service.models.snapshot import ModelSnapshot
 
@@ -34,13 +34,13 @@ class ServerSnapshot:
     log_level: str
 
 
-def state_of(*, is_accepting: bool, is_draining: bool, has_engine: bool) -> ServerState:
+def state_of(*, is_accepting: bool, is_draining: bool, is_ready: bool) -> ServerState:
     """The server's state in one word."""
     if is_draining:
         return "draining"
     if not is_accepting:
         return "starting"
-    return "serving" if has_engine else "degraded"
+    return "serving" if is_ready else "degraded"
 
 
 def to_response(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb.GetStatusResponse:

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.api.interceptors import current_call
+from service.api.call import current_call
 from service.api.replies import to_options
 from service.api.status import code_number
 from service.api.wire import deserializer
@@ -21,7 +21,7 @@ from service.models.model_info import search_params
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
 from service.traffic.clients import Priority
-from service.traffic.usage import count_usage, usage_of
+from service.traffic.usage import UsageBooks, usage_of
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -39,10 +39,11 @@ _PRIORITIES: dict[int, Priority] = {
 class TranslationServicer:
     """Answers the service's methods but TranslateStream, which has a servicer of its own."""
 
-    def __init__(self, catalog: Catalog, admission: Admission, metrics: Metrics) -> None:
+    def __init__(self, catalog: Catalog, admission: Admission, metrics: Metrics, usage: UsageBooks) -> None:
         self._catalog = catalog
         self._admission = admission
         self._metrics = metrics
+        self._usage = usage
 
     async def translate(self, request: pb.TranslateRequest, context: object) -> pb.TranslateResponse:
         """One translation per text; see the contract for the statuses."""
@@ -53,16 +54,17 @@ class TranslationServicer:
             model = self._find(request, call.may_use)
             call.use_model(model.info.name)
             params = self._params(request, model)
-            with model.usage:
+            priority = client.allowed(to_priority(request.priority))
+            with model.lease:
                 translations, timings = await model.translator.translate(
                     request.texts,
                     params,
                     permit=permit,
                     deadline=call.deadline,
-                    priority=client.allowed(to_priority(request.priority)),
+                    priority=priority,
                 )
-        self._metrics.model(model.info.name).translated(translations, timings)
-        count_usage(self._metrics, client, usage_of(request.texts, translations))
+        self._metrics.model(model.info.name).translated(translations, timings, priority=priority.name.lower())
+        self._usage.add(client, usage_of(request.texts, translations))
         return to_response(translations, timings, model.info, beam_size=params.beam_size)
 
     async def list_models(self, request: pb.ListModelsRequest, context: object) -> pb.ListModelsResponse:
@@ -78,9 +80,9 @@ class TranslationServicer:
         self._admission.check_params(
             params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
         )
-        return self._admission.brown_out(
-            params, is_allowed=bool(options.allow_smaller_beam), waiting_s=model.translator.queued_work_s
-        )
+        if not options.allow_smaller_beam:
+            return params
+        return self._admission.brown_out(params, is_allowed=True, waiting_s=model.translator.queued_work_s)
 
     def _find(self, request: pb.TranslateRequest, may_use: Callable[[str], bool]) -> LoadedModel:
         return self._catalog.find(

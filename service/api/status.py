@@ -5,9 +5,12 @@ refusal that may be repeated.  `replies.py` reads them on the client's side.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import grpc
+from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from service.errors import (
@@ -26,6 +29,7 @@ from service.errors import (
 
 ERROR_DOMAIN = "dragoman"
 MAX_MESSAGE_CHARACTERS = 1_000  # statuses travel in trailers, which clients limit to some kilobytes
+_DETAILS_KEPT = 256
 
 _CODES: dict[type[DragomanError], grpc.StatusCode] = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -52,7 +56,7 @@ class WireStatus:
 
 def code_of(error: DragomanError) -> grpc.StatusCode:
     """The status code of an error."""
-    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), grpc.StatusCode.INTERNAL)
 
 
 def code_number(error: DragomanError) -> int:
@@ -64,23 +68,42 @@ def code_number(error: DragomanError) -> int:
 def to_wire(error: DragomanError) -> WireStatus:
     """The status a call ends with for this error."""
     code, message = code_of(error), str(error)[:MAX_MESSAGE_CHARACTERS]
-    status = status_pb2.Status(code=code.value[0], message=message)
-    status.details.add().Pack(_error_info(error, code))
+    field = error.field if isinstance(error, InvalidInput) else None
+    details = [_error_info(error.reason if isinstance(error, Overloaded) else code.name, field)]
     trailers: list[tuple[str, str | bytes]] = []
-    if isinstance(error, InvalidInput):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=message)
-        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    if field is not None:
+        details.append(_bad_request(field, message))
     if isinstance(error, Overloaded):
         delay_ms = round(error.retry_after_s * 1e3)
-        delay = Duration()
-        delay.FromMilliseconds(delay_ms)
-        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        details.append(_retry_info(delay_ms))
         trailers.append(("grpc-retry-pushback-ms", str(delay_ms)))
+    status = status_pb2.Status(code=code.value[0], message=message, details=details)
     trailers.append(("grpc-status-details-bin", status.SerializeToString()))
     return WireStatus(code, message, tuple(trailers))
 
 
-def _error_info(error: DragomanError, code: grpc.StatusCode) -> error_details_pb2.ErrorInfo:
-    reason = error.reason if isinstance(error, Overloaded) else code.name
-    metadata = {"field": error.field} if isinstance(error, InvalidInput) else {}
-    return error_details_pb2.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata)
+# Refusals are many when time is short, and much alike: what they share is made once, and never changed.
+
+
+@lru_cache(maxsize=_DETAILS_KEPT)
+def _error_info(reason: str, field: str | None) -> Any:
+    metadata = {} if field is None else {"field": field}
+    return _packed(error_details_pb2.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata))
+
+
+@lru_cache(maxsize=_DETAILS_KEPT)
+def _retry_info(delay_ms: int) -> Any:
+    delay = Duration()
+    delay.FromMilliseconds(delay_ms)
+    return _packed(error_details_pb2.RetryInfo(retry_delay=delay))
+
+
+def _bad_request(field: str, message: str) -> Any:
+    violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
+    return _packed(error_details_pb2.BadRequest(field_violations=[violation]))
+
+
+def _packed(detail: Message) -> Any:
+    packed = Any()
+    packed.Pack(detail)
+    return packed

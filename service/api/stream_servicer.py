@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.api.interceptors import Call, current_call
+from service.api.call import Call, current_call
 from service.api.replies import to_options
 from service.api.servicer import SERVICE_NAME, to_priority, to_translation
 from service.api.wire import Malformed, deserializer
@@ -32,7 +32,7 @@ from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission, Permit
 from service.traffic.clients import Identity, Priority
 from service.traffic.room import Room
-from service.traffic.usage import count_usage, usage_of
+from service.traffic.usage import UsageBooks, usage_of
 from service.translation import ModelInfo, Translation
 
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
@@ -46,7 +46,13 @@ class StreamServicer:
     """Answers TranslateStream."""
 
     def __init__(
-        self, catalog: Catalog, admission: Admission, room: Room, metrics: Metrics, limits: LimitsConfig
+        self,
+        catalog: Catalog,
+        admission: Admission,
+        room: Room,
+        metrics: Metrics,
+        limits: LimitsConfig,
+        usage: UsageBooks,
     ) -> None:
         """A servicer without streams.
 
@@ -58,6 +64,7 @@ class StreamServicer:
         self._room = room
         self._metrics = metrics
         self._limits = limits
+        self._usage = usage
         self._sessions: set[_Session] = set()
         metrics.watch("streams", lambda: len(self._sessions))
         metrics.watch("stream_texts", self._num_texts)
@@ -77,7 +84,9 @@ class StreamServicer:
 
     @contextmanager
     def _session(self, permit: Permit) -> Iterator["_Session"]:
-        source = _TextSource(self._catalog, self._admission, self._room, self._metrics, self._limits, permit)
+        source = _TextSource(
+            self._catalog, self._admission, self._room, self._metrics, self._limits, permit, self._usage
+        )
         session = _Session(source, self._limits, permit)
         self._sessions.add(session)
         try:
@@ -163,6 +172,7 @@ class _TextSource:
         metrics: Metrics,
         limits: LimitsConfig,
         permit: Permit,
+        usage: UsageBooks,
     ) -> None:
         self.call: Call = current_call()
         self.call.progress.phase = "stream"
@@ -172,6 +182,7 @@ class _TextSource:
         self._metrics = metrics
         self._max_characters = limits.max_characters
         self._permit = permit
+        self._usage = usage
         self._settings = pb.StreamSettings()
         self._params: tuple[ModelInfo, SearchParams] | None = None
 
@@ -260,18 +271,19 @@ class _TextSource:
     ) -> StreamAnswer:
         """The answer of the model that serves now; raises Overloaded without room for it."""
         model, params = self._choice()
-        with self._permit.part() as permit, model.usage:
+        priority = self._priority()
+        with self._permit.part() as permit, model.lease:
             translations, timings = await model.translator.translate(
                 [text],
                 params,
                 permit=permit,
                 deadline=self.call.deadline,
-                priority=self._priority(),
+                priority=priority,
                 on_admitted=on_admitted,
                 kept=sources,
             )
-        self._metrics.model(model.info.name).translated(translations, timings)
-        count_usage(self._metrics, permit.client, usage_of([text], translations))
+        self._metrics.model(model.info.name).translated(translations, timings, priority=priority.name.lower())
+        self._usage.add(permit.client, usage_of([text], translations))
         return StreamAnswer(
             id=text_id,
             translation=_without_index(translations[0]),

@@ -63,8 +63,6 @@ Command = Start | Cancel
 class Ready:
     """The model is loaded and warm."""
 
-    load_s: float
-
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
@@ -126,13 +124,12 @@ def main(descriptor: int) -> None:
         return
     inbox: SimpleQueue[Command] = SimpleQueue()
     threading.Thread(target=_fill_inbox, args=(received, inbox), daemon=True).start()
-    began = time.monotonic()
     try:
         engine = _create_engine(spec)
     except Exception as error:  # noqa: BLE001 - the front process says what is wrong
         channel.sendall(to_frame(StartFailed(f"{type(error).__name__}: {error}")))
         return
-    channel.sendall(to_frame(Ready(time.monotonic() - began)))
+    channel.sendall(to_frame(Ready()))
     try:
         _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
     except DeviceLost as error:

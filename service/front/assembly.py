@@ -25,6 +25,7 @@ from service.models.snapshot import model_snapshots
 from service.telemetry.metrics import CONTENT_TYPE
 from service.traffic.admission import Admission
 from service.traffic.room import Room
+from service.traffic.usage import UsageBooks
 
 METHODS = frozenset(
     {
@@ -48,6 +49,7 @@ class Parts:
     readiness: Readiness
     interceptor: CallInterceptor
     streams: StreamServicer
+    usage: UsageBooks
     grpc_server: grpc.aio.Server
     tls: ServerTls | None  # for every gRPC port; None: no encryption
     admin_server: grpc.aio.Server
@@ -86,11 +88,12 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         admission=admission,
         readiness=readiness,
         models=lambda: model_snapshots(reloader, time.monotonic()),
-        has_engine=lambda: reloader.is_ready,
+        is_ready=lambda: reloader.is_ready,
         queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in reloader.hosts), default=0.0),
     )
-    translation, checks = TranslationServicer(reloader.catalog, admission, metrics), Health((servicer.SERVICE_NAME,))
-    streams = StreamServicer(reloader.catalog, admission, room, metrics, config.limits)
+    usage, checks = UsageBooks(metrics), Health((servicer.SERVICE_NAME,))
+    translation = TranslationServicer(reloader.catalog, admission, metrics, usage)
+    streams = StreamServicer(reloader.catalog, admission, room, metrics, config.limits, usage)
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
@@ -101,6 +104,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         readiness=readiness,
         interceptor=interceptor,
         streams=streams,
+        usage=usage,
         grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
         admin_server=admin_server(config, admin_interceptor, status, reloader),

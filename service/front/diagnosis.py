@@ -40,7 +40,7 @@ class StatusReader:
         admission: Admission,
         readiness: Readiness,
         models: Callable[[], Sequence[ModelSnapshot]],
-        has_engine: Callable[[], bool],
+        is_ready: Callable[[], bool],
         queued_work_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Know whom to ask.
@@ -54,7 +54,7 @@ class StatusReader:
         self._admission = admission
         self._readiness = readiness
         self._models = models
-        self._has_engine = has_engine
+        self._is_ready = is_ready
         self._queued_work_s = queued_work_s
         self._started = time.monotonic()
 
@@ -68,7 +68,7 @@ class StatusReader:
             state=state_of(
                 is_accepting=readiness.is_accepting,
                 is_draining=readiness.is_draining,
-                has_engine=self._has_engine(),
+                is_ready=self._is_ready(),
             ),
             models=self._models(),
             calls=tuple(self._interceptor.calls),

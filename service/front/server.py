@@ -187,6 +187,7 @@ class Server:
             await asyncio.sleep(MONITOR_PERIOD_S)
             now = time.monotonic()
             models.metrics.observe_lag(max(0.0, now - expected))
+            parts.usage.write_if_due(now)
             parts.readiness.observe(now, has_engine=models.reloader.has_engine)
             is_ready = models.reloader.is_ready
             if is_ready != was_ready:
@@ -247,6 +248,7 @@ class Server:
         await self._parts.admin_server.stop(0)
         await self._parts.http_server.stop()
         await asyncio.to_thread(self._parts.close_traces)
+        self._parts.usage.write()
         self._log.info("stopped")
 
 

@@ -10,8 +10,8 @@ from service.models.translator import Translator
 from service.translation import ModelInfo
 
 
-class Usage:
-    """How many calls use a version now; each one says so with `with model.usage:`."""
+class Lease:
+    """How many calls use a version now; each one says so with `with model.lease:`."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -36,12 +36,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """One version of a model that can translate; whoever found it enters `usage` before it waits for anything."""
+    """One version of a model that can translate; whoever found it enters `lease` before it waits for anything."""
 
     info: ModelInfo
     max_target_tokens: int
     translator: Translator
-    usage: Usage = field(default_factory=Usage)
+    lease: Lease = field(default_factory=Lease)
 
 
 def _anybody_may(_: str) -> bool:

@@ -75,7 +75,7 @@ class ModelHost:
     @property
     def calls(self) -> int:
         """Requests that use it now."""
-        return self._model.usage.calls if self._model else 0
+        return self._model.lease.calls if self._model else 0
 
     async def start(self) -> None:
         """Return when it is warm and has passed its self-test.
@@ -106,7 +106,7 @@ class ModelHost:
             return True
         try:
             async with asyncio.timeout(within_s):
-                await self._model.usage.wait_idle()
+                await self._model.lease.wait_idle()
         except TimeoutError:
             return False
         return True

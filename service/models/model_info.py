@@ -5,7 +5,7 @@ Knows bundles and records; no engine and no server, so that a server and a trans
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from typing import Any
 
 from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
 from service.config import LimitsConfig
@@ -51,9 +51,12 @@ def describe(bundle: Bundle, precision: str | None = None, device: Device = "cpu
 
 def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
     """The options, with the model's defaults where they are absent; ranges are not checked."""
-    given = {name: value for name, value in asdict(options).items() if value is not None}
-    values = asdict(info.default_options) | given
-    return SearchParams(**{name: values[name] for name in SearchParams.__slots__})
+    defaults = info.default_options
+    values: dict[str, Any] = {}
+    for name in SearchParams.__slots__:
+        given = getattr(options, name)
+        values[name] = getattr(defaults, name) if given is None else given
+    return SearchParams(**values)
 
 
 def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:

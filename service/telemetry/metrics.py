@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
@@ -62,25 +63,30 @@ class Metrics:
         return self._models[name]
 
     def _define_calls(self) -> None:
-        self._received = self._families.counter("requests_received", "Calls that reached a handler.", "method")
-        self._answered = self._families.counter(
-            "requests", "Calls that ended, by gRPC status.", "method", "model", "code"
-        )
-        self._in_flight = self._families.gauge("requests_in_flight", "Calls received and not ended.", "method")
-        self._duration = self._families.histogram(
+        families = self._families
+        received = families.counter("requests_received", "Calls that reached a handler.", "method")
+        answered = families.counter("requests", "Calls that ended, by gRPC status.", "method", "model", "code")
+        in_flight = families.gauge("requests_in_flight", "Calls received and not ended.", "method")
+        duration = families.histogram(
             "request_duration_seconds", "Time of whole calls in the server.", LATENCY_BUCKETS, "model", "code_class"
         )
-        self._rejected = self._families.counter("rejected", "Calls, and too long texts, that were refused.", "reason")
+        rejected = families.counter("rejected", "Calls, and too long texts, that were refused.", "reason")
+        # Labels are of closed sets, and to look them up takes longer than to count.
+        self._received, self._answered = cache(received.labels), cache(answered.labels)
+        self._in_flight, self._duration = cache(in_flight.labels), cache(duration.labels)
+        self._rejected = cache(rejected.labels)
         for reason in REJECT_REASONS:
-            self._rejected.labels(reason)
+            self._rejected(reason)
         self._slow = self._families.counter("slow_requests", "Calls that took longer than telemetry.slow_request_s.")
 
     def _define_clients(self) -> None:
         names = {"texts": "Texts answered.", "characters": "Characters of those.", "row_steps": "Beam x decoder steps."}
         self._used = {
-            name: self._families.counter(f"client_{name}", description, "client") for name, description in names.items()
+            name: cache(self._families.counter(f"client_{name}", description, "client").labels)
+            for name, description in names.items()
         }
-        self._used_tokens = self._families.counter("client_tokens", "Tokens of those texts.", "client", "direction")
+        used_tokens = self._families.counter("client_tokens", "Tokens of those texts.", "client", "direction")
+        self._used_tokens = cache(used_tokens.labels)
         self.client_used(OTHER, texts=0, characters=0, source_tokens=0, target_tokens=0, row_steps=0)
 
     def _define_process(self) -> None:
@@ -94,29 +100,29 @@ class Metrics:
 
     def call_received(self, method: str) -> None:
         """A call began."""
-        self._received.labels(method).inc()
-        self._in_flight.labels(method).inc()
+        self._received(method).inc()
+        self._in_flight(method).inc()
 
     def call_answered(self, method: str, model: str, code: str, duration_s: float) -> None:
         """A call that was received ended."""
         if code == "NOT_FOUND" and not model:  # whatever its name was
             model = OTHER
-        self._in_flight.labels(method).dec()
-        self._answered.labels(method, model, code).inc()
-        self._duration.labels(model, _code_class(code)).observe(duration_s)
+        self._in_flight(method).dec()
+        self._answered(method, model, code).inc()
+        self._duration(model, _code_class(code)).observe(duration_s)
 
     def rejected(self, reason: str) -> None:
         """A call, or one text of it, was refused."""
-        self._rejected.labels(reason if reason in REJECT_REASONS else OTHER).inc()
+        self._rejected(reason if reason in REJECT_REASONS else OTHER).inc()
 
     def client_used(
         self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
     ) -> None:
         """A client, by its label (`service.traffic.usage.label_of`), had texts translated."""
         for name, amount in (("texts", texts), ("characters", characters), ("row_steps", row_steps)):
-            self._used[name].labels(client).inc(amount)
-        self._used_tokens.labels(client, "source").inc(source_tokens)
-        self._used_tokens.labels(client, "target").inc(target_tokens)
+            self._used[name](client).inc(amount)
+        self._used_tokens(client, "source").inc(source_tokens)
+        self._used_tokens(client, "target").inc(target_tokens)
 
     def count_slow_request(self) -> None:
         """A call took longer than it should."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Gauge
 
 from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
@@ -19,6 +19,7 @@ RATIO_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 DROP_REASONS = ("cancelled", "deadline")
 STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
+DIRECTIONS = ("source", "target")
 PRIORITIES = ("interactive", "batch")
 ENCODER_KINDS = ("source", "padding")
 CHANGES = ("loaded", "retired", "refused")
@@ -123,68 +124,68 @@ class ModelMetrics:
         self._model = model
         self._of = families
         self._versions: set[tuple[str, str, str]] = set()  # that answer
-        for family in self._counters():
-            family.labels(model)
-        for direction in ("source", "target"):
-            families.tokens.labels(model, direction)
-        for kind in ENCODER_KINDS:
-            families.encoder.labels(model, kind)
-        for priority in PRIORITIES:
-            families.queue.labels(model, priority)
+        # What is counted for each call and each report of an engine: labels are looked up once.
+        self._steps, self._busy = families.steps.labels(model), families.busy.labels(model)
+        self._failed, self._nonfinite = families.failed.labels(model), families.nonfinite.labels(model)
+        self._restarts, self._rows = families.restarts.labels(model), families.rows.labels(model)
+        self._padding = families.padding.labels(model)
+        self._wasted = families.wasted.labels("dropped")
+        self._source_texts, self._target_texts = (
+            families.source_tokens.labels(model),
+            families.target_tokens.labels(model),
+        )
+        self._source_tokens, self._target_tokens = (families.tokens.labels(model, name) for name in DIRECTIONS)
+        self._encoded, self._padded = (families.encoder.labels(model, kind) for kind in ENCODER_KINDS)
+        self._queue = {name: families.queue.labels(model, name) for name in PRIORITIES}
+        self._stage = {stage: families.stage.labels(stage) for stage in STAGES}
         for result in CHANGES:
             families.changes.labels(model, result)
-        families.rows.labels(model)
-
-    def _counters(self) -> tuple[Counter, ...]:
-        of = self._of
-        return (of.steps, of.busy, of.failed, of.nonfinite, of.restarts)
 
     def translated(
         self, translations: Sequence[Translation], timings: Timings, *, priority: str = "interactive"
     ) -> None:
         """A request was answered."""
-        self._of.stage.labels("tokenize").observe(timings.tokenize_ms / 1e3)
-        self._of.stage.labels("detokenize").observe(timings.detokenize_ms / 1e3)
-        self._of.queue.labels(self._model, priority if priority in PRIORITIES else OTHER).observe(
-            timings.queue_ms / 1e3
-        )
+        self._stage["tokenize"].observe(timings.tokenize_ms / 1e3)
+        self._stage["detokenize"].observe(timings.detokenize_ms / 1e3)
+        queue = self._queue.get(priority) or self._of.queue.labels(self._model, OTHER)
+        queue.observe(timings.queue_ms / 1e3)
         for translation in translations:
             self._text_translated(translation)
 
     def _text_translated(self, translation: Translation) -> None:
         if isinstance(translation.error, InternalError):
-            self._of.failed.labels(self._model).inc()
+            self._failed.inc()
         if isinstance(translation.error, TooLong):
             self._of.rejected("too_long")
         if translation.error is not None:
             return
         target_tokens = sum(hypothesis.target_tokens for hypothesis in translation.hypotheses)
-        self._of.source_tokens.labels(self._model).observe(translation.source_tokens)
-        self._of.target_tokens.labels(self._model).observe(target_tokens)
-        self._of.tokens.labels(self._model, "source").inc(translation.source_tokens)
-        self._of.tokens.labels(self._model, "target").inc(target_tokens)
+        self._source_texts.observe(translation.source_tokens)
+        self._target_texts.observe(target_tokens)
+        self._source_tokens.inc(translation.source_tokens)
+        self._target_tokens.inc(target_tokens)
 
     def step(self, stats: StepStats) -> None:
         """An engine reported its work since its last report."""
-        self._of.steps.labels(self._model).inc(stats.steps)
-        self._of.busy.labels(self._model).inc(stats.busy_s)
-        self._of.wasted.labels("dropped").inc(stats.wasted_steps)
-        self._of.nonfinite.labels(self._model).inc(stats.non_finite_jobs)
+        self._steps.inc(stats.steps)
+        self._busy.inc(stats.busy_s)
+        self._wasted.inc(stats.wasted_steps)
+        self._nonfinite.inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
-            self._of.padding.labels(self._model).observe(stats.padding_ratio)
-            padding = stats.padded_source_tokens - stats.source_tokens
-            self._of.encoder.labels(self._model, "source").inc(stats.source_tokens)
-            self._of.encoder.labels(self._model, "padding").inc(padding)
+            self._padding.observe(stats.padding_ratio)
+            self._encoded.inc(stats.source_tokens)
+            self._padded.inc(stats.padded_source_tokens - stats.source_tokens)
         for rows in stats.step_rows:
-            self._of.rows.labels(self._model).observe(rows)
+            self._rows.observe(rows)
         stages = (("encode", stats.encode_s), ("decode_step", stats.step_decode_s), ("beam", stats.step_beam_s))
         for stage, runs in stages:
+            observe = self._stage[stage].observe
             for seconds in runs:
-                self._of.stage.labels(stage).observe(seconds)
+                observe(seconds)
 
     def engine_restarted(self) -> None:
         """An engine process was lost and is being replaced."""
-        self._of.restarts.labels(self._model).inc()
+        self._restarts.inc()
 
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
         """A sentence left before it had a result."""

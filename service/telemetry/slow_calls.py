@@ -35,9 +35,11 @@ class SlowCalls:
 
     def __call__(self, call: EndedCall) -> None:
         """Look at a call that has ended; streams, be they texts or a health Watch, last as long as they please."""
+        if call.duration_s <= self._threshold_s:
+            return
         progress = call.progress
         timings = progress.timings()
-        if call.duration_s <= self._threshold_s or timings is None:
+        if timings is None:
             return
         self._count()
         left_out = self._limit.take()

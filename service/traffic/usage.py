@@ -1,4 +1,4 @@
-"""What each client has used, for quotas and bills: counted, and one line in the log for each call.
+"""What each client has used, for quotas and bills: counted at once, and a line in the log for each period and client.
 
 Never texts.  A metric names only clients that the operator has named (`Client.source` is "key"): addresses, and words
 of a proxy, would be labels without end.
@@ -12,6 +12,8 @@ from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
 from service.traffic.clients import Client
 from service.translation import Translation
+
+PERIOD_S = 30.0  # a line for each call would be most of the log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +49,34 @@ def usage_of(texts: Sequence[str], translations: Sequence[Translation]) -> Usage
     )
 
 
-def count_usage(counter: UsageCounter, client: Client, usage: Usage) -> None:
-    """Put it in the books and in the log."""
-    amounts = {name: getattr(usage, name) for name in Usage.__slots__}
-    counter.client_used(label_of(client), **amounts)
-    get_logger().info("usage", client=client.name, client_source=client.source, **amounts)
+class UsageBooks:
+    """Counts usage, and logs its sums; told the time."""
+
+    def __init__(self, counter: UsageCounter) -> None:
+        self._counter = counter
+        self._last_written = 0.0
+        self._sums: dict[tuple[str, str], dict[str, int]] = {}  # by the client's source and name
+
+    def add(self, client: Client, usage: Usage) -> None:
+        """Put it in the books, and into the client's next line."""
+        amounts = {name: getattr(usage, name) for name in Usage.__slots__}
+        self._counter.client_used(label_of(client), **amounts)
+        sums = self._sums.setdefault((client.source, client.name), dict.fromkeys((*Usage.__slots__, "calls"), 0))
+        sums["calls"] += 1
+        for name, amount in amounts.items():
+            sums[name] += amount
+
+    def write_if_due(self, now: float) -> None:
+        """Log what came together if a period is over; `now` is time.monotonic()."""
+        if now - self._last_written >= PERIOD_S:
+            self._last_written = now
+            self.write()
+
+    def write(self) -> None:
+        """Log what came together since the last time: a line for each client that used anything."""
+        sums, self._sums = self._sums, {}
+        for (source, name), amounts in sums.items():
+            get_logger().info("usage", client=name, client_source=source, **amounts)
 
 
 def label_of(client: Client) -> str:

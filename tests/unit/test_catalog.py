@@ -79,16 +79,16 @@ def test_replaced_models_are_what_later_requests_find_and_earlier_ones_keep_thei
     assert before.info.name == "a"
 
 
-async def test_usage_is_idle_when_the_last_call_has_left():
-    usage = loaded("a", "en", "de").usage
-    await usage.wait_idle()
-    with usage, usage:
-        waiting = asyncio.create_task(usage.wait_idle())
+async def test_lease_is_idle_when_the_last_call_has_left():
+    lease = loaded("a", "en", "de").lease
+    await lease.wait_idle()
+    with lease, lease:
+        waiting = asyncio.create_task(lease.wait_idle())
         await asyncio.sleep(0)
-        assert (usage.calls, waiting.done()) == (2, False)
+        assert (lease.calls, waiting.done()) == (2, False)
 
     await asyncio.wait_for(waiting, 5)
-    assert usage.calls == 0
+    assert lease.calls == 0
 
 
 def test_model_that_the_caller_may_not_use_is_as_if_it_were_not_there():

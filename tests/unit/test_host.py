@@ -89,7 +89,7 @@ async def test_server_s_limit_on_beams_holds_for_the_default_too(tmp_path, dispa
 async def test_host_is_drained_when_its_last_call_has_left(tmp_path, dispatcher):
     host = host_of(write_echo_bundle(tmp_path / "b"), dispatcher)
     await host.start()
-    with host.model.usage:
+    with host.model.lease:
         draining = asyncio.create_task(host.drain(5.0))
         await asyncio.sleep(0)
         assert (host.state, host.calls, draining.done()) == (HostState.DRAINING, 1, False)
@@ -100,7 +100,7 @@ async def test_host_is_drained_when_its_last_call_has_left(tmp_path, dispatcher)
 async def test_host_that_is_used_for_too_long_is_not_drained(tmp_path, dispatcher):
     host = host_of(write_echo_bundle(tmp_path / "b"), dispatcher)
     await host.start()
-    with host.model.usage:
+    with host.model.lease:
         assert not await host.drain(0.01)
 
 

@@ -16,7 +16,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from service.api.api_keys import KeyFile, digest_of, generate_key
 from service.api.authentication import Authenticator
-from service.api.interceptors import MAX_STREAMS, REFUSALS_LOGGED, CallInterceptor, current_call
+from service.api.call import current_call
+from service.api.interceptors import MAX_WATCHES, REFUSALS_LOGGED, CallInterceptor
 from service.api.wire import Malformed
 from service.config import TelemetryConfig
 from service.errors import (
@@ -478,7 +479,7 @@ class TestStreams:
             await asyncio.Event().wait()
 
         harness.stream = stream
-        open_streams = [harness.many() for _ in range(MAX_STREAMS)]
+        open_streams = [harness.many() for _ in range(MAX_WATCHES)]
         for call in open_streams:
             assert await call.read() == b"a"
 

@@ -57,7 +57,7 @@ class FakeHost:
 
     @property
     def calls(self) -> int:
-        return self.model.usage.calls
+        return self.model.lease.calls
 
     async def start(self) -> None:
         await self.gate.wait()
@@ -68,7 +68,7 @@ class FakeHost:
     async def drain(self, within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
-                await self.model.usage.wait_idle()
+                await self.model.lease.wait_idle()
         except TimeoutError:
             return False
         return True
@@ -235,7 +235,7 @@ class TestReload:
         await eventually(lambda: len(models.hosts) == 2)
         assert models.serving() == ["a/1"]
 
-        with models.reloader.catalog.models[0].usage:
+        with models.reloader.catalog.models[0].lease:
             models.gate.set()
             await reloading
             assert models.serving() == ["a/2"]
@@ -389,7 +389,7 @@ class TestReload:
     async def test_there_are_never_three_versions_of_a_model(self):
         models = Directory("a/1")
         await models.load()
-        with models.reloader.catalog.models[0].usage:
+        with models.reloader.catalog.models[0].lease:
             models.content["a/2"] = "1"
             await models.reloader.reload()
             models.content["a/3"] = "1"
@@ -524,7 +524,7 @@ class TestClose:
         models = Directory("a/1")
         await models.load()
         models.content["a/2"] = "1"
-        with models.reloader.catalog.models[0].usage:
+        with models.reloader.catalog.models[0].lease:
             await models.reloader.reload()
 
             await models.reloader.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.api.interceptors import Call
+from service.api.call import Call
 from service.api.server_status import DEFAULT_MAX_REQUESTS, ServerSnapshot, state_of, to_response
 from service.dispatch.snapshot import DispatchSnapshot, EngineSnapshot
 from service.models.snapshot import ModelSnapshot
@@ -101,7 +101,7 @@ def test_as_many_calls_as_the_contract_says_are_listed_by_default():
 
 
 @pytest.mark.parametrize(
-    ("is_accepting", "is_draining", "has_engine", "state"),
+    ("is_accepting", "is_draining", "is_ready", "state"),
     [
         (False, False, False, "starting"),
         (True, False, True, "serving"),
@@ -109,5 +109,5 @@ def test_as_many_calls_as_the_contract_says_are_listed_by_default():
         (False, True, True, "draining"),
     ],
 )
-def test_state_in_a_word(is_accepting, is_draining, has_engine, state):
-    assert state_of(is_accepting=is_accepting, is_draining=is_draining, has_engine=has_engine) == state
+def test_state_in_a_word(is_accepting, is_draining, is_ready, state):
+    assert state_of(is_accepting=is_accepting, is_draining=is_draining, is_ready=is_ready) == state

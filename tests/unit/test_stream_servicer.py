@@ -23,6 +23,7 @@ from service.telemetry.calls import EndedCall, current_progress
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
 from service.traffic.room import Room
+from service.traffic.usage import UsageBooks
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 from tests.fakes.calls import Calls, eventually, failure
 
@@ -97,7 +98,9 @@ class Harness:
         self.catalog, self.metrics, self.room = OneModel(), Metrics(), Room()
         self.ended: list[EndedCall] = []
         self.admission = Admission(limits, on_leave=self.room.departed)
-        self.servicer = StreamServicer(cast("Catalog", self.catalog), self.admission, self.room, self.metrics, limits)
+        self.servicer = StreamServicer(
+            cast("Catalog", self.catalog), self.admission, self.room, self.metrics, limits, UsageBooks(self.metrics)
+        )
         interceptor = CallInterceptor(
             self.metrics,
             methods=frozenset({METHOD}),

@@ -7,7 +7,7 @@ from service.engine.job import FinishReason
 from service.errors import InternalError, TooLong
 from service.telemetry.metrics import Metrics
 from service.traffic.clients import ANYBODY, Client, Priority
-from service.traffic.usage import Usage, count_usage, usage_of
+from service.traffic.usage import PERIOD_S, Usage, UsageBooks, usage_of
 from service.translation import TranslatedText, Translation
 
 USAGE = Usage(texts=2, characters=30, source_tokens=9, target_tokens=8, row_steps=40)
@@ -47,19 +47,21 @@ def test_what_was_answered_counts_and_what_failed_does_not():
 
 def test_clients_with_a_key_are_counted_by_name():
     metrics = Metrics()
+    books = UsageBooks(metrics)
 
-    count_usage(metrics, KEY, USAGE)
-    count_usage(metrics, KEY, USAGE)
+    books.add(KEY, USAGE)
+    books.add(KEY, USAGE)
 
     assert used(metrics, "shop") == {"texts": 4, "characters": 60, "row_steps": 80, "source": 18, "target": 16}
 
 
 def test_all_others_are_counted_together():
     metrics = Metrics()
+    books = UsageBooks(metrics)
 
     for number in range(100):
-        count_usage(metrics, Client(name=f"10.0.0.{number}"), USAGE)
-        count_usage(metrics, Client(name=f"user {number}", source="proxy"), USAGE)
+        books.add(Client(name=f"10.0.0.{number}"), USAGE)
+        books.add(Client(name=f"user {number}", source="proxy"), USAGE)
 
     assert used(metrics, "_other")["texts"] == 400
     assert metrics.exposition().decode().count("dragoman_client_texts_total{") == 1
@@ -69,23 +71,34 @@ def test_counts_are_exported_before_the_first_call():
     assert used(Metrics(), "_other") == dict.fromkeys(("texts", "characters", "row_steps", "source", "target"), 0.0)
 
 
-def test_each_call_is_a_line_in_the_log():
-    with capture_logs() as lines:
-        count_usage(Metrics(), KEY, USAGE)
+def test_a_client_s_calls_are_one_line_in_the_log_and_not_repeated():
+    books = UsageBooks(Metrics())
+    books.add(KEY, USAGE)
+    books.add(Client(name="shop"), USAGE)
+    books.add(KEY, USAGE)
 
+    with capture_logs() as lines:
+        books.write()
+        books.write()
+
+    once = {"texts": 2, "characters": 30, "source_tokens": 9, "target_tokens": 8, "row_steps": 40}
+    event = {"event": "usage", "log_level": "info", "client": "shop"}
     assert lines == [
-        {
-            "event": "usage",
-            "log_level": "info",
-            "client": "shop",
-            "client_source": "key",
-            "texts": 2,
-            "characters": 30,
-            "source_tokens": 9,
-            "target_tokens": 8,
-            "row_steps": 40,
-        }
+        {**event, "client_source": "key", "calls": 2, **{name: 2 * amount for name, amount in once.items()}},
+        {**event, "client_source": "peer", "calls": 1, **once},
     ]
+
+
+def test_lines_are_written_when_a_period_is_over():
+    books = UsageBooks(Metrics())
+    books.write_if_due(100.0)
+
+    with capture_logs() as lines:
+        for now in (100.25, 100.0 + PERIOD_S - 0.25, 100.0 + PERIOD_S, 100.25 + PERIOD_S):
+            books.add(KEY, USAGE)
+            books.write_if_due(now)
+
+    assert [line["calls"] for line in lines] == [3]
 
 
 @pytest.mark.parametrize(
