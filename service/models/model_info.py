@@ -5,7 +5,6 @@ Knows bundles and records; no engine and no server, so that a server and a trans
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
 from service.config import LimitsConfig
@@ -51,9 +50,11 @@ def describe(bundle: Bundle, precision: str | None = None, device: Device = "cpu
 
 def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
     """The options, with the model's defaults where they are absent; ranges are not checked."""
-    given = {name: value for name, value in asdict(options).items() if value is not None}
-    values = asdict(info.default_options) | given
-    return SearchParams(**{name: values[name] for name in SearchParams.__slots__})
+    given = {name: getattr(options, name) for name in SearchParams.__slots__}
+    defaults = info.default_options
+    return SearchParams(
+        **{name: getattr(defaults, name) if value is None else value for name, value in given.items()}
+    )
 
 
 def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:
