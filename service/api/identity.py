@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -74,6 +75,7 @@ def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> C
     return Client(name=_bounded(_name_of(address, peer)), source="peer")
 
 
+@lru_cache(maxsize=1_024)  # connections have many calls, and those that are refused must be cheap
 def address_of(peer: str) -> IpAddress | None:
     """The IP address in gRPC's name of a peer; None where there is none, as with Unix sockets."""
     scheme, _, rest = unquote(peer).partition(":")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from service.config import ServerConfig
 from service.errors import DragomanError
 from service.front import stack_dump
+from service.front.garbage import spare_what_is_loaded
 from service.front.listening import Address, ListenError, add_grpc_port
 from service.front.model_hosting import Models, host_models
 from service.front.stop import StopSignal
@@ -162,6 +163,7 @@ class Server:
 
     async def _open(self, ports: dict[str, int]) -> None:
         """Let calls in and say so."""
+        spare_what_is_loaded()
         self._parts.admission.open()
         self._parts.readiness.is_accepting = True
         await self._parts.health.set_serving(True)

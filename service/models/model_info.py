@@ -52,9 +52,7 @@ def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
     """The options, with the model's defaults where they are absent; ranges are not checked."""
     given = {name: getattr(options, name) for name in SearchParams.__slots__}
     defaults = info.default_options
-    return SearchParams(
-        **{name: getattr(defaults, name) if value is None else value for name, value in given.items()}
-    )
+    return SearchParams(**{name: getattr(defaults, name) if value is None else value for name, value in given.items()})
 
 
 def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:

@@ -114,11 +114,8 @@ class FairQueue(Generic[Item]):
     def peek(self, now: float) -> Entry[Item] | None:
         """Whose turn it is; it stays."""
         self._promote(now)
-        first = (self._aged,) if self._aged_credit > 0.0 else ()
-        for turns in (*first, *self._turns):
-            if (entry := turns.first(self.typical_cost)) is not None:
-                return entry
-        return None
+        turns = self._first_turns()
+        return turns.first(self.typical_cost) if turns else None
 
     def serve(self, entry: Entry[Item]) -> None:
         """Take out the entry that `peek` gave, at its client's expense."""
@@ -139,6 +136,12 @@ class FairQueue(Generic[Item]):
     def _turns_of(self, priority: Priority) -> "_Turns[Item]":
         """Where work of this class begins."""
         return self._interactive if priority is Priority.INTERACTIVE else self._fresh_batch
+
+    def _first_turns(self) -> "_Turns[Item] | None":
+        """Those of the class that is served next, None if nothing waits."""
+        if self._aged_credit > 0.0 and self._aged.num_entries:
+            return self._aged
+        return next((turns for turns in self._turns if turns.num_entries), None)
 
     def _settle_shares(self, turns: "_Turns[Item]", cost: float) -> None:
         """Count what is served towards the shares of interactive and aged work, as long as both wait."""
