@@ -71,7 +71,7 @@ class LimitsConfig:
     max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
     max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight, shared like requests
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
-    batch_aging_s: Seconds = 10.0  # batch work that has waited this long takes part beside interactive work
+    batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter beside interactive work
     # Queued work from which on beams are halved where allowed, and again from twice as much; None: never.
     brownout_seconds: Seconds | None = None
     retry_after_s: Delay = 1.0  # what a refused caller is told to wait; where it can be estimated, to ten times of it

@@ -81,6 +81,7 @@ def _party_at(place: str) -> tuple[IpAddress | None, Client]:
     return address, Client(name=_bounded(_name_of(address, place)), source="peer")
 
 
+@lru_cache(maxsize=1_024)  # connections have many calls, and those that are refused must be cheap
 def address_of(peer: str) -> IpAddress | None:
     """The IP address in gRPC's name of a peer; None where there is none, as with Unix sockets."""
     scheme, _, rest = unquote(peer).partition(":")

@@ -33,7 +33,7 @@ class DispatchConfig(KeeperConfig):
 
     num_engines: int = 1
     lookahead_jobs: int = 8  # at most sent to an engine beyond what it can run, so that freed rows are taken at once
-    batch_aging_s: float = 10.0  # batch work that has waited this long takes part beside interactive work
+    batch_aging_s: float = 10.0  # batch work that has waited this long gets a quarter beside interactive work
 
     def __post_init__(self) -> None:
         for name in ("num_engines", "lookahead_jobs"):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from service.config import ServerConfig
 from service.errors import DragomanError
 from service.front import stack_dump
+from service.front.garbage import spare_what_is_loaded
 from service.front.listening import Address, ListenError, add_grpc_port
 from service.front.model_hosting import Models, host_models
 from service.front.stop import StopSignal
@@ -169,6 +170,7 @@ class Server:
         """
         ports_file = self._config.lifecycle.ports_file
         draft = _draft(ports_file, {"pid": os.getpid(), **ports}) if ports_file else None
+        spare_what_is_loaded()
         self._parts.admission.open()
         self._parts.readiness.is_accepting = True
         await self._parts.health.set_serving(True)

@@ -71,7 +71,7 @@ class Backlog(Generic[Item]):
         self, item: Item, source_tokens: int, params: SearchParams, *, client: Client, priority: Priority, now: float
     ) -> Entry[Item]:
         """Have a sentence wait; keep the entry to remove it."""
-        self._pace.arrived(" ".join(client.identity), now)
+        self._pace.arrived(" ".join(client.identity), priority, now)
         cost = self._meter.cost(source_tokens, params)
         return self._queue.push(item, client=client, priority=priority, cost=cost, now=now)
 

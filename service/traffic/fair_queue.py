@@ -1,6 +1,6 @@
 """Who goes next: work that waits, in an order that is fair between clients.
 
-Interactive work goes before batch work; batch work that has waited long enough takes part beside the interactive.
+Interactive work goes before batch work; batch work that has waited long enough has a share beside the interactive.
 Within a class, deficit round robin on cost: each client has a flow, first come first served, and each turn of a flow is
 worth the same cost times the client's weight.  A flow that was away goes before those that are always there, as in
 fq_codel (RFC 8290), so that who asks seldom does not wait for who asks always.
@@ -21,6 +21,9 @@ _QUANTUM_MEMORY = 64  # pushes over which the worth of a turn follows their cost
 _MAX_FRESH = 8  # in a row, while others wait: ever new clients must not hold up those that were served before
 _SAMPLE = 128  # flows that are looked at to tell what goes ahead: a refusal must stay cheap
 _MAX_PROMOTED = 16  # aged entries moved at a time: each is moved once, and the event loop waits for it
+# What aged batch work gets while interactive work waits, however many clients either has.  With as much as a client's
+# share, one night's corpus was half of the server, and interactive calls that asked for 60 % of it waited for seconds.
+AGED_SHARE = 0.25
 
 Item = TypeVar("Item")
 _FlowKey = tuple[Identity, Priority]  # client, the class that it asked for
@@ -60,20 +63,23 @@ class FairQueue(Generic[Item]):
         """An empty queue.
 
         Args:
-            aging_s: batch work that has waited this long takes part in the interactive class.
+            aging_s: batch work that has waited this long gets `AGED_SHARE` of what is served, or more if nobody else
+                wants it.
         """
         self._aging_s = aging_s
-        self._turns: dict[Priority, _Turns[Item]] = {priority: _Turns() for priority in Priority}
+        self._interactive, self._aged, self._fresh_batch = _Turns[Item](), _Turns[Item](), _Turns[Item]()
+        self._turns = (self._interactive, self._aged, self._fresh_batch)  # in the order in which they go
+        self._aged_credit = 0.0  # cost that aged work may take before the interactive; below zero: a debt
         self._batch: OrderedDict[int, Entry[Item]] = OrderedDict()  # in order of arrival
         self._numbers = count()
         self.typical_cost = 0.0  # a moving average over what was pushed
 
     def __len__(self) -> int:
-        return sum(turns.num_entries for turns in self._turns.values())
+        return sum(turns.num_entries for turns in self._turns)
 
     def __iter__(self) -> Iterator[Item]:
         """Everything that waits, in no particular order."""
-        for turns in self._turns.values():
+        for turns in self._turns:
             for flow in turns.flows():
                 for entry in flow.entries.values():
                     yield entry.item
@@ -81,13 +87,18 @@ class FairQueue(Generic[Item]):
     @property
     def cost(self) -> float:
         """Of everything that waits."""
-        return sum(turns.cost for turns in self._turns.values())
+        return sum(turns.cost for turns in self._turns)
+
+    @property
+    def num_flows(self) -> int:
+        """Clients with work, or with a turn to finish; one with work of several classes counts for each."""
+        return sum(len(turns.fresh) + len(turns.old) for turns in self._turns)
 
     def push(self, item: Item, *, client: Client, priority: Priority, cost: float, now: float) -> Entry[Item]:
         """Put an item behind all others of its client and class; the entry is its name in the queue."""
         self.typical_cost += (cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else cost
         entry = Entry(item, cost, client, priority, now, next(self._numbers))
-        self._turns[priority].add(entry, quantum=self.typical_cost)
+        self._turns_of(priority).add(entry, quantum=self.typical_cost)
         if priority is Priority.BATCH:
             self._batch[entry.number] = entry
         return entry
@@ -103,32 +114,52 @@ class FairQueue(Generic[Item]):
     def peek(self, now: float) -> Entry[Item] | None:
         """Whose turn it is; it stays."""
         self._promote(now)
-        for priority in Priority:
-            if (entry := self._turns[priority].first(self.typical_cost)) is not None:
-                return entry
-        return None
+        turns = self._first_turns()
+        return turns.first(self.typical_cost) if turns else None
 
     def serve(self, entry: Entry[Item]) -> None:
         """Take out the entry that `peek` gave, at its client's expense."""
         flow = entry.flow
         assert flow is not None, "the entry has left the queue"
+        self._settle_shares(flow.turns, entry.cost)
         flow.turns.charge(flow, entry.cost)
         self.remove(entry)
 
     def cost_ahead(self, client: Client, priority: Priority, cost: float) -> float:
         """Cost of what waits now and goes before the end of `cost` more of this client's work."""
-        ahead = self._turns[priority].cost_ahead((client.identity, priority), _weight(client), cost, self.typical_cost)
-        higher = sum(turns.cost for other, turns in self._turns.items() if other < priority)
-        return ahead + higher
+        turns = self._turns_of(priority)
+        ahead = turns.cost_ahead((client.identity, priority), _weight(client), cost, self.typical_cost)
+        if priority is Priority.INTERACTIVE:
+            return ahead + min(self._aged.cost, (ahead + cost) * AGED_SHARE / (1 - AGED_SHARE))
+        return ahead + self._interactive.cost + self._aged.cost
+
+    def _turns_of(self, priority: Priority) -> "_Turns[Item]":
+        """Where work of this class begins."""
+        return self._interactive if priority is Priority.INTERACTIVE else self._fresh_batch
+
+    def _first_turns(self) -> "_Turns[Item] | None":
+        """Those of the class that is served next, None if nothing waits."""
+        if self._aged_credit > 0.0 and self._aged.num_entries:
+            return self._aged
+        return next((turns for turns in self._turns if turns.num_entries), None)
+
+    def _settle_shares(self, turns: "_Turns[Item]", cost: float) -> None:
+        """Count what is served towards the shares of interactive and aged work, as long as both wait."""
+        if not (self._interactive.num_entries and self._aged.num_entries):
+            self._aged_credit = 0.0
+        elif turns is self._aged:
+            self._aged_credit -= cost
+        else:
+            self._aged_credit += cost * AGED_SHARE / (1 - AGED_SHARE)
 
     def _promote(self, now: float) -> None:
-        """Let batch work that has waited long enough compete with interactive work."""
+        """Give batch work that has waited long enough its share."""
         for _ in range(_MAX_PROMOTED):
             entry = next(iter(self._batch.values()), None)
             if entry is None or now - entry.arrived_at < self._aging_s:
                 return
             self.remove(entry)
-            self._turns[Priority.INTERACTIVE].add(entry, quantum=self.typical_cost)
+            self._aged.add(entry, quantum=self.typical_cost)
 
 
 class _Turns(Generic[Item]):

@@ -1,11 +1,13 @@
-"""How fast sentences may start while several clients share full engines.
+"""How fast sentences may start while several clients, or classes of work, share full engines.
 
 Sentences that start together end together, and whoever comes between waits for all of them.  So what takes the places
 of those that ended is spread over time, a little faster than places come free on average: nothing stays unused for
 long.  Engines with room, and those of one client alone, take everything at once.  Pure and synchronous.
 """
 
-_SHARED_FOR_S = 1.0  # after work of another client than the last one came, the engines count as shared for so long
+from service.traffic.clients import Priority
+
+_SHARED_FOR_S = 1.0  # after work of another than the last one came, the engines count as shared for so long
 # With 1.25, the p99 of clients who ask seldom, beside a greedy one, was 1.7 - 1.9 times what it was alone; without any,
 # 2.0 - 2.1 (tests/unit/test_overload_simulation.py: sentences of equal length, the worst case).
 _FASTER = 1.25
@@ -15,19 +17,19 @@ class Pace:
     """Starts on all engines of a model."""
 
     def __init__(self) -> None:
-        self._last_client = ""
+        self._last: tuple[str, Priority] | None = None
         self._shared_at: float | None = None
         self._credit: float | None = None  # rows that may start; below zero: a pause; None: engines have room
         self._credit_at = 0.0
 
-    def arrived(self, client: str, now: float) -> None:
-        """Work of this client came."""
-        if self._last_client and client != self._last_client:
+    def arrived(self, client: str, priority: Priority, now: float) -> None:
+        """Work of this client and class came."""
+        if self._last is not None and (client, priority) != self._last:
             self._shared_at = now
-        self._last_client = client
+        self._last = client, priority
 
     def is_shared(self, now: float) -> bool:
-        """Whether several clients have work, or had it a moment ago."""
+        """Whether several clients or classes have work, or had it a moment ago."""
         return self._shared_at is not None and now - self._shared_at < _SHARED_FOR_S
 
     def pause_s(self, now: float, *, rows_per_s: float, step_s: float) -> float:

@@ -1,5 +1,6 @@
 """One server in virtual time: the real queue, meter, admission and engine scheduler around a decoder that takes a
-given time a step.  No clock, no process: the same seed gives the same figures.
+given time a step, behind a front process that takes a given time for each call.  No clock, no process: the same seed
+gives the same figures.
 
 As in the real one, what an engine reports arrives with the end of its step, and what it is then given starts with the
 next step but one.
@@ -33,6 +34,8 @@ class Request:
     source_tokens: int
     num_steps: int  # that its translation takes
     timeout_s: float
+    priority: Priority = Priority.INTERACTIVE
+    heard_at: float = 0.0  # when the front process came to it
     permit: Permit | None = None
     entry: "Entry[Request] | None" = None
     done_at: float | None = None  # answered in time
@@ -50,7 +53,14 @@ class Request:
 
 
 def poisson(
-    client: Client, rate: float, seconds: float, *, seed: int, num_steps: Sequence[int] = (10,), timeout_s: float = 60.0
+    client: Client,
+    rate: float,
+    seconds: float,
+    *,
+    seed: int,
+    num_steps: Sequence[int] = (10,),
+    timeout_s: float = 60.0,
+    priority: Priority = Priority.INTERACTIVE,
 ) -> list[Request]:
     """Calls of one client, so many a second."""
     rng = random.Random(seed)
@@ -58,9 +68,30 @@ def poisson(
     now = rng.expovariate(rate)
     while now < seconds:
         steps = rng.choice(num_steps)
-        requests.append(Request(client, now, steps, steps, timeout_s))
+        requests.append(Request(client, now, steps, steps, timeout_s, priority))
         now += rng.expovariate(rate)
     return requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """The process in which all calls wait for one event loop, refused ones too."""
+
+    call_s: float = 0.0  # of its time for each call
+    pause_s: float = 0.0  # in which it does nothing, as in a collection of garbage ...
+    pause_every_s: float = float("inf")  # ... so often
+
+    def hear(self, requests: Iterable[Request]) -> None:
+        """Note when it comes to each of these, which are in order of arrival."""
+        free_at = 0.0
+        for request in requests:
+            free_at = self.awake_at(max(free_at, request.at)) + self.call_s
+            request.heard_at = free_at
+
+    def awake_at(self, now: float) -> float:
+        """This moment, or the end of the pause that it is in."""
+        began = now // self.pause_every_s * self.pause_every_s if now >= self.pause_every_s else -self.pause_s
+        return max(now, began + self.pause_s)
 
 
 @dataclass
@@ -72,6 +103,7 @@ class SimulatedServer:
     params: SearchParams = field(default_factory=lambda: SearchParams(beam_size=1))
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     max_lookahead_jobs: int = 8
+    front: Front = field(default_factory=Front)
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.limits)
@@ -89,17 +121,24 @@ class SimulatedServer:
     def run(self, requests: Iterable[Iterable[Request]]) -> None:
         """All of these to their end, however that is."""
         arrivals = deque(merge(*requests, key=lambda request: request.at))
+        self.front.hear(arrivals)
         now, number = 0.0, 0
+        results: list[int] = []  # ended, and the front has not heard of it
         stats = [0, 0, 0]  # steps, rows, source tokens
         inbox: list[Job] = []
         while arrivals or self.held or len(self.backlog):
             for job in inbox:
                 self.scheduler.add(job)
             inbox = []
-            stats = self._step(now, stats)
+            stats = self._step(now, stats, results)
             now += self.step_s
             number += 1
-            while arrivals and arrivals[0].at <= now:
+            if self.front.awake_at(now) > now:
+                continue
+            for job_id in results:
+                self._finish(job_id, now)
+            results = []
+            while arrivals and arrivals[0].heard_at <= now:
                 self._arrive(arrivals.popleft())
                 inbox += self._hand_out(max(now - self.step_s, 0.0))
             if number % STATS_STEPS == 0:
@@ -116,16 +155,16 @@ class SimulatedServer:
     def _arrive(self, request: Request) -> None:
         permit = None
         try:
-            permit = self.admission.admit(1, now=request.at, deadline=request.deadline, client=request.client)
+            permit = self.admission.admit(1, now=request.heard_at, deadline=request.deadline, client=request.client)
             permit.take_tokens(request.source_tokens)
             forecast = self.backlog.forecast(
                 [request.source_tokens],
                 self.params,
                 client=request.client,
-                priority=Priority.INTERACTIVE,
+                priority=request.priority,
                 load=self.load(),
             )
-            permit.check(forecast, now=request.at, deadline=request.deadline)
+            permit.check(forecast, now=request.heard_at, deadline=request.deadline)
         except Overloaded as error:
             request.refused = error.reason
             if permit is not None:
@@ -137,8 +176,8 @@ class SimulatedServer:
             request.source_tokens,
             self.params,
             client=request.client,
-            priority=Priority.INTERACTIVE,
-            now=request.at,
+            priority=request.priority,
+            now=request.heard_at,
         )
 
     def _hand_out(self, now: float) -> list[Job]:
@@ -169,7 +208,7 @@ class SimulatedServer:
             self.backlog.remove(request.entry)
             self._end(request, late=True)
 
-    def _step(self, now: float, stats: list[int]) -> list[int]:
+    def _step(self, now: float, stats: list[int], results: list[int]) -> list[int]:
         plan = self.scheduler.schedule(now)
         for drop in plan.drops:
             self.wasted_row_steps += self.held[drop.job.id].num_steps - self.steps_left[drop.job.id]
@@ -182,13 +221,13 @@ class SimulatedServer:
         for job_id in running:
             self.steps_left[job_id] -= 1
             if self.steps_left[job_id] == 0:
-                self._finish(job_id, now + self.step_s)
+                self.scheduler.release(job_id)
+                results.append(job_id)
         return [stats[0] + bool(running), stats[1] + rows, stats[2] + started]
 
     def _finish(self, job_id: int, now: float) -> None:
         request = self.held.pop(job_id)
         del self.steps_left[job_id]
-        self.scheduler.release(job_id)
         result = JobResult(
             job_id=job_id,
             hypotheses=(HYPOTHESIS,),

@@ -11,10 +11,12 @@ import pytest
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.traffic.clients import Client
-from tests.fakes.simulated_server import Request, SimulatedServer, percentile, poisson
+from service.traffic.clients import Client, Priority
+from tests.fakes.simulated_server import Front, Request, SimulatedServer, percentile, poisson
 
 CAPACITY = 100.0
+PROMPT = Front(call_s=0.001)
+PAUSING = Front(call_s=0.001, pause_s=0.1, pause_every_s=2.8)  # as with Python's own garbage collection
 ANYONE = Client(name="anyone")
 EQUAL, MIXED = (10,), tuple(range(4, 17))  # decoder steps of a sentence
 SHAPES = {  # by name: steps, rows, beam, seconds a step
@@ -79,6 +81,51 @@ def test_greedy_client_does_not_double_the_p99_of_the_others(shape, seed):
     assert p99(others) <= 1.9 * p99([request for client in alone for request in client])
     answered = [r for r in [*others, *greedy] if r.done_at is not None and r.done_at <= seconds]
     assert len(answered) / seconds >= 0.97 * CAPACITY
+
+
+def nine_beside_a_greedy_tenth(seed: int, front: Front) -> float:
+    """The nine's p99, in multiples of what it is alone with a front process that never pauses."""
+
+    def nine() -> list[list[Request]]:
+        return [poisson(Client(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n) for n in range(9)]
+
+    alone, beside = nine(), nine()
+    greedy = poisson(Client(name="greedy"), 4.5 * CAPACITY, 15.0, seed=100 * seed + 99, timeout_s=5.0)
+    limits = LimitsConfig(max_concurrent_requests=100_000)
+    SimulatedServer(limits=limits, front=PROMPT).run(alone)
+    SimulatedServer(limits=limits, front=front).run([*beside, greedy])
+    return p99([request for client in beside for request in client]) / p99([r for client in alone for r in client])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_front_process_that_never_pauses_keeps_twice_the_p99(seed):
+    """A refusal costs a millisecond, and the calls of the nine wait for 450 of them a second."""
+    assert nine_beside_a_greedy_tenth(seed, PROMPT) <= 1.9
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_pauses_of_the_front_process_alone_break_it(seed):
+    """Why `service.front.garbage` is there."""
+    assert nine_beside_a_greedy_tenth(seed, PAUSING) > 2.0
+
+
+@pytest.mark.parametrize("shape", ["equal lengths", "mixed lengths"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_interactive_work_hardly_notices_batch_work_of_the_same_client(shape, seed):
+    """60 % of the capacity beside 80 % that has waited longer than the aging time."""
+    steps, seconds = SHAPES[shape][0], 20.0
+    limits = LimitsConfig(max_concurrent_requests=100_000, batch_aging_s=3.0)
+    alone, beside = (poisson(ANYONE, 0.6 * CAPACITY, seconds, seed=seed, num_steps=steps) for _ in range(2))
+    batch = poisson(
+        ANYONE, 0.8 * CAPACITY, seconds, seed=seed + 50, num_steps=steps, timeout_s=60.0, priority=Priority.BATCH
+    )
+    SimulatedServer(limits=limits).run([alone])
+
+    SimulatedServer(limits=limits).run([beside, batch])
+
+    assert p99(beside) <= 2.2 * p99(alone)
+    answered = sum(request.done_at is not None and request.done_at <= seconds for request in batch)
+    assert answered >= 0.35 * CAPACITY * seconds  # all that the interactive work leaves over
 
 
 def test_nobody_is_refused_for_an_estimate_below_capacity():

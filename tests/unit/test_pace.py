@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.traffic.clients import Priority
 from service.traffic.pace import Pace
 
 RATE = {"rows_per_s": 80.0, "step_s": 0.01}  # a quarter faster: 100 rows a second
@@ -9,15 +10,15 @@ RATE = {"rows_per_s": 80.0, "step_s": 0.01}  # a quarter faster: 100 rows a seco
 
 def shared(now: float = 0.0) -> Pace:
     pace = Pace()
-    pace.arrived("a", now)
-    pace.arrived("b", now)
+    pace.arrived("a", Priority.INTERACTIVE, now)
+    pace.arrived("b", Priority.INTERACTIVE, now)
     return pace
 
 
 def test_one_client_does_not_share():
     pace = Pace()
     for now in range(5):
-        pace.arrived("a", float(now))
+        pace.arrived("a", Priority.INTERACTIVE, float(now))
 
     assert not pace.is_shared(5.0)
 
@@ -27,6 +28,14 @@ def test_engines_count_as_shared_for_a_second_after_another_client_s_work():
 
     assert pace.is_shared(10.9)
     assert not pace.is_shared(11.1)
+
+
+def test_classes_of_one_client_share():
+    pace = Pace()
+    pace.arrived("a", Priority.INTERACTIVE, 0.0)
+    pace.arrived("a", Priority.BATCH, 1.0)
+
+    assert pace.is_shared(1.5)
 
 
 def test_engines_with_room_take_everything_at_once():
@@ -58,7 +67,7 @@ def test_no_more_than_a_step_s_starts_are_saved_up():
 
 def test_full_engines_of_one_client_take_everything_at_once():
     pace = Pace()
-    pace.arrived("a", 0.0)
+    pace.arrived("a", Priority.INTERACTIVE, 0.0)
     pace.ran_full(0.0)
     pace.started(50)
 
