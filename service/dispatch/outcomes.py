@@ -5,7 +5,7 @@ import asyncio
 from service.engine.job import FailureKind, JobFailure, JobResult, Outcome
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded
 
-_RETRY_AFTER_MEMORY_S = 1.0  # an engine whose device had too little memory runs less at once by then
+_RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then
 
 
 def resolve(future: "asyncio.Future[JobResult]", outcome: Outcome) -> None:
