@@ -1,7 +1,8 @@
 """TranslateStream: messages to texts, answers to messages, and the order of the steps between.
 
 Reads on only while its stream has room, so flow control holds a client that sends faster than it reads or than the
-server translates.  A text that admission refuses waits in line; one whose engine is lost is tried once more.
+server translates.  A text that admission refuses waits in line; one whose engine is lost, or
+has too little memory, is tried once more.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from service.api.servicer import SERVICE_NAME, to_priority, to_translation
 from service.api.wire import Malformed, deserializer
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
 from service.models.catalog import Catalog, LoadedModel
 from service.models.model_info import search_params
 from service.models.text_stream import StreamAnswer, TextStream
@@ -183,7 +184,7 @@ class _TextSource:
             raise TooLong(message, field="texts.text")
         try:
             return await self._when_admitted(text_id, text)
-        except Unavailable:  # an engine was lost, and the text is still here
+        except (Unavailable, OutOfMemory):  # an engine was lost, or had too much at once, and the text is still here
             return await self._when_admitted(text_id, text)
 
     async def _when_admitted(self, text_id: int, text: str) -> StreamAnswer:
@@ -191,6 +192,8 @@ class _TextSource:
         if not self._room.has_line(client):
             try:
                 return await self._attempt(text_id, text, on_admitted=_do_nothing)
+            except OutOfMemory:
+                raise
             except Overloaded:
                 pass
         with self._room.queue(client) as place:
@@ -198,6 +201,8 @@ class _TextSource:
                 await place.turn()
                 try:
                     return await self._attempt(text_id, text, on_admitted=place.leave)
+                except OutOfMemory:
+                    raise
                 except Overloaded:
                     continue
 
