@@ -66,7 +66,8 @@ class TranslationServiceServicer:
         RESOURCE_EXHAUSTED carries a google.rpc.ErrorInfo of domain "dragoman", whose reason is: `queue_full` (as many calls
         as the server takes), `token_budget` (as many source tokens), `client_budget` (as many as the caller's key may have),
         `queue_seconds` (too much work goes before this call), `deadline_unattainable` (by what the server has measured, the
-        answer would come after the deadline: said at once, rather than by DEADLINE_EXCEEDED after the wait) or `streams`.
+        answer would come after the deadline: said at once, rather than by DEADLINE_EXCEEDED after the wait), `streams` or
+        `out_of_memory` (an engine had too little for the texts that ran together; it runs fewer at once from then on).
         A message over the size limit is refused by gRPC itself, without reason and pushback: do not repeat it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -9,6 +9,7 @@
     |-- PermissionDenied        the key may not do this
     |-- FailedPrecondition      an operator's wish that the server's state forbids, such as loading a broken model
     |-- Overloaded              queue or budget full: retry after `retry_after_s`
+    |   `-- OutOfMemory         accepted, and then an engine had too little memory
     |-- DeadlineExceeded        the deadline passed before the answer was there
     |-- Unavailable             starting, draining, or the engine was lost: retry
     `-- InternalError           a bug, or a model that produced no numbers
@@ -60,6 +61,13 @@ class Overloaded(DragomanError):
         super().__init__(message)
         self.reason = reason
         self.retry_after_s = retry_after_s
+
+
+class OutOfMemory(Overloaded):
+    """The texts that ran together were too many for the memory; the next time they may run with others."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message, reason="out_of_memory", retry_after_s=retry_after_s)
 
 
 class DeadlineExceeded(DragomanError):

@@ -45,7 +45,6 @@ MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
 _STOPPING = "the server is stopping"
-_NO_MORE = object()
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
@@ -81,10 +80,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._max_request_seconds = max_request_seconds
         self._authenticator = authenticator or Authenticator()
         self._refusals = LogLimit(max_lines=REFUSALS_LOGGED, period_s=60.0)
-        self.num_begun = 0  # calls, ever
+        self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
         self._num_streams = 0
-        self._is_holding = False
-        self._ending = asyncio.Event()
 
     async def intercept_service(
         self,
@@ -132,19 +129,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         assert handler.stream_stream, f"{method} has a kind of handler that nothing here serves"
         return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method, key), **coders)
 
-    def hold_calls(self) -> None:
-        """Answer no later call before `end_calls`: who calls again after each refusal now waits, and sends nothing."""
-        self._is_holding = True
-
-    def end_calls(self) -> None:
-        """End every held call and every open stream with UNAVAILABLE: none of them would end by itself."""
-        self._ending.set()
-
-    async def _be_held(self) -> None:
-        """Return unless `hold_calls` was called; then wait for `end_calls`, and raise Unavailable."""
-        if self._is_holding:
-            await self._ending.wait()
-            raise Unavailable(_STOPPING, reason="draining")
+    async def answers_sent(self, within_s: float) -> None:
+        """Return when the answers of all calls that have ended by now are on their way, or the time is over."""
+        if self._sending:
+            await asyncio.wait(tuple(self._sending), timeout=within_s)
 
     def _unary(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
         async def answer(request: object, context: Context) -> object:
@@ -162,9 +150,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with self._accounted(method, context, key) as call:
                 try:
                     _refuse_malformed(request)
-                    await self._be_held()
                     with self._counted_stream(method):
-                        async for response in self._until_ended(behaviour(request, context)):
+                        async for response in behaviour(request, context):
                             yield response
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
                     await self._fail(error, context, call)
@@ -189,22 +176,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._num_streams -= 1
 
-    async def _until_ended(self, responses: AsyncIterator[object]) -> AsyncIterator[object]:
-        """The responses; raises Unavailable at `end_calls`.  (Cancelling the call's task would not do: grpc.aio, when
-        it is just sending, lets that escape, and the call would never end.)
-        """
-        ending = asyncio.create_task(self._ending.wait())
-        try:
-            while (response := await _first(anext(responses, _NO_MORE), ending)) is not _NO_MORE:
-                yield response
-        finally:
-            ending.cancel()
-
     async def _answer_in_time(self, behaviour: Any, request: object, context: Context, call: Call) -> object:
         _refuse_malformed(request)
         try:
             async with asyncio.timeout(call.deadline - time.monotonic()):
-                await self._be_held()
                 return await behaviour(request, context)
         except TimeoutError:
             raise _late(call) from None
@@ -219,10 +194,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             yield call
         finally:
             self.calls.discard(call)
+            self._note_sending()
             duration_s = time.monotonic() - call.started
             self._metrics.call_answered(method, call.model, call.code, duration_s)
             if self._observers:
                 self._tell(_ended(call, duration_s))
+
+    def _note_sending(self) -> None:
+        """The task of a call ends when gRPC has written its answer."""
+        if task := asyncio.current_task():
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
     def _tell(self, ended: EndedCall) -> None:
         for observer in self._observers:
@@ -243,7 +225,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call.models = key.models if key else None
         if self._observers:
             call.trace_headers = _trace_headers(metadata)
-        self.num_begun += 1
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
         enter(call)
         bind_request(call.request_id, method)
@@ -273,18 +254,6 @@ def _late(call: Call) -> DeadlineExceeded:
     if call.is_limit_ours:
         return DeadlineExceeded(f"the call took longer than {call.limit_s:g} s, the most this server allows")
     return DeadlineExceeded("the caller's deadline passed")
-
-
-async def _first(response: Awaitable[object], ending: asyncio.Task[Any]) -> object:
-    """The response, or Unavailable if the streams are ended first."""
-    pending = asyncio.ensure_future(response)
-    try:
-        await asyncio.wait([pending, ending], return_when=asyncio.FIRST_COMPLETED)
-        if ending.done():
-            raise Unavailable(_STOPPING)
-        return pending.result()
-    finally:
-        pending.cancel()
 
 
 def _is_being_cancelled() -> bool:

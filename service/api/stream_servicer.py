@@ -2,7 +2,7 @@
 
 Reads on only while its stream has room, so flow control holds a client that sends faster than it reads or than the
 server translates.  A text that admission refuses waits in line, unless it would be too late anyway; one whose engine is
-lost is tried once more.
+lost, or has too little memory, is tried once more.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from service.api.servicer import SERVICE_NAME, to_priority, to_translation
 from service.api.wire import Malformed, deserializer
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
 from service.models.catalog import Catalog, LoadedModel
 from service.models.model_info import search_params
 from service.models.text_stream import StreamAnswer, TextStream
@@ -239,7 +239,7 @@ class _TextSource:
             raise TooLong(message, field="texts.text")
         try:
             return await self._when_admitted(text_id, text)
-        except Unavailable:  # an engine was lost, and the text is still here
+        except (Unavailable, OutOfMemory):  # an engine was lost, or had too much at once, and the text is still here
             return await self._when_admitted(text_id, text)
 
     async def _when_admitted(self, text_id: int, text: str) -> StreamAnswer:
@@ -248,6 +248,8 @@ class _TextSource:
         if not self._room.has_line(line):
             try:
                 return await self._attempt(text_id, text, sources, on_admitted=_do_nothing)
+            except OutOfMemory:
+                raise
             except Overloaded as error:
                 retry_after_s = _pause_s(error)
         with self._room.queue(line) as place:
@@ -255,6 +257,8 @@ class _TextSource:
                 await place.turn(retry_after_s)
                 try:
                     return await self._attempt(text_id, text, sources, on_admitted=place.leave)
+                except OutOfMemory:
+                    raise
                 except Overloaded as error:
                     retry_after_s = _pause_s(error)
                     place.join()  # it has left where an engine was too full for what admission had let in

@@ -36,8 +36,8 @@ class RetryPolicy:
 def service_config(policy: RetryPolicy) -> str:
     """The published service config, as JSON, with this policy's numbers.
 
-    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait, CANCELLED because a server that
-    ends resets what reaches it too late; a call that its caller cancels is not sent again.
+    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait, CANCELLED because proxies and older
+    servers that end reset what reaches them too late; a call that its caller cancels is not sent again.
     """
     config = deepcopy(PUBLISHED)
     (method,) = config["methodConfig"]

@@ -3,9 +3,9 @@
 import asyncio
 
 from service.engine.job import FailureKind, JobFailure, JobResult, Outcome
-from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded
+from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory
 
-_RETRY_AFTER_MEMORY_S = 1.0  # an engine whose device had too little memory runs less at once by then
+_RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then
 
 
 def resolve(future: "asyncio.Future[JobResult]", outcome: Outcome) -> None:
@@ -22,7 +22,7 @@ def _error_of(failure: JobFailure) -> DragomanError:
     if failure.kind is FailureKind.DEADLINE:
         return DeadlineExceeded(failure.message)
     if failure.kind is FailureKind.OUT_OF_MEMORY:
-        return Overloaded(failure.message, reason="out_of_memory", retry_after_s=_RETRY_AFTER_MEMORY_S)
+        return OutOfMemory(failure.message, retry_after_s=_RETRY_AFTER_MEMORY_S)
     return InternalError(failure.message)
 
 

@@ -1,4 +1,4 @@
-"""What an error of ONNX Runtime on a GPU means: too little memory, a device that is gone, or neither.
+"""What an error of ONNX Runtime means: too little memory, a device that is gone, or neither.
 
 ONNX Runtime raises a RuntimeError for all of them; only the text tells.  Knows texts, no device.
 """
@@ -19,8 +19,8 @@ class Fault(Enum):
     OTHER = "other"
 
 
-class DeviceOutOfMemory(Exception):
-    """The device has too little memory for what was asked; it can be used on."""
+class DeviceOutOfMemory(MemoryError):
+    """The device, CPU or GPU, has too little memory for what was asked; it can be used on."""
 
 
 class DeviceLost(SystemExit):

@@ -21,7 +21,7 @@ class FailureKind(StrEnum):
     DEADLINE = "deadline"
     NON_FINITE = "non_finite"  # the model produced NaN or infinity for this sentence
     INTERNAL = "internal"
-    OUT_OF_MEMORY = "out_of_memory"  # of the device
+    OUT_OF_MEMORY = "out_of_memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.engine.beam import BeamSearch, Candidates
-from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.kv_cache import EncodedSentences, KeyValueCache
 from service.engine.runner import Runner
@@ -177,7 +176,7 @@ class EngineLoop:
         for (key, _), started in together.items():
             try:
                 self._admit(self._group(key), started)
-            except DeviceOutOfMemory:
+            except MemoryError:
                 outcomes += self._give_up(key, [job for job, _ in started])
         return outcomes
 
@@ -200,7 +199,7 @@ class EngineLoop:
 
     def _fail_encoding(self, job: Job, error: Exception) -> JobFailure:
         self._end(job.id)
-        if isinstance(error, DeviceOutOfMemory):
+        if isinstance(error, MemoryError):
             self._scheduler.halve()
             return _exhausted(job)
         message = f"the encoder failed: {type(error).__name__}"
@@ -252,17 +251,18 @@ class EngineLoop:
     def _decode_or_give_up(self, key: GroupKey, group: _Group) -> list[Outcome]:
         try:
             return self._decode(group)
-        except DeviceOutOfMemory:
+        except MemoryError:
             return list(self._give_up(key, []))
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job]) -> Iterable[Outcome]:
-        """The device has too little memory: a group's sentences fail, and less runs at once from now on."""
-        group = self._groups.pop(key)
+        """There is too little memory: a group's sentences fail, and less runs at once from now on."""
+        group = self._groups.pop(key, None)  # None: there was not enough for an empty one
         self._scheduler.halve()
-        jobs = [*(live.job for live in group.sentences), *starting]
-        for job in jobs:
-            self._end(job.id)
-        return [_exhausted(job) for job in jobs]
+        running = [live.job for live in group.sentences] if group else []
+        jobs = {job.id: job for job in (*running, *starting)}  # some may be both, where memory ended between two steps
+        for job_id in jobs:
+            self._end(job_id)
+        return [_exhausted(job) for job in jobs.values()]
 
     def _advance(self, group: _Group, candidates: Candidates) -> list[Outcome]:
         """Choose the tokens and bring the caches after them; the sentences that end by that."""
@@ -314,7 +314,7 @@ class EngineLoop:
 
 
 def _exhausted(job: Job) -> JobFailure:
-    message = "the device has too little memory for this batch; the next ones are smaller"
+    message = "there is too little memory for this batch; the next ones are smaller"
     return JobFailure(job_id=job.id, kind=FailureKind.OUT_OF_MEMORY, message=message)
 
 

@@ -17,6 +17,7 @@ from model.bundle import Bundle, BundleError
 from model.config import PAD_ID
 from model.shortlist import Shortlist
 from service.engine.beam import Candidates, num_candidates
+from service.engine.faults import explained
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.kv_cache import CacheShape, Encoded, EncodedSentences, KeyValueCache
 from service.engine.spec import EngineSpec
@@ -99,7 +100,8 @@ class OnnxRunner:
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         """See `Runner.encode`."""
         source_ids, lengths = pad(sources)
-        arrays = self._encoder.run(self._cross_names, {"source_ids": source_ids, "source_lengths": lengths})
+        with explained():
+            arrays = self._encoder.run(self._cross_names, {"source_ids": source_ids, "source_lengths": lengths})
         return Encoded(arrays, lengths)
 
     def decode_step(
@@ -110,7 +112,8 @@ class OnnxRunner:
         binding = self._binding(decoder, cache, vocabulary)
         binding.tokens[:] = tokens
         binding.scores[:, :, 0] = scores
-        decoder.run_with_iobinding(binding.io)
+        with explained():
+            decoder.run_with_iobinding(binding.io)
         parents, found = np.divmod(binding.ids, self._vocab_size if vocabulary is None else vocabulary.num_columns)
         tokens = found if vocabulary is None else vocabulary.tokens.take(found)
         return Candidates(binding.best, tokens, parents, binding.check)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # gRPC takes long to load, and the engines start meanwhile
 
     from service.front.tls import ServerTls
 
+# Calls that gRPC has read and we have not looked at yet.  Beyond 1,000, gRPC's default, it resets some (CANCELLED), and
+# a starved event loop is soon behind by so many; we refuse each with a status and a reason.
+MAX_PENDING_CALLS = 10_000
 MIN_PING_INTERVAL_S = 10.0  # between a client's pings; three faster ones are a flood, and its connection ends
 
 
@@ -81,6 +84,8 @@ def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", listen.max_metadata_bytes),
         ("grpc.absolute_max_metadata_size", listen.max_metadata_bytes),  # else up to twice as much, by chance
         ("grpc.max_concurrent_streams", listen.max_streams_per_connection),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         ("grpc.server_handshake_timeout_ms", _ms(listen.keepalive_timeout_s)),  # TLS and the first frame of HTTP/2
         ("grpc.keepalive_time_ms", _ms(listen.keepalive_time_s)),
         ("grpc.keepalive_timeout_ms", _ms(listen.keepalive_timeout_s)),

@@ -1,7 +1,8 @@
 """The front process's life: bind, start, serve, drain, end.
 
 Start: bundles checked, engines on their way, ports bound, models loaded and tested, SERVING.  Stop: NOT_SERVING, no
-more reloads, drain delay, new calls refused, accepted calls finish within the grace period, engines end.
+more reloads, drain delay, new calls refused, accepted calls finish within the grace period, engines end, and the
+process with its connections open.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from service.config import ServerConfig
 from service.errors import DragomanError
@@ -34,16 +35,14 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
 MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time (tests/bench/bench_idle.py)
-QUIET_S = 0.1  # without a new call: whoever calls in a loop is held, and nothing is left to accept
-LAST_CALLS_S = 0.5  # waited for that at most
-GOAWAY_S = 0.1  # until clients have read it
-ABORT_S = 1.0  # for what is still being sent
+SENDING_S = 1.0  # for answers that are still being written
+LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
 
 
 async def serve(config: ServerConfig) -> int:
-    """Serve until a signal comes; the exit status.
+    """Serve until a signal comes, which ends the process with exit status 0; the exit status of a start that failed.
 
-    0 after a graceful stop; 1 when a port is taken or no engine starts; 2 when no bundle, or not the certificate or the
+    1 when a port is taken or no engine starts; 2 when no bundle, or not the certificate or the
     file of API keys, can be used.  A failure is one line on standard error.
     """
     stop = StopSignal()
@@ -62,10 +61,9 @@ async def serve(config: ServerConfig) -> int:
         return _failed(error, EXIT_MISCONFIGURED)
     except (ListenError, DragomanError) as error:
         return _failed(error, EXIT_FAILED)
-    return EXIT_OK
 
 
-async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> None:
+async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> NoReturn:
     with _misconfiguration():  # no repository, or no bundle that can be used
         candidates = await models.reloader.prepare()
     loading = asyncio.create_task(models.reloader.load(candidates))
@@ -73,10 +71,12 @@ async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> None
         assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # engines hear from us meanwhile
         with _misconfiguration():  # a wrong certificate, or file of keys
             parts = assembly.assemble(config, models)
-        await Server(config, models, parts).run(stop, loading, candidates)
+        server = Server(config, models, parts)
+        await server.run(stop, loading, candidates)
     finally:
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
+    await server.end()
 
 
 class Misconfigured(Exception):
@@ -107,7 +107,7 @@ class Server:
         self._log = get_logger()
 
     async def run(self, stop: StopSignal, loading: "asyncio.Task[None]", candidates: Candidates) -> None:
-        """Start, serve until `stop` is set, drain.
+        """Start, serve until `stop` is set, drain; then `end` is to follow.
 
         Args:
             loading: done when the models are loaded.
@@ -117,23 +117,44 @@ class Server:
             ListenError: a port cannot be bound.
             Misconfigured, DragomanError: no model can be loaded.
         """
-        background: list[asyncio.Task[None]] = []
         try:
             ports = await self._listen()
-            if not await _started(loading, stop):
-                return
-            await self._open(ports)
-            background = [
-                asyncio.create_task(self._monitor()),
-                asyncio.create_task(self._models.watcher.run(candidates)),
-            ]
+            if await _started(loading, stop):
+                await self._open(ports)
+                await self._serve_until(stop, candidates)
+        except BaseException:
+            await self._give_up()
+            raise
+
+    async def end(self) -> NoReturn:
+        """End the process, with its connections open.
+
+        `grpc.aio.Server.stop` resets (CANCELLED) every call that comes between its GOAWAY and the moment when the
+        client has read that.  So calls are refused to the last; those that nobody reads any more, and streams that
+        have no end of their own, are lost with their connections, which is UNAVAILABLE.
+        """
+        parts = self._parts
+        await self._models.close()
+        await parts.http_server.stop()
+        await asyncio.to_thread(parts.close_traces)
+        await parts.interceptor.answers_sent(SENDING_S)
+        await asyncio.sleep(LINGER_S)
+        parts.usage.write()
+        self._log.info("stopped")
+        os._exit(EXIT_OK)
+
+    async def _serve_until(self, stop: StopSignal, candidates: Candidates) -> None:
+        background = [
+            asyncio.create_task(self._monitor()),
+            asyncio.create_task(self._models.watcher.run(candidates)),
+        ]
+        try:
             await stop.wait()
             await self._drain()
         finally:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
-            await self._close()
 
     async def _listen(self) -> dict[str, int]:
         """Bind the ports, so that a taken one is known before the engines are warm."""
@@ -210,28 +231,6 @@ class Server:
         if not await self._accepted_calls_end(lifecycle.grace_s):
             self._log.warning("grace_period_over", requests=parts.admission.requests)
             await self._models.reloader.close()  # their calls end with UNAVAILABLE
-        await self._stop_grpc()
-
-    async def _stop_grpc(self) -> None:
-        """Close the connections without resetting a call.
-
-        From `stop` until a client has read its GOAWAY, gRPC resets that client's new calls (CANCELLED).  So those who
-        call again after each refusal are held over that moment; what they send after it finds no server (UNAVAILABLE).
-        """
-        self._parts.interceptor.hold_calls()
-        await self._quiet()
-        stopping = asyncio.create_task(self._parts.grpc_server.stop(GOAWAY_S + ABORT_S))
-        await asyncio.sleep(GOAWAY_S)
-        self._parts.interceptor.end_calls()
-        await stopping
-
-    async def _quiet(self) -> None:
-        """Return when no call has come for a while: gRPC would also reset those that it has not handed over yet."""
-        deadline = time.monotonic() + LAST_CALLS_S
-        seen = -1
-        while seen != self._parts.interceptor.num_begun and time.monotonic() < deadline:
-            seen = self._parts.interceptor.num_begun
-            await asyncio.sleep(QUIET_S)
 
     async def _accepted_calls_end(self, within_s: float) -> bool:
         parts = self._parts
@@ -244,14 +243,12 @@ class Server:
         except TimeoutError:
             return False
 
-    async def _close(self) -> None:
-        """Release what is ours, in whatever state it is."""
+    async def _give_up(self) -> None:
+        """Release what is ours, in whatever state it is: the start has failed."""
         await self._parts.grpc_server.stop(0)
         await self._parts.admin_server.stop(0)
         await self._parts.http_server.stop()
         await asyncio.to_thread(self._parts.close_traces)
-        self._parts.usage.write()
-        self._log.info("stopped")
 
 
 async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:

@@ -89,11 +89,6 @@ class FairQueue(Generic[Item]):
         """Of everything that waits."""
         return sum(turns.cost for turns in self._turns)
 
-    @property
-    def num_flows(self) -> int:
-        """Clients with work, or with a turn to finish; one with work of several classes counts for each."""
-        return sum(len(turns.fresh) + len(turns.old) for turns in self._turns)
-
     def push(self, item: Item, *, client: Client, priority: Priority, cost: float, now: float) -> Entry[Item]:
         """Put an item behind all others of its client and class; the entry is its name in the queue."""
         self.typical_cost += (cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else cost

@@ -37,7 +37,9 @@ PROMISES: dict[str, Promise] = {
     "A12": Promise("log cannot be written (disk full)", "serving goes on, lost engines are still replaced"),
     "A13": Promise("no file descriptors left", "existing calls finish, new connections again <= 5 s after release"),
     "A14": Promise("wall clock jumps", "no early or late timeout: monotonic clocks only"),
-    "A15": Promise("memory runs out", "refused before it does; a failed allocation costs its text alone"),
+    "A15": Promise(
+        "memory runs out", "refused before it does; a failed allocation: its batch RESOURCE_EXHAUSTED, the next call OK"
+    ),
     "A16": Promise("one CPU of several", "one thread that computes, no affinity error in the log"),
     # Clients and transport.
     "B1": Promise("cancel while queued", "never computed, its place is free"),

@@ -18,7 +18,6 @@ from tests.fakes.load import Load, closed_loop_rate, jain_index, offer
 from tests.fakes.load_process import Source
 from tests.fakes.server_process import ServerProcess
 from tests.reliability.conftest import CAPACITY, Seen
-from tests.reliability.needs import needs
 
 pytestmark = pytest.mark.reliability
 
@@ -46,7 +45,6 @@ def report(load: Load, deadline_s: float, seconds: float, capacity: float) -> st
     )
 
 
-@needs("traffic")
 @pytest.mark.promise("D2")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("factor", [2, 10])
@@ -71,7 +69,6 @@ async def test_goodput_stays_under_overload_and_recovers(start_paced, scratch, s
     assert not watch.imbalances
 
 
-@needs("traffic")
 @pytest.mark.promise("D2 real")
 @pytest.mark.timeout(300)
 async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_server, scratch, seen: Seen):
@@ -126,7 +123,6 @@ async def test_refusals_of_a_full_server_come_within_10_ms(start_server, seen: S
         assert np.quantile(refusals, 0.99) < 0.010
 
 
-@needs("traffic")
 @pytest.mark.promise("D3")
 async def test_deadline_that_cannot_be_met_is_refused_at_once(start_paced, scratch, seen: Seen):
     """With two seconds of work queued, a call that gives itself half a second is told so instead of waiting."""
@@ -150,7 +146,6 @@ async def test_deadline_that_cannot_be_met_is_refused_at_once(start_paced, scrat
 IDENTITY = {"DRAGOMAN_SECURITY__IDENTITY_HEADER": "x-client", "DRAGOMAN_SECURITY__TRUSTED_PROXIES": "127.0.0.0/8"}
 
 
-@needs("traffic", "security")
 @pytest.mark.promise("D4")
 @pytest.mark.timeout(180)
 async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, seen: Seen):
@@ -177,7 +172,6 @@ async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, se
     assert p99_beside <= 2 * p99_alone
 
 
-@needs("traffic")
 @pytest.mark.promise("D5")
 @pytest.mark.timeout(120)
 async def test_interactive_work_goes_first_and_batch_work_is_not_starved(start_paced, scratch, seen: Seen):

@@ -29,7 +29,6 @@ from tests.fakes.http2_peer import (
 from tests.fakes.probe import probing
 from tests.fakes.server_process import ROOT, ServerProcess
 from tests.reliability.conftest import Seen
-from tests.reliability.needs import needs
 
 pytestmark = pytest.mark.reliability
 
@@ -69,7 +68,6 @@ async def test_text_that_is_late_in_the_queue_is_never_computed(start_paced, see
     assert server.metric("dragoman_cancelled_total", where="decode") == 0
 
 
-@needs("security")
 @pytest.mark.promise("B7")
 async def test_half_open_peer_is_given_up_after_the_keepalive(start_server, seen: Seen):
     """A client that is stopped: its kernel still takes packets in, and nobody answers a ping."""
@@ -150,7 +148,6 @@ async def test_three_thousand_idle_connections_cost_little_and_are_closed(start_
     assert probe.p99() < 5 * alone + 0.02
 
 
-@needs("security")
 @pytest.mark.promise("B11")
 @pytest.mark.timeout(120)
 async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
@@ -211,7 +208,6 @@ async def test_metadata_over_the_limit_is_refused_and_the_connection_stays(start
         assert await calls.texts("still here") == ["still here"]
 
 
-@needs("security")
 @pytest.mark.promise("B14")
 @pytest.mark.timeout(120)
 async def test_age_of_a_connection_costs_no_call(start_server, seen: Seen):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID
 from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
-from service.engine.kv_cache import Encoded
+from service.engine.kv_cache import Encoded, KeyValueCache
 from service.engine.loop import EngineLoop, encoder_batches, group_key
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, misbehaving_script, random_script
@@ -249,6 +249,57 @@ def test_sentence_that_cannot_be_encoded_fails_alone():
     assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
     assert_nothing_is_left(loop)
     assert all(tokens(outcomes[each.id]) == tokens(alone(each)) for each in (jobs[0], jobs[2]))
+
+
+@pytest.mark.promise("A15")
+def test_encoder_without_memory_fails_its_sentence_as_out_of_memory():
+    class Short(FakeRunner):
+        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+            if any(source[0] == POISON_TOKEN for source in sources):
+                raise MemoryError
+            return super().encode(sources)
+
+    jobs = [job(0, [5, 9]), job(1, [POISON_TOKEN, 7])]
+    loop = engine(Short(misbehaving_script))
+
+    outcomes = run(loop, jobs)
+
+    assert _kind(outcomes[1]) is FailureKind.OUT_OF_MEMORY
+    assert tokens(outcomes[0]) == tokens(alone(jobs[0]))
+    assert_nothing_is_left(loop)
+
+
+@pytest.mark.promise("A15")
+def test_decoder_without_memory_fails_its_batch_and_the_next_sentence_is_translated():
+    failures = [MemoryError(), MemoryError("Unable to allocate 3 GiB")]
+
+    def short(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        if failures:
+            raise failures.pop()
+        return random_script(source, prefix)
+
+    loop = engine(FakeRunner(short), max_rows=4)
+
+    outcomes = run(loop, [job(number) for number in range(4)])  # two at a time, and one with half of the rows
+
+    assert [_kind(outcomes[number]) for number in range(4)] == [FailureKind.OUT_OF_MEMORY] * 3 + [None]
+    assert_nothing_is_left(loop)
+
+
+@pytest.mark.promise("A15")
+def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
+    class Full(FakeRunner):
+        def new_cache(self, beam_size: int) -> KeyValueCache:
+            raise MemoryError
+
+    loop = engine(Full())
+
+    assert _kind(run(loop, [job(0)])[0]) is FailureKind.OUT_OF_MEMORY
+    assert_nothing_is_left(loop)
+
+
+def _kind(outcome: Outcome) -> FailureKind | None:
+    return outcome.kind if isinstance(outcome, JobFailure) else None
 
 
 def test_decoder_that_fails_takes_the_engine_with_it():

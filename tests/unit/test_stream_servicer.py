@@ -16,7 +16,7 @@ from service.api.interceptors import CallInterceptor
 from service.api.stream_servicer import METHOD, StreamServicer
 from service.config import LimitsConfig
 from service.engine.job import FinishReason
-from service.errors import DeadlineExceeded, DragomanError, NotFound, Overloaded, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, NotFound, OutOfMemory, Overloaded, Unavailable
 from service.models.catalog import Catalog, LoadedModel
 from service.models.translator import Translator
 from service.telemetry.calls import EndedCall, current_progress
@@ -188,15 +188,21 @@ async def test_text_whose_model_is_gone_says_so_and_the_stream_goes_on(harness, 
     call.cancel()
 
 
-async def test_text_whose_engine_is_lost_is_tried_once_more(harness, calls):
-    lost = Unavailable("the engine process was lost (killed); try again")
+@pytest.mark.parametrize(
+    ("lost", "code"),
+    [
+        (Unavailable("the engine process was lost (killed); try again"), 14),
+        (OutOfMemory("there is too little memory for this batch", retry_after_s=1.0), 8),
+    ],
+)
+async def test_text_whose_engine_is_lost_or_short_of_memory_is_tried_once_more(harness, calls, lost, code):
     harness.catalog.loud.errors = {"once": [lost], "twice": [lost, lost]}
     call = calls.translate_stream()
     await send(call, "once", "twice", "never")
     await call.done_writing()
     answers = {answer.id: answer.translation async for answer in answers_of(call)}
 
-    assert {number: answer.status.code for number, answer in answers.items()} == {0: 0, 1: 14, 2: 0}
+    assert {number: answer.status.code for number, answer in answers.items()} == {0: 0, 1: code, 2: 0}
     assert answers[0].hypotheses[0].text == "ONCE"
     assert answers[1].status.message == str(lost)
     assert await call.code() is grpc.StatusCode.OK
