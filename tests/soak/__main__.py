@@ -120,6 +120,8 @@ def _figures(
         "p50_ms": round(load.of("OK").latency(0.5) * 1e3, 1),
         "p99_ms": round(load.of("OK").latency(0.99) * 1e3, 1),
         "reloads": num_reloads,
+        "versions_loaded": server.metric("dragoman_model_reload_total", result="loaded"),
+        "versions_refused": server.metric("dragoman_model_reload_total", result="refused"),
         "engine_restarts": server.metric("dragoman_engine_restarts_total"),
         "pages": len(watch.moments),
         "pages_out_of_balance": len(watch.imbalances),
@@ -143,6 +145,8 @@ def broken(figures: dict[str, Any]) -> list[str]:
     """Promises that these figures do not keep."""
     facts = {
         f"{figures['lost_or_failed']} calls lost or failed": figures["lost_or_failed"] > 0,
+        "versions were refused": figures["versions_refused"] > 0,
+        "fewer versions than reloads": figures["versions_loaded"] < figures["reloads"],
         "the books do not balance": figures["pages_out_of_balance"] > 0,
         "the front process grows": figures["front"]["slope_low"] > FLAT_MIB_PER_HOUR,
         "engines grow": figures["engines"]["slope_low"] > FLAT_MIB_PER_HOUR,
