@@ -1,7 +1,8 @@
 """Parallel text on disk -> cleaned sentence pairs.
 
 A corpus NAME lies in DATA/train/NAME/NAME.{en,de}.gz, a development set in DATA/dev/NAME.{en,de}.gz: UTF-8, one
-sentence a line, line-aligned.  Knows text, not tokens.
+sentence a line, line-aligned.  A NAME with a slash is a path: of A/B the files are DATA/A/B.{en,de}.gz.
+Knows text, not tokens.
 """
 
 import gzip
@@ -35,6 +36,7 @@ class CorpusConfig:
     name: str
     max_pairs: int | None = None  # a seeded sample of this many; None: all
     repeat: int = 1  # times each pair is seen in an epoch
+    verbatim: bool = False  # every line as it stands: nothing left out, no spelling changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +65,14 @@ def read_lines(path: Path) -> list[str]:
 
 def read_dev_set(data: Path, name: str, languages: Languages) -> list[Pair]:
     """A development set, untouched."""
-    return _read_pairs(data / "dev" / name, languages)
+    return _read_pairs(_stem(data, name, f"dev/{name}"), languages)
 
 
 def read_corpus(data: Path, corpus: CorpusConfig, languages: Languages, seed: int) -> list[Pair]:
-    """A training corpus: cleaned, then capped."""
-    pairs = [
-        clean
-        for pair in _read_pairs(data / "train" / corpus.name / corpus.name, languages)
-        if (clean := _clean(pair, languages))
-    ]
+    """A training corpus: cleaned unless it is to stay verbatim, then capped."""
+    pairs = _read_pairs(_stem(data, corpus.name, f"train/{corpus.name}/{corpus.name}"), languages)
+    if not corpus.verbatim:
+        pairs = [clean for pair in pairs if (clean := _clean(pair, languages))]
     if corpus.max_pairs is not None and len(pairs) > corpus.max_pairs:
         pairs = random.Random(seed).sample(pairs, corpus.max_pairs)  # sampling, not secrets
     return pairs * corpus.repeat
@@ -93,6 +93,11 @@ def augment(pairs: Sequence[Pair], config: AugmentationConfig, seed: int) -> Ite
 
 def _join(first: Pair, second: Pair) -> Pair:
     return Pair(f"{first.source} {second.source}", f"{first.target} {second.target}")
+
+
+def _stem(data: Path, name: str, usual: str) -> Path:
+    """Where the files of a name begin: the name itself where it is a path, else the usual place."""
+    return data / (name if "/" in name else usual)
 
 
 def _read_pairs(stem: Path, languages: Languages) -> list[Pair]:

@@ -39,9 +39,14 @@ class Scores:
     chrf_signature: str
 
 
-def score_translations(translations: Sequence[str], references: Sequence[str]) -> Scores:
-    """Corpus BLEU and chrF of detokenised text, by sacrebleu's defaults (Post 2018)."""
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+def score_translations(translations: Sequence[str], references: Sequence[str], bleu_tokenizer: str = "13a") -> Scores:
+    """Corpus BLEU and chrF, by sacrebleu's defaults (Post 2018).
+
+    Args:
+        bleu_tokenizer: "13a" for detokenised text, sacrebleu's default; "none" where both sides are tokenised already.
+    """
+    bleu = sacrebleu.BLEU(tokenize=bleu_tokenizer, force=bleu_tokenizer == "none")  # force: no warning that it is
+    chrf = sacrebleu.CHRF()
     bleu_score = bleu.corpus_score(list(translations), [list(references)])
     chrf_score = chrf.corpus_score(list(translations), [list(references)])
     return Scores(
@@ -97,15 +102,27 @@ def translate_with_beam(
     return translations
 
 
+def translate(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer, beam_size: int) -> list[str]:
+    """Translations in the order of the texts; beam 1 is batched greedy search, more is the slow reference search."""
+    if beam_size == 1:
+        return translate_greedily(model, texts, tokenizer)
+    return translate_with_beam(model, texts, tokenizer, BeamConfig(beam_size=beam_size))
+
+
 @app.command()
 def main(
     checkpoint: Annotated[Path, typer.Argument(help="Checkpoint directory, for instance RUN/average.")],
     data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.gz.")],
-    sets: Annotated[list[str], typer.Option("--set", help="Development set; may be repeated.")] = ["tatoeba_dev"],  # noqa: B006  # typer copies it
+    sets: Annotated[
+        list[str], typer.Option("--set", help="Development set, or A/B for DATA/A/B.LANG.gz; may be repeated.")
+    ] = ["tatoeba_dev"],  # noqa: B006  # typer copies it
     beam_size: Annotated[
         int, typer.Option(min=1, help="1 is fast batched greedy search; more is the slow reference.")
     ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="First sentences of each set only.")] = None,
+    bleu_tokenizer: Annotated[
+        str, typer.Option(help="sacrebleu's; none where the sets are tokenised already.")
+    ] = "13a",
 ) -> None:
     """Print loss, BLEU and chrF of a checkpoint on development sets.
 
@@ -118,12 +135,8 @@ def main(
     scores = None
     for name in sets:
         pairs = read_dev_set(data, name, languages)[:limit]
-        texts = [pair.source for pair in pairs]
-        if beam_size == 1:
-            translations = translate_greedily(model, texts, tokenizer)
-        else:
-            translations = translate_with_beam(model, texts, tokenizer, BeamConfig(beam_size=beam_size))
-        scores = score_translations(translations, [pair.target for pair in pairs])
+        translations = translate(model, [pair.source for pair in pairs], tokenizer, beam_size)
+        scores = score_translations(translations, [pair.target for pair in pairs], bleu_tokenizer)
         loss = mean_nll(model, pairs, tokenizer)
         table.add_row(name, str(len(pairs)), f"{loss:.3f}", f"{scores.bleu:.1f}", f"{scores.chrf:.1f}")
     console = Console()

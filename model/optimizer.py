@@ -20,8 +20,11 @@ def learning_rate(update: int, config: OptimizerConfig, max_updates: int) -> flo
 
     Equation 3 of the paper with the peak named instead of derived from d_model:
         peak * min(update / warmup, sqrt(warmup / update))
+
+    With `starts_at_peak` the rise is left out: peak * min(1, sqrt(warmup / update)).
     """
-    rate = config.peak_learning_rate * min(update / config.warmup_updates, math.sqrt(config.warmup_updates / update))
+    rise = 1.0 if config.starts_at_peak else update / config.warmup_updates
+    rate = config.peak_learning_rate * min(rise, math.sqrt(config.warmup_updates / update))
     updates_left = max_updates + 1 - update
     if config.cooldown_updates and updates_left < config.cooldown_updates:
         rate *= updates_left / config.cooldown_updates

@@ -21,6 +21,7 @@ class TokenizerConfig:
 
     vocab_size: int = 8_000
     model_type: str = "unigram"
+    character_coverage: float = 0.9998  # share of the text's characters that get a piece of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class OptimizerConfig:
 
     peak_learning_rate: float = 1e-3
     warmup_updates: int = 1_000
+    starts_at_peak: bool = False  # the peak from update 1 on, instead of the warm-up's rise to it
     cooldown_updates: int = 0  # last updates, over which the rate falls linearly to zero
     betas: tuple[float, float] = (0.9, 0.98)
     epsilon: float = 1e-9
@@ -49,6 +51,7 @@ class ScheduleConfig:
     keep_last: int = 10  # checkpoints kept on disk
     validation_sets: tuple[str, ...] = ("tatoeba_dev",)
     validation_sentences: int = 300  # of each set, for loss, BLEU and chrF during training
+    bleu_tokenizer: str = "13a"  # sacrebleu's; "none" for text that is tokenised already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

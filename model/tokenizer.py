@@ -59,7 +59,14 @@ class Tokenizer:
         return text
 
 
-def train_tokenizer(sentences: Iterable[str], path: Path, *, vocab_size: int, model_type: str = "unigram") -> Tokenizer:
+def train_tokenizer(
+    sentences: Iterable[str],
+    path: Path,
+    *,
+    vocab_size: int,
+    model_type: str = "unigram",
+    character_coverage: float = 0.9998,
+) -> Tokenizer:
     """Learn a tokenizer from sentences of both languages and write it to `path`.
 
     Args:
@@ -67,6 +74,7 @@ def train_tokenizer(sentences: Iterable[str], path: Path, *, vocab_size: int, mo
         path: where the `.spm` file goes.
         vocab_size: number of pieces, special ids included.
         model_type: "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016).
+        character_coverage: share of the text's characters that get a piece; the rarest others become "unknown".
     """
     partial = path.with_name(f".{path.name}.partial")  # a kill leaves no half tokenizer behind
     with partial.open("wb") as out:
@@ -75,7 +83,7 @@ def train_tokenizer(sentences: Iterable[str], path: Path, *, vocab_size: int, mo
             model_writer=out,
             vocab_size=vocab_size,
             model_type=model_type,
-            character_coverage=0.9998,
+            character_coverage=character_coverage,
             byte_fallback=False,
             pad_id=PAD_ID,
             unk_id=UNK_ID,

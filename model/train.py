@@ -192,7 +192,8 @@ class Trainer:
         with torch.autocast(self.device.type, self.precision, enabled=self.precision is not torch.float32):
             dev_loss = mean_nll(self.model, self.dev_pairs, self.tokenizer)
             translations = translate_greedily(self.model, [pair.source for pair in self.dev_pairs], self.tokenizer)
-        scores = score_translations(translations, [pair.target for pair in self.dev_pairs])
+        references = [pair.target for pair in self.dev_pairs]
+        scores = score_translations(translations, references, self.recipe.schedule.bleu_tokenizer)
         progress = self.progress
         progress.validations_without_gain = (
             0 if dev_loss < progress.best_loss else progress.validations_without_gain + 1
@@ -254,9 +255,7 @@ class Trainer:
         self.console.log("training the tokenizer")
         config = self.recipe.tokenizer
         sentences = itertools.chain.from_iterable(pairs)
-        return train_tokenizer(
-            sentences, self.tokenizer_path, vocab_size=config.vocab_size, model_type=config.model_type
-        )
+        return train_tokenizer(sentences, self.tokenizer_path, **asdict(config))
 
     def _progress_bar(self) -> Progress:
         return Progress(
@@ -277,7 +276,7 @@ class Trainer:
             self.console.log(f"update {progress.update}: loss {loss:.3f}, {speed:,.0f} target tokens/s")
 
 
-_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @app.command()
@@ -301,13 +300,16 @@ def main(
     From the included model: python -m model.train model/recipes/en-de.toml --data DATA --out runs/longer
     --init model/pretrained/en-de
     """
-    if precision not in _PRECISIONS:
-        raise typer.BadParameter(f"precision is {precision!r}, accepted are {', '.join(_PRECISIONS)}")
+    if precision not in PRECISIONS:
+        raise typer.BadParameter(f"precision is {precision!r}, accepted are {', '.join(PRECISIONS)}")
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")
     try:
         initial = load_checkpoint(init) if init else None
-        trainer = _prepare(load_recipe(recipe), data, out, max_updates, device, _PRECISIONS[precision], initial)
+        loaded = load_recipe(recipe)
+        if max_updates is not None:
+            loaded = replace(loaded, schedule=replace(loaded.schedule, max_updates=max_updates))
+        trainer = prepare_run(loaded, data, out, device=device, precision=precision, initial=initial)
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
     if resume:
@@ -315,21 +317,19 @@ def main(
     trainer.train()
 
 
-def _prepare(
-    recipe: Recipe,
-    data: Path,
-    out: Path,
-    max_updates: int | None,
-    device: str,
-    precision: torch.dtype,
-    initial: Checkpoint | None,
+def prepare_run(
+    recipe: Recipe, data: Path, out: Path, *, device: str, precision: str, initial: Checkpoint | None = None
 ) -> Trainer:
-    if max_updates is not None:
-        recipe = replace(recipe, schedule=replace(recipe.schedule, max_updates=max_updates))
+    """The trainer of a run, its directory made and its recipe written down there.
+
+    Args:
+        device: "cpu", "cuda", or "auto".
+        precision: a key of `PRECISIONS`.
+    """
     out.mkdir(parents=True, exist_ok=True)
     (out / "recipe.json").write_text(json.dumps(recipe.to_dict(), indent=2) + "\n")
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    return Trainer(recipe, data, out, device=torch.device(chosen), precision=precision, initial=initial)
+    return Trainer(recipe, data, out, device=torch.device(chosen), precision=PRECISIONS[precision], initial=initial)
 
 
 if __name__ == "__main__":

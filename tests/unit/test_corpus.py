@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from model.corpus import AugmentationConfig, CorpusConfig, Languages, Pair, augment, modernize_german, read_corpus
+from model.corpus import (
+    AugmentationConfig,
+    CorpusConfig,
+    Languages,
+    Pair,
+    augment,
+    modernize_german,
+    read_corpus,
+    read_dev_set,
+)
 
 EN_DE = Languages(source="en", target="de")
 
@@ -51,6 +60,22 @@ def test_markup_copies_and_lines_without_letters_are_left_out(tmp_path):
     found = read_corpus(tmp_path, CorpusConfig(name="small"), EN_DE, seed=1)
 
     assert found == [Pair("Good morning.", "Guten Morgen."), Pair("OK", "OK")]
+
+
+def test_a_verbatim_corpus_keeps_every_line_as_it_stands(tmp_path):
+    pairs = [("a < b", "a < b"), ("he must", "er muß"), ("", "leer")]
+    write_corpus(tmp_path, "exact", pairs)
+
+    found = read_corpus(tmp_path, CorpusConfig(name="exact", verbatim=True), EN_DE, seed=1)
+
+    assert found == [Pair(*pair) for pair in pairs]
+
+
+def test_a_name_with_a_slash_is_a_path_for_training_and_development(tmp_path):
+    write_corpus(tmp_path, "small", [("one", "eins")])
+
+    assert read_corpus(tmp_path, CorpusConfig(name="train/small/small"), EN_DE, seed=1) == [Pair("one", "eins")]
+    assert read_dev_set(tmp_path, "train/small/small", EN_DE) == [Pair("one", "eins")]
 
 
 def test_cap_takes_a_seeded_sample_and_repeat_multiplies(tmp_path):

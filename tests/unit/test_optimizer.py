@@ -1,6 +1,7 @@
 """The learning-rate schedule at its corners."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -33,3 +34,11 @@ def test_equation_3_of_the_paper_for_its_base_model():
     for step in (1, 1_000, 4_000, 100_000):
         expected = 512**-0.5 * min(step**-0.5, step * 4_000**-1.5)
         assert learning_rate(step, config, max_updates=100_000) == pytest.approx(expected)
+
+
+def test_a_schedule_may_start_at_its_peak_and_falls_as_before():
+    at_peak = replace(CONFIG, starts_at_peak=True)
+
+    assert learning_rate(1, at_peak, max_updates=1_000) == 2.0
+    assert learning_rate(100, at_peak, max_updates=1_000) == 2.0
+    assert learning_rate(400, at_peak, max_updates=1_000) == learning_rate(400, CONFIG, max_updates=1_000)

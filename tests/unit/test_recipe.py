@@ -29,6 +29,16 @@ def test_the_embedded_default_uses_only_corpora_whose_weights_may_be_shipped():
     assert Transformer(recipe.model).num_parameters <= 20_000_000
 
 
+def test_the_multi30k_recipe_is_the_published_tiny_transformer():
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == "multi30k"))
+
+    assert (recipe.model.num_encoder_layers, recipe.model.num_decoder_layers) == (4, 4)
+    assert (recipe.model.d_model, recipe.model.d_ff, recipe.model.num_heads) == (128, 256, 4)
+    assert (recipe.optimizer.dropout, recipe.optimizer.label_smoothing) == (0.3, 0.1)
+    assert (recipe.optimizer.peak_learning_rate, recipe.optimizer.warmup_updates) == (5e-3, 2_000)
+    assert recipe.schedule.keep_last >= recipe.schedule.average_last == 10
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

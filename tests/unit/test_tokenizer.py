@@ -89,3 +89,16 @@ def test_a_killed_training_leaves_no_tokenizer(tmp_path, monkeypatch):
         train_tokenizer(ENGLISH, tmp_path / "shared.spm", vocab_size=80)
 
     assert not (tmp_path / "shared.spm").exists()
+
+
+@pytest.mark.parametrize(("coverage", "is_known"), [(0.9998, False), (1.0, True)])
+def test_the_rarest_character_has_a_piece_only_at_full_coverage(tmp_path, coverage, is_known):
+    tokenizer = train_tokenizer(
+        ["the cat sleeps in the house"] * 1_000 + ["the % sleeps"],
+        tmp_path / "own.spm",
+        vocab_size=30,
+        model_type="bpe",
+        character_coverage=coverage,
+    )
+
+    assert (tokenizer.decode(tokenizer.encode("the % sleeps")) == "the % sleeps") is is_known

@@ -14,7 +14,7 @@ import model.evaluate
 import model.train
 from model.bundle import default_bundle_dir
 from model.checkpoint import Checkpoint, average_weights, load_checkpoint, save_checkpoint, step_directories
-from model.evaluate import mean_nll, translate_greedily
+from model.evaluate import mean_nll, score_translations, translate_greedily
 from model.recipe import load_recipe
 from model.train import Trainer
 from tests.conftest import ENGLISH, GERMAN
@@ -191,6 +191,45 @@ def test_evaluate_prints_bleu_and_chrf_with_signatures(whole_run, data):
     assert result.exit_code == 0, result.output
     assert "nrefs:1|case:mixed" in result.output
     assert "own" in result.output
+
+
+def test_bleu_is_of_the_tokenisation_asked_for(caplog):
+    translations, references = ["it 's <b> here ."] * 100, ["it 's < b> here ."] * 100
+
+    usual = score_translations(translations, references)
+    assert "tok:13a" in usual.bleu_signature
+    assert usual.bleu == pytest.approx(100)
+    caplog.clear()  # sacrebleu warns of tokenised text where it is not expected
+    tokenised = score_translations(translations, references, "none")
+
+    assert "tok:none" in tokenised.bleu_signature
+    assert tokenised.bleu < 100
+    assert not caplog.records
+
+
+def test_evaluate_scores_tokenised_text_when_told(whole_run, data):
+    arguments = [str(whole_run / "average"), "--data", str(data), "--set", "dev/own", "--bleu-tokenizer", "none"]
+
+    result = CliRunner().invoke(model.evaluate.app, arguments)
+
+    assert result.exit_code == 0, result.output
+    assert "tok:none" in result.output
+    assert "dev/own" in result.output
+
+
+def test_validation_scores_with_the_recipes_tokeniser(data, tmp_path, monkeypatch):
+    seen = []
+
+    def score(translations, references, bleu_tokenizer):
+        seen.append(bleu_tokenizer)
+        return score_translations(translations, references, bleu_tokenizer)
+
+    monkeypatch.setattr(model.train, "score_translations", score)
+    run = trainer(data, tmp_path / "run")
+    run.recipe = replace(run.recipe, schedule=replace(run.recipe.schedule, max_updates=1, bleu_tokenizer="none"))
+    run.train()
+
+    assert seen == ["none"]
 
 
 def test_command_names_what_is_missing(data, tmp_path):
