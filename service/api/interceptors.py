@@ -19,7 +19,7 @@ from service.api.api_keys import ApiKey
 from service.api.authentication import Authenticator
 from service.api.call import Call, enter
 from service.api.identity import Metadata
-from service.api.status import code_of, to_wire
+from service.api.status import WireStatus, code_of, to_wire
 from service.api.wire import Malformed
 from service.errors import (
     DeadlineExceeded,
@@ -140,8 +140,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     return await self._answer_in_time(behaviour, request, context, call)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
-                    await self._fail(error, context, call)
-                return None  # not reached: _fail raises
+                    self._set_status(error, context, call)
+                return None  # beside a status that is not OK, grpc.aio looks at no response
 
         return answer
 
@@ -231,10 +231,30 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _fail(self, error: BaseException, context: Context, call: Call) -> None:
-        """End the call with the status of `error` and note its code in the books.
+        """End the stream with the status of `error` and note its code in the books.
 
         Raises:
             grpc.aio.AbortError: how grpc.aio is told to stop.
+            asyncio.CancelledError: the call is gone, so there is nobody to answer.
+        """
+        status = self._status_of(error, call)
+        await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+
+    def _set_status(self, error: BaseException, context: Context, call: Call) -> None:
+        """As `_fail`, for a call that has one response.
+
+        Without `abort`: its exception, kept in grpc.aio's state of the call, leads back to it through the traceback. A
+        flood of refused calls would fill the server with garbage that only the collector finds, while all calls wait.
+        """
+        status = self._status_of(error, call)
+        context.set_code(status.code)
+        context.set_details(status.message)
+        context.set_trailing_metadata((*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+
+    def _status_of(self, error: BaseException, call: Call) -> WireStatus:
+        """What the caller is told; its code is noted in the books.
+
+        Raises:
             asyncio.CancelledError: the call is gone, so there is nobody to answer.
         """
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
@@ -246,8 +266,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
             self._metrics.rejected(domain_error.reason)
         call.code = code_of(domain_error).name
-        status = to_wire(domain_error)
-        await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+        return to_wire(domain_error)
 
 
 def _late(call: Call) -> DeadlineExceeded:

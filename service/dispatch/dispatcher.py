@@ -322,6 +322,7 @@ class Dispatcher:
                 self._schedule_after(pause_s)
                 break
             self._backlog.serve(entry, job.params.beam_size)
+            pending.entry = None  # which leads back to it: only the garbage collector would find the two
             self._queued_tokens -= len(job.source_ids)
             slot.add(pending)
             batches.setdefault(slot, []).append(pending)
@@ -368,6 +369,7 @@ class Dispatcher:
     def _leave_queue(self, pending: _Pending) -> None:
         if pending.entry is not None and self._backlog.remove(pending.entry):
             self._queued_tokens -= len(pending.job.source_ids)
+        pending.entry = None
 
     def _settle(self, pending: _Pending, future: "asyncio.Future[JobResult]") -> None:
         """The future has a result, or nobody wants one any more."""

@@ -1,8 +1,10 @@
 """What every call goes through, on a real gRPC server with handlers that the test scripts."""
 
 import asyncio
+import gc
 import json
 import random
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from io import StringIO
@@ -682,3 +684,29 @@ async def test_a_thousand_unknown_names_make_no_new_series(harness):
 
     assert num_series() == before
     assert harness.metrics.registry.get_sample_value("dragoman_requests_received_total", {"method": "_other"}) == 1_001
+
+
+async def test_refused_call_leaves_nothing_for_the_garbage_collector(harness):
+    refused: list[weakref.ref[Refused]] = []
+
+    def refusal() -> Refused:  # no variable of the handler's holds it: that would be a cycle, too
+        error = Refused("full", reason="queue_full", retry_after_s=1.0)
+        refused.append(weakref.ref(error))
+        return error
+
+    async def refuse(request: bytes, context: Any) -> bytes:
+        raise refusal()
+
+    harness.behaviour = refuse
+    gc.disable()
+    try:
+        assert await harness.one().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await harness.books()
+
+        assert refused[0]() is None
+    finally:
+        gc.enable()
+
+
+class Refused(Overloaded):
+    """One that can be watched."""
