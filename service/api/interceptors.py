@@ -140,7 +140,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     return await self._answer_in_time(behaviour, request, context, call)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
-                    self._set_status(error, context, call)
+                    await self._fail(error, context, call)
                 return None  # beside a status that is not OK, grpc.aio looks at no response
 
         return answer
@@ -231,25 +231,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _fail(self, error: BaseException, context: Context, call: Call) -> None:
-        """End the stream with the status of `error` and note its code in the books.
+        """End the call with the status of `error` and note its code in the books.
+
+        By `abort`, because that sends the status alone: after headers a client does not send a call again.
 
         Raises:
             grpc.aio.AbortError: how grpc.aio is told to stop.
             asyncio.CancelledError: the call is gone, so there is nobody to answer.
         """
         status = self._status_of(error, call)
-        await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
-
-    def _set_status(self, error: BaseException, context: Context, call: Call) -> None:
-        """As `_fail`, for a call that has one response.
-
-        Without `abort`: its exception, kept in grpc.aio's state of the call, leads back to it through the traceback. A
-        flood of refused calls would fill the server with garbage that only the collector finds, while all calls wait.
-        """
-        status = self._status_of(error, call)
-        context.set_code(status.code)
-        context.set_details(status.message)
-        context.set_trailing_metadata((*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+        try:
+            await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+        except grpc.aio.AbortError as aborted:
+            asyncio.get_running_loop().call_soon(_forget_way, aborted)
+            asyncio.get_running_loop().call_soon(_forget_way, error)
+            raise
 
     def _status_of(self, error: BaseException, call: Call) -> WireStatus:
         """What the caller is told; its code is noted in the books.
@@ -267,6 +263,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._metrics.rejected(domain_error.reason)
         call.code = code_of(domain_error).name
         return to_wire(domain_error)
+
+
+def _forget_way(aborted: BaseException) -> None:
+    """Let go of the frames that an exception came through, once it has arrived.
+
+    grpc.aio keeps it in its state of the call, which the frames lead back to: a flood of refused calls would fill the
+    server with cycles that only the garbage collector finds, while all calls wait.
+    """
+    aborted.__traceback__ = None
+    aborted.__context__ = None
 
 
 def _late(call: Call) -> DeadlineExceeded:

@@ -134,7 +134,12 @@ async def test_books_balance_on_every_page_of_a_storm(start_server, scratch, see
     import os
     import signal
 
-    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="30", ECHO_STEP_S="0.004", ECHO_NAN_LENGTH="7")
+    server = start_server(
+        DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="30",
+        ECHO_STEP_S="0.004",
+        ECHO_NAN_LENGTH="7",
+        DRAGOMAN_MODELS__SELF_TEST="false",
+    )
     sources = [
         Source(phases=((100.0, 12.0),), texts=("x" * 30, "x" * 5), cancel_share=0.3, num_channels=2),
         Source(phases=((100.0, 12.0),), texts=("x" * 60,), timeout_s=0.1),
