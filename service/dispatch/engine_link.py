@@ -44,13 +44,23 @@ async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineLink":
         async with asyncio.timeout(timeout_s):
             await link.greet(spec)
     except BaseException as error:
-        await link.kill()
+        await _kill_undisturbed(link)
         if isinstance(error, TimeoutError):
             raise EngineStartError(f"it was not ready within {timeout_s:g} s") from error
         if isinstance(error, Exception) and not isinstance(error, EngineStartError):
             raise EngineStartError(f"it cannot be understood: {type(error).__name__}: {error}") from error
         raise
     return link
+
+
+async def _kill_undisturbed(link: "EngineLink") -> None:
+    """End the process also when we are cancelled meanwhile, for instance because another engine did not start either."""
+    killing = asyncio.create_task(link.kill())
+    try:
+        await asyncio.shield(killing)
+    except asyncio.CancelledError:
+        await killing
+        raise
 
 
 async def _spawn() -> "EngineLink":
