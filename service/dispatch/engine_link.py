@@ -54,7 +54,7 @@ async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineLink":
 
 
 async def _kill_undisturbed(link: "EngineLink") -> None:
-    """End the process also when we are cancelled meanwhile, for instance because another engine did not start either."""
+    """End the process also when we are cancelled meanwhile, as when another engine did not start either."""
     killing = asyncio.create_task(link.kill())
     try:
         await asyncio.shield(killing)
