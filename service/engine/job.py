@@ -85,6 +85,7 @@ class StepStats:
     """What the engine did since its last report; sums and lists, so that reports can be added up."""
 
     steps: int = 0  # decoder graph runs; one step of the loop runs one per group of sentences
+    loop_steps: int = 0  # steps of the loop in which anything was decoded
     rows: int = 0  # live hypotheses, summed over those runs: the mean batch is rows / steps
     step_rows: tuple[int, ...] = ()  # live hypotheses of each run, for a histogram
     step_decode_s: tuple[float, ...] = ()  # each run of the decoder graph

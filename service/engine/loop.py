@@ -74,6 +74,7 @@ class _Tally:
     """StepStats in the making."""
 
     steps: int = 0
+    loop_steps: int = 0
     step_rows: list[int] = field(default_factory=list)
     step_decode_s: list[float] = field(default_factory=list)
     step_beam_s: list[float] = field(default_factory=list)
@@ -120,9 +121,10 @@ class EngineLoop:
         plan = self._scheduler.schedule(began)
         outcomes: list[Outcome] = [self._drop(drop) for drop in plan.drops]
         outcomes += self._start(plan) if plan.starts else ()
-        for key, group in list(self._groups.items()):
-            if group.sentences:
-                outcomes += self._decode_or_give_up(key, group)
+        live = [(key, group) for key, group in self._groups.items() if group.sentences]
+        for key, group in live:
+            outcomes += self._decode_or_give_up(key, group)
+        self._tally.loop_steps += bool(live)
         self._drop_grown_groups()
         self._tally.busy_s += self._clock() - began
         return outcomes
@@ -132,6 +134,7 @@ class EngineLoop:
         tally, self._tally = self._tally, _Tally()
         return StepStats(
             steps=tally.steps,
+            loop_steps=tally.loop_steps,
             rows=sum(tally.step_rows),
             step_rows=tuple(tally.step_rows),
             step_decode_s=tuple(tally.step_decode_s),

@@ -37,6 +37,10 @@ class Load:
         """Whether they hold nothing."""
         return self.rows == 0
 
+    def rows_each(self, more: int) -> float:
+        """That an engine runs with so many more."""
+        return min(self.rows + more, self.max_rows) / self.num_engines
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -105,9 +109,8 @@ class Backlog(Generic[Item]):
         self._meter.finished(source_tokens, params, result)
 
     def reported(self, stats: StepStats) -> None:
-        """An engine says what it did; of one that had too little to do nothing can be learnt about its rate."""
-        if stats.waiting_jobs > 0:
-            self._meter.reported(stats)
+        """An engine says what it did."""
+        self._meter.reported(stats)
 
     def lookahead_jobs(self, now: float) -> int:
         """How many sentences to give an engine beyond those it can run."""
@@ -128,18 +131,14 @@ class Backlog(Generic[Item]):
         self, sources: Sequence[int], params: SearchParams, *, client: Client, priority: Priority, load: Load
     ) -> Forecast:
         """When sentences with so many tokens each would be done if they came now."""
-        if not self._meter.is_measured:
-            return Forecast()
         total = sum(self._meter.cost(source_tokens, params) for source_tokens in sources)
         ahead = self._queue.cost_ahead(client, priority, total) + self._held_beyond(load)
         ahead_s = self._meter.seconds(max(0.0, ahead), load.num_engines)
         wait_s = self._meter.seconds(max(0.0, ahead + total), load.num_engines)  # the last one's own place, too
-        longest = max(sources, default=0)
-        if wait_s > 0.0:
-            return Forecast(ahead_s, wait_s + self._meter.own_s(longest, params))
-        if load.is_idle:  # whatever was measured, this one can correct it
+        if wait_s <= 0.0 and load.is_idle:  # whatever was measured, this one can correct it
             return Forecast(ahead_s, 0.0)
-        return Forecast(ahead_s, self._meter.least_s(longest, params))
+        rows = load.rows_each(params.beam_size * len(sources))
+        return Forecast(ahead_s, wait_s + self._meter.own_s(max(sources, default=0), params, rows))
 
     def is_hopeless(
         self, source_tokens: int, params: SearchParams, deadline: float | None, *, now: float, load: Load
@@ -148,7 +147,8 @@ class Backlog(Generic[Item]):
         if deadline is None or load.is_idle:
             return False
         wait_s = self._meter.seconds(max(0.0, self._held_beyond(load)), load.num_engines)
-        return now + wait_s + self._meter.least_s(source_tokens, params) > deadline
+        least_s = self._meter.least_s(source_tokens, params, load.rows_each(params.beam_size))
+        return now + wait_s + least_s > deadline
 
     def _held_beyond(self, load: Load) -> float:
         """Row-steps that engines hold beyond what they can run; below zero: that they could still start."""

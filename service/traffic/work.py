@@ -7,6 +7,7 @@ estimate is there to refuse, and nobody is refused by a guess.  Pure and synchro
 from dataclasses import dataclass
 
 from service.engine.job import JobResult, SearchParams, StepStats
+from service.traffic.step_time import StepTime
 
 # What encoding a source token costs in row-steps, once a sentence whatever its beam: 49 - 76 us a token (16 to 128 of
 # them) beside 58 - 67 us a row-step (64 to 256 rows), `bench_growth --panel source --panel rows`, the included model.
@@ -49,6 +50,7 @@ class WorkMeter:
         self._row_cost = _Average()  # those, and for each row its share of the encoder's work
         self._hold_s = _Average()
         self._rate: float | None = None
+        self._step_time = StepTime()
 
     @property
     def is_measured(self) -> bool:
@@ -80,15 +82,19 @@ class WorkMeter:
         ratio = self._ratio.mean if self._ratio.num_values else 1.0
         return ENCODER_ROW_STEPS * source_tokens + params.beam_size * _steps(source_tokens, params, ratio)
 
-    def own_s(self, source_tokens: int, params: SearchParams) -> float:
-        """Seconds a sentence takes once it runs."""
-        return (_steps(source_tokens, params, self._ratio.mean) + _JOINING_STEPS) * self._step_s.mean
+    def own_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
+        """Seconds a sentence takes once it runs, as one of so many rows of an engine."""
+        if self._ratio.num_values < _ENOUGH:
+            return 0.0
+        step_s = self._step_time.at(rows) or self._step_s.mean
+        return (_steps(source_tokens, params, self._ratio.mean) + _JOINING_STEPS) * step_s
 
-    def least_s(self, source_tokens: int, params: SearchParams) -> float:
+    def least_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
         """Seconds below which it hardly gets through."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
-        return _steps(source_tokens, params, self._ratio.low) * self._step_s.low
+        step_s = min(self._step_time.at(rows) or self._step_s.low, self._step_s.mean)
+        return _steps(source_tokens, params, self._ratio.low) * step_s
 
     def finished(self, source_tokens: int, params: SearchParams, result: JobResult) -> None:
         """Learn from a sentence."""
@@ -99,8 +105,9 @@ class WorkMeter:
         self._hold_s.add(result.decode_s)
 
     def reported(self, stats: StepStats) -> None:
-        """Learn from an engine's report of a time in which it had as much to do as it can hold."""
-        if stats.busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
+        """Learn from an engine's report; about its rate, if it had as much to do as it can hold."""
+        self._step_time.worked(stats.loop_steps, stats.rows, stats.busy_s)
+        if not stats.waiting_jobs or stats.busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
             return
         # Encoding comes in lumps: each decoder step counts with the share of it that sentences have on average.
         rate = stats.rows / stats.busy_s * self._row_cost.mean / self._num_steps.mean

@@ -41,6 +41,7 @@ class Request:
     done_at: float | None = None  # answered in time
     refused: str = ""
     was_late: bool = False
+    decode_s: float = 0.0
 
     @property
     def deadline(self) -> float:
@@ -94,11 +95,22 @@ class Front:
         return max(now, began + self.pause_s)
 
 
+@dataclass(slots=True)
+class Stats:
+    """What the engine did since its last report."""
+
+    steps: int = 0
+    rows: int = 0
+    source_tokens: int = 0
+    busy_s: float = 0.0
+
+
 @dataclass
 class SimulatedServer:
-    """One engine; every step takes `step_s`, whatever the rows."""
+    """One engine; every step takes `step_s`, and `row_s` for each row."""
 
     step_s: float = 0.01
+    row_s: float = 0.0
     max_rows: int = 10
     params: SearchParams = field(default_factory=lambda: SearchParams(beam_size=1))
     limits: LimitsConfig = field(default_factory=LimitsConfig)
@@ -124,14 +136,14 @@ class SimulatedServer:
         self.front.hear(arrivals)
         now, number = 0.0, 0
         results: list[int] = []  # ended, and the front has not heard of it
-        stats = [0, 0, 0]  # steps, rows, source tokens
+        stats = Stats()
         inbox: list[Job] = []
         while arrivals or self.held or len(self.backlog):
             for job in inbox:
                 self.scheduler.add(job)
             inbox = []
-            stats = self._step(now, stats, results)
-            now += self.step_s
+            lasted_s = self._step(now, stats, results)
+            now += lasted_s
             number += 1
             if self.front.awake_at(now) > now:
                 continue
@@ -140,10 +152,10 @@ class SimulatedServer:
             results = []
             while arrivals and arrivals[0].heard_at <= now:
                 self._arrive(arrivals.popleft())
-                inbox += self._hand_out(max(now - self.step_s, 0.0))
+                inbox += self._hand_out(max(now - lasted_s, 0.0))
             if number % STATS_STEPS == 0:
                 self._report(stats)
-                stats = [0, 0, 0]
+                stats = Stats()
             self._expire(now)
             inbox += self._hand_out(now)
 
@@ -208,7 +220,8 @@ class SimulatedServer:
             self.backlog.remove(request.entry)
             self._end(request, late=True)
 
-    def _step(self, now: float, stats: list[int], results: list[int]) -> list[int]:
+    def _step(self, now: float, stats: "Stats", results: list[int]) -> float:
+        """Seconds that it takes; a step with nothing to do takes some as well."""
         plan = self.scheduler.schedule(now)
         for drop in plan.drops:
             self.wasted_row_steps += self.held[drop.job.id].num_steps - self.steps_left[drop.job.id]
@@ -223,7 +236,14 @@ class SimulatedServer:
             if self.steps_left[job_id] == 0:
                 self.scheduler.release(job_id)
                 results.append(job_id)
-        return [stats[0] + bool(running), stats[1] + rows, stats[2] + started]
+        lasted_s = self.step_s + rows * self.row_s
+        stats.steps += bool(running)
+        stats.rows += rows
+        stats.source_tokens += started
+        stats.busy_s += lasted_s if running else 0.0
+        for job_id in running:
+            self.held[job_id].decode_s += lasted_s
+        return lasted_s
 
     def _finish(self, job_id: int, now: float) -> None:
         request = self.held.pop(job_id)
@@ -233,21 +253,21 @@ class SimulatedServer:
             hypotheses=(HYPOTHESIS,),
             queue_s=0.0,
             encode_s=0.0,
-            decode_s=request.num_steps * self.step_s,
+            decode_s=request.decode_s,
             num_steps=request.num_steps,
         )
         self.backlog.finished(request.source_tokens, self.params, result)
         request.done_at = now if now <= request.deadline else None
         self._end(request, late=now > request.deadline)
 
-    def _report(self, stats: list[int]) -> None:
-        steps, rows, source_tokens = stats
+    def _report(self, stats: "Stats") -> None:
         self.backlog.reported(
             StepStats(
-                steps=steps,
-                rows=rows,
-                busy_s=steps * self.step_s,
-                source_tokens=source_tokens,
+                steps=stats.steps,
+                loop_steps=stats.steps,
+                rows=stats.rows,
+                busy_s=stats.busy_s,
+                source_tokens=stats.source_tokens,
                 waiting_jobs=self.scheduler.num_waiting,
             )
         )

@@ -1,7 +1,10 @@
 """D: overload, fairness and endurance, on servers whose capacity is known: 100 texts a second."""
 
 import asyncio
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +72,17 @@ async def test_goodput_stays_under_overload_and_recovers(start_paced, scratch, s
     assert not watch.imbalances
 
 
+@contextmanager
+def kept_to(cpu: int) -> Iterator[None]:
+    """This process, and what it starts meanwhile, on one CPU."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 @pytest.mark.promise("D2 real")
 @pytest.mark.timeout(300)
 async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_server, scratch, seen: Seen):
@@ -76,18 +90,18 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
     from model.bundle import default_bundle_dir
     from tests.fakes.own_text import own_sentences
 
-    cpus = sorted(psutil.Process().cpu_affinity())
+    cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("needs two CPUs")
-    server = start_server(
-        DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.runner:create_runner",
-    )
-    for process in (psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()):
-        process.cpu_affinity([cpus[0]])
+    with kept_to(cpus[0]):  # its processes and their threads inherit that
+        server = start_server(
+            DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
+            DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.runner:create_runner",
+        )
     texts = tuple(own_sentences(400, seed=3))
     source = Source(phases=(), texts=texts, beam_size=None, num_channels=4)
-    capacity = await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)
+    with kept_to(cpus[1]):
+        capacity = await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)
     calm = replace(source, phases=((capacity / 10, 10.0),))
     deadline_s = 4 * (await offer(server.address, calm, directory=scratch, seed=2, cpu=cpus[1])).latency(0.99)
     loaded = replace(source, phases=((2 * capacity, LOAD_S), (capacity / 3, 10.0)), timeout_s=deadline_s)

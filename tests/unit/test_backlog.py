@@ -82,10 +82,17 @@ class TestForecast:
     def test_request_of_many_sentences_ends_with_its_last(self):
         assert forecast(measured(), 100).finish_s == pytest.approx(1.0 + 0.12)
 
-    def test_sentence_that_starts_at_once_takes_at_least_what_such_sentences_take(self):
-        found = forecast(measured(), load=PART)
+    def test_sentence_that_starts_at_once_takes_its_steps_and_two_to_join(self):
+        assert forecast(measured(), load=PART) == Forecast(0.0, pytest.approx(0.12))
 
-        assert (found.ahead_s, found.finish_s) == pytest.approx((0.0, 0.1), rel=0.05)
+    def test_it_takes_longer_the_more_run_beside_it(self):
+        backlog = measured()
+        for rows in (10, 50, 100) * 30:
+            backlog.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows)))
+
+        few, many = (forecast(backlog, load=Load(2, rows, 512)).finish_s for rows in (19, 179))
+
+        assert (few, many) == pytest.approx((12 * 0.002, 12 * 0.010))
 
     def test_idle_engines_are_never_too_slow(self):
         """Otherwise a wrong figure would never meet a sentence that corrects it."""

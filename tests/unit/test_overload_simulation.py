@@ -5,18 +5,20 @@ Without a clock, so the figures are the same everywhere; tests/reliability repea
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
 from service.traffic.clients import Client, Priority
+from service.traffic.step_time import StepTime
 from tests.fakes.simulated_server import Front, Request, SimulatedServer, percentile, poisson
 
 CAPACITY = 100.0
 PROMPT = Front(call_s=0.001)
 PAUSING = Front(call_s=0.001, pause_s=0.1, pause_every_s=2.8)  # as with Python's own garbage collection
+UNLIMITED = LimitsConfig(max_concurrent_requests=100_000)  # refusals come from estimates alone
 ANYONE = Client(name="anyone")
 EQUAL, MIXED = (10,), tuple(range(4, 17))  # decoder steps of a sentence
 SHAPES = {  # by name: steps, rows, beam, seconds a step
@@ -29,8 +31,7 @@ SHAPES = {  # by name: steps, rows, beam, seconds a step
 
 def run(shape: str, *clients: list[Request]) -> SimulatedServer:
     _, max_rows, beam, step_s = SHAPES[shape]
-    limits = LimitsConfig(max_concurrent_requests=100_000)  # refusals come from estimates alone
-    server = SimulatedServer(step_s=step_s, max_rows=max_rows, params=SearchParams(beam_size=beam), limits=limits)
+    server = SimulatedServer(step_s=step_s, max_rows=max_rows, params=SearchParams(beam_size=beam), limits=UNLIMITED)
     server.run(clients)
     assert (server.admission.requests, server.admission.tokens) == (0, 0)  # every permit came back
     return server
@@ -57,6 +58,57 @@ def test_goodput_under_overload_is_nearly_the_capacity(shape, times):
     assert in_time / seconds >= 0.97 * CAPACITY
     assert refused["deadline_unattainable"] >= 0.95 * (len(requests) - in_time)  # told at once, not after a wait
     assert server.wasted_row_steps <= 0.02 * server.row_steps
+
+
+def growing() -> SimulatedServer:
+    """As the included model on one core: room for 64 sentences, whose steps are 25 times as long as those of one."""
+    return SimulatedServer(
+        step_s=0.0007, row_s=0.000075, max_rows=256, params=SearchParams(beam_size=4), limits=UNLIMITED
+    )
+
+
+def in_time(requests: Sequence[Request]) -> int:
+    return sum(request.done_at is not None for request in requests)
+
+
+@pytest.fixture
+def hurried() -> Callable[[float], list[Request]]:
+    """Ten seconds at so many times the capacity of a `growing` server; deadline of four times the unloaded p99."""
+    lengths = range(4, 41)
+    saturating = poisson(ANYONE, 400.0, 8.0, seed=1, num_steps=lengths)
+    growing().run([saturating])
+    capacity = sum(request.done_at is not None and 2.0 < request.done_at < 8.0 for request in saturating) / 6.0
+    unloaded = poisson(ANYONE, 0.1 * capacity, 20.0, seed=2, num_steps=lengths)
+    growing().run([unloaded])
+    timeout_s = 4 * p99(unloaded)
+    return lambda times: poisson(ANYONE, times * capacity, 10.0, seed=3, num_steps=lengths, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("times", [2.0, 5.0])
+def test_engines_whose_steps_grow_are_filled_as_far_as_deadlines_allow(hurried, times):
+    requests, server = hurried(times), growing()
+
+    server.run([requests])
+
+    assert in_time(requests) >= 0.95 * len(requests) / times
+    assert 4 * server.wasted_row_steps <= 0.12 * server.row_steps
+
+
+def test_one_time_for_all_steps_would_fill_them_with_what_is_late_together(hurried, monkeypatch):
+    monkeypatch.setattr(StepTime, "at", lambda *_: 0.0)  # so that the mean of those that ended counts
+    requests, server = hurried(2.0), growing()
+
+    server.run([requests])
+
+    assert 4 * server.wasted_row_steps > 0.15 * server.row_steps
+
+
+def test_short_deadlines_below_capacity_are_met(hurried):
+    requests = hurried(0.7)
+
+    growing().run([requests])
+
+    assert in_time(requests) >= 0.99 * len(requests)
 
 
 @pytest.mark.parametrize("shape", ["equal lengths", "mixed lengths", "beam 4"])

@@ -18,7 +18,7 @@ def result(num_steps: int, step_s: float = 0.01) -> JobResult:
 
 
 def report(rows: int, busy_s: float, source_tokens: int = 0) -> StepStats:
-    return StepStats(steps=1, rows=rows, busy_s=busy_s, source_tokens=source_tokens)
+    return StepStats(steps=1, rows=rows, busy_s=busy_s, source_tokens=source_tokens, waiting_jobs=1)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class TestBeforeAnythingWasMeasured:
         meter = WorkMeter()
 
         assert not meter.is_measured
-        assert (meter.seconds(1e9, 1), meter.own_s(10, BEAM), meter.least_s(10, BEAM)) == (0.0, 0.0, 0.0)
+        assert (meter.seconds(1e9, 1), meter.own_s(10, BEAM, 10), meter.least_s(10, BEAM, 10)) == (0.0, 0.0, 0.0)
 
     def test_a_sentence_is_as_long_as_its_source(self):
         assert WorkMeter().cost(10, GREEDY) == 10 + 10
@@ -53,13 +53,30 @@ class TestBeforeAnythingWasMeasured:
             meter.finished(10, GREEDY, result(20))
         meter.reported(report(rows=100, busy_s=0.05))
 
-        assert (meter.is_measured, meter.seconds(1e9, 1), meter.least_s(10, GREEDY)) == (False, 0.0, 0.0)
+        assert (meter.is_measured, meter.seconds(1e9, 1), meter.least_s(10, GREEDY, 10)) == (False, 0.0, 0.0)
 
     def test_report_of_an_engine_that_did_nothing_says_nothing(self, meter):
         before = meter.rate
         meter.reported(StepStats())
 
         assert meter.rate == before
+
+
+class TestEnginesThatAreNotFull:
+    def test_report_says_nothing_about_the_rate_of_full_ones(self, meter):
+        before = meter.rate
+        meter.reported(StepStats(steps=1, loop_steps=1, rows=4, busy_s=0.05))
+
+        assert meter.rate == before
+
+    def test_time_of_a_sentence_grows_with_the_rows_beside_it(self, meter):
+        for rows in (10, 50, 100) * 30:
+            meter.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows)))
+
+        assert meter.own_s(10, GREEDY, 10) == pytest.approx(22 * 0.002)
+        assert meter.own_s(10, GREEDY, 90) == pytest.approx(22 * 0.010)
+        assert meter.least_s(10, GREEDY, 10) == pytest.approx(20 * 0.002)
+        assert meter.least_s(10, GREEDY, 200) == pytest.approx(20 * 0.010)  # as the last ones that ended had it
 
 
 class TestCost:
@@ -100,14 +117,14 @@ class TestTime:
         assert meter.rate == pytest.approx(before / 2, rel=0.02)
 
     def test_own_time_is_its_steps_and_two_to_join(self, meter):
-        assert meter.own_s(10, BEAM) == pytest.approx(0.22)
+        assert meter.own_s(10, BEAM, 10) == pytest.approx(0.22)
 
     def test_sentences_that_are_all_alike_take_at_least_what_they_take(self, meter):
-        assert meter.least_s(10, GREEDY) == pytest.approx(0.2, rel=0.05)
+        assert meter.least_s(10, GREEDY, 10) == pytest.approx(0.2, rel=0.05)
 
     def test_least_time_is_little_where_sentences_differ(self):
         meter = WorkMeter()
         for number in range(40):
             meter.finished(10, GREEDY, result(5 if number % 2 else 30))
 
-        assert meter.least_s(10, GREEDY) < 0.05 < meter.own_s(10, GREEDY)
+        assert meter.least_s(10, GREEDY, 10) < 0.05 < meter.own_s(10, GREEDY, 10)
