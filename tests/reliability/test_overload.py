@@ -10,7 +10,6 @@ from pathlib import Path
 
 import grpc
 import numpy as np
-import psutil
 import pytest
 
 from protos import translation_pb2 as pb
