@@ -80,11 +80,11 @@ def card_value(card: str, search: str) -> float:
     """What a model card says of a search.
 
     Raises:
-        ValueError: nothing.
+        ValueError: it has no such row; the message says what writes one.
     """
     found = _row_pattern(search).search(card)
     if found is None:
-        raise ValueError(f"the model card has no row {search!r}: python tests/quality/score.py --write")
+        raise ValueError(f"the model card has no row {search!r}; copy the table of another card, then score.py --write")
     return float(found["chrf"])
 
 

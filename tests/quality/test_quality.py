@@ -17,9 +17,9 @@ from service.models.local import LocalTranslator
 from service.translation import TranslateOptions
 from tests.quality.score import CARD_NAME, SEARCHES, card_value, chrf_of, pairs_of, shipped_bundles, with_value
 
-# Another processor may decide a near-tie otherwise.  The fp32 graphs of the same weights, which differ in more than that,
-# are 0.3 away (`python -m export model/pretrained/en-de OUT --precision fp32`, `python tests/quality/score.py --bundle OUT`);
-# a length penalty of 0.2 in place of 1, the least of the faults below, costs 0.7.
+# Another processor may decide a near-tie otherwise.  The fp32 graphs of the same weights differ in more than that, and
+# are 0.3 away: `python -m export model/pretrained/en-de OUT --precision fp32`, `score.py --bundle OUT`.  A length
+# penalty of 0.2 in place of 1, the least of the faults below, costs 0.7.
 MAX_LOSS = 0.3
 # More than that is no near-tie but another model, whose card and defaults nobody has looked at.
 MAX_GAIN = 1.0
