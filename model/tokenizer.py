@@ -58,6 +58,10 @@ class Tokenizer:
         text: str = self._processor.decode([int(token) for token in ids if token not in _SPECIAL_IDS])
         return text
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The ids one by one as people read them; a word's first piece begins with U+2581."""
+        return [self._processor.id_to_piece(int(token)) for token in ids]
+
 
 def train_tokenizer(
     sentences: Iterable[str],

@@ -34,6 +34,13 @@ def test_special_ids_are_skipped_in_text(tokenizer):
     assert tokenizer.decode([2, *ids, PAD_ID, PAD_ID]) == ENGLISH[0]
 
 
+def test_pieces_are_the_text_with_word_starts(tokenizer):
+    pieces = tokenizer.pieces(tokenizer.encode(ENGLISH[0]))
+
+    assert "".join(pieces[:-1]).replace("\u2581", " ").strip() == ENGLISH[0]
+    assert pieces[-1] == "</s>"
+
+
 def test_control_characters_are_spaces():
     assert normalize_text("a\x00b\tc\x85d\x7f") == "a b c d"
 

@@ -1,0 +1,221 @@
+"""Attention made visible: what each head of a model looks at while it translates a sentence, as a picture.
+
+    python -m model.attention model/pretrained/en-de "The children are playing in the garden." --output attention.png
+
+Translates with the reference search, then runs the model once over the best hypothesis and draws, by layer and head,
+the softmax(Q K^T / sqrt(d)) of each attention (Vaswani et al. 2017, figures 3 - 5).  Changes nothing in the model:
+hooks see what goes into a layer, and `MultiHeadAttention.attend` says what it does with it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import matplotlib as mpl
+import numpy as np
+import torch
+import typer
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from torch import Tensor, nn
+
+from model.bundle import BundleError
+from model.checkpoint import load_checkpoint
+from model.config import BOS_ID, EOS_ID
+from model.layers import MultiHeadAttention
+from model.search import BeamConfig, beam_search
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+
+mpl.use("Agg")
+
+_WORD_START = "\u2581"  # SentencePiece puts it before a word
+MAX_TOKENS = 40  # of source or target; more labels than that nobody reads
+
+_HEADS_IN_A_ROW = 4  # of a single layer's picture
+_TOKEN_INCHES = 0.14  # in the small panels: the least at which labels of 8 points stand apart
+_LARGE_TOKEN_INCHES = 0.19
+_MIN_PANEL_INCHES = 1.6
+_LABEL_INCHES = 1.0  # beside and below the panels
+_TITLE_INCHES = 0.35
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+class Part(StrEnum):
+    """The three places of figure 1 of the paper where attention stands."""
+
+    ENCODER = "encoder"
+    DECODER = "decoder"
+    CROSS = "cross"
+
+
+TITLES = {
+    Part.ENCODER: "Encoder self-attention: a source token looks at the source",
+    Part.DECODER: "Decoder self-attention: before it writes a token, the decoder looks at what it has written",
+    Part.CROSS: "Cross-attention: before it writes a token, the decoder looks at the source",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMap:
+    """The weights of one part, and the tokens of both axes."""
+
+    weights: Tensor  # [L, H, Q, M]: by layer and head; rows sum to 1
+    queries: list[str]  # who looks
+    memory: list[str]  # at what
+
+
+@torch.inference_mode()
+def attention_weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[Part, Tensor]:
+    """What every head looks at while `target` (without begin and end of sentence) is written, by one pass.
+
+    Returns:
+        [L, H, S, S] of the encoder, [L, H, T + 1, T + 1] of the decoder, [L, H, T + 1, S] across, L layers of that
+        side: row t is the step that writes target token t, the last one the step that ends the sentence.
+    """
+    attentions = {
+        Part.ENCODER: [layer.get_submodule("self_attention") for layer in model.encoder.layers],
+        Part.DECODER: [layer.get_submodule("self_attention") for layer in model.decoder.layers],
+        Part.CROSS: [layer.get_submodule("cross_attention") for layer in model.decoder.layers],
+    }
+    with _watched([attention for layers in attentions.values() for attention in layers]) as weights:
+        model(torch.tensor([list(source)]), torch.tensor([len(source)]), torch.tensor([[BOS_ID, *target]]))
+    return {part: torch.stack([weights[attention] for attention in layers]) for part, layers in attentions.items()}
+
+
+@contextmanager
+def _watched(attentions: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
+    """The weights [H, Q, M] of the first sentence that each of the layers sees while this is open."""
+    weights: dict[nn.Module, Tensor] = {}
+
+    def watch(attention: MultiHeadAttention, inputs: tuple[Tensor, Tensor, Tensor | None]) -> None:
+        weights[attention] = attention.attend(*inputs).weights[0]
+
+    hooks = [attention.register_forward_pre_hook(watch) for attention in attentions]
+    try:
+        yield weights
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def attention_maps(
+    model: Transformer, tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]
+) -> dict[Part, AttentionMap]:
+    """`attention_weights` with readable tokens; a row of the decoder is named after the token that the step writes."""
+    weights = attention_weights(model, source, target)
+    read = readable(tokenizer.pieces(source))
+    before, written = (readable(tokenizer.pieces(ids)) for ids in ([BOS_ID, *target], [*target, EOS_ID]))
+    return {
+        Part.ENCODER: AttentionMap(weights[Part.ENCODER], read, read),
+        Part.DECODER: AttentionMap(weights[Part.DECODER], written, before),
+        Part.CROSS: AttentionMap(weights[Part.CROSS], written, read),
+    }
+
+
+def readable(pieces: Sequence[str]) -> list[str]:
+    """Pieces as labels: a word's first piece and punctuation as they are, a later piece after a dot: `play`, `·ing`."""
+    return [f"·{piece}" if piece[0].isalnum() else piece.lstrip(_WORD_START) or "\u2423" for piece in pieces]
+
+
+def draw(maps: dict[Part, AttentionMap], title: str) -> Figure:
+    """Every layer and head: a section for each part, in it a row for each layer and a column for each head."""
+    heights = [_section_height(attention) for attention in maps.values()]
+    width = max(attention.weights.size(1) * _panel(attention.memory, _TOKEN_INCHES) for attention in maps.values())
+    figure = Figure(figsize=(width + _LABEL_INCHES, sum(heights) + 2 * _TITLE_INCHES), layout="constrained")
+    figure.suptitle(title, fontsize=16)
+    sections = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for section, (part, attention) in zip(sections, maps.items(), strict=True):
+        section.suptitle(TITLES[part], fontsize=14)
+        grid = section.subplots(*attention.weights.shape[:2], squeeze=False, sharex=True, sharey=True)
+        for (layer, head), axes in np.ndenumerate(grid):
+            _draw_head(axes, attention, layer, head, f"layer {layer + 1}, head {head + 1}")
+    return figure
+
+
+def _section_height(attention: AttentionMap) -> float:
+    panels = attention.weights.size(0) * (_panel(attention.queries, _TOKEN_INCHES) + _TITLE_INCHES)
+    return panels + _LABEL_INCHES + _TITLE_INCHES
+
+
+def _panel(tokens: Sequence[str], token_inches: float) -> float:
+    """The side of a panel that has these on its axis."""
+    return max(_MIN_PANEL_INCHES, token_inches * len(tokens))
+
+
+def draw_layer(attention: AttentionMap, layer: int, title: str) -> Figure:
+    """The heads of one layer, large; `layer` counts from 0."""
+    num_heads = attention.weights.size(1)
+    columns = min(num_heads, _HEADS_IN_A_ROW)
+    rows = -(-num_heads // columns)
+    width = columns * _panel(attention.memory, _LARGE_TOKEN_INCHES) + 2 * _LABEL_INCHES
+    height = rows * (_panel(attention.queries, _LARGE_TOKEN_INCHES) + _TITLE_INCHES) + 2 * _LABEL_INCHES
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(title)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for head, axes in enumerate(grid.flat[:num_heads]):
+        image = _draw_head(axes, attention, layer, head, f"head {head + 1}")
+    for axes in grid.flat[num_heads:]:
+        axes.set_axis_off()
+    figure.colorbar(image, ax=grid, shrink=0.6, label="attention weight")
+    return figure
+
+
+def _draw_head(axes: Axes, attention: AttentionMap, layer: int, head: int, title: str) -> AxesImage:
+    axes.set_title(title, fontsize=9)
+    axes.set_xticks(range(len(attention.memory)), attention.memory, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(attention.queries)), attention.queries, fontsize=8)
+    axes.tick_params(length=0)
+    return axes.imshow(attention.weights[layer, head].numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+
+
+@app.command()
+def main(
+    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint, or a bundle that kept its weights.")],
+    sentence: Annotated[str, typer.Argument(help=f"To translate; at most {MAX_TOKENS} tokens.")],
+    output: Annotated[Path, typer.Option(help="The picture, PNG.")] = Path("attention.png"),
+    part: Annotated[Part | None, typer.Option(help="Only this one.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="Only this layer of the part, large.")] = None,
+    beam_size: Annotated[int, typer.Option(min=1, help="Of the search for the translation.")] = 4,
+) -> None:
+    """Draw what every attention head looks at while a sentence is translated."""
+    try:
+        loaded = load_checkpoint(checkpoint)
+    except (FileNotFoundError, BundleError) as error:
+        raise typer.BadParameter(str(error)) from error
+    model, tokenizer = loaded.model(), loaded.tokenizer()
+    source = tokenizer.encode(sentence)
+    _require(bool(source), "sentence is blank")
+    _require(len(source) <= MAX_TOKENS, f"sentence has {len(source)} tokens, at most {MAX_TOKENS} can be drawn")
+    config = BeamConfig(beam_size=beam_size, max_target_tokens=MAX_TOKENS)
+    target = beam_search(model, source, config)[0].tokens
+    title = f"{sentence}\n{tokenizer.decode(target)}"
+    maps = attention_maps(model, tokenizer, source, target)
+    _chosen(maps, part, layer, title).savefig(output, dpi=100)
+    print(f"{title}\n{output}")
+
+
+def _chosen(maps: dict[Part, AttentionMap], part: Part | None, layer: int | None, title: str) -> Figure:
+    """The picture that the options ask for."""
+    if part is None:
+        _require(layer is None, f"--layer {layer} needs --part: {', '.join(Part)}")
+        return draw(maps, title)
+    if layer is None:
+        return draw({part: maps[part]}, title)
+    num_layers = maps[part].weights.size(0)
+    _require(layer <= num_layers, f"--layer is {layer}, the part {part} has {num_layers}")
+    return draw_layer(maps[part], layer - 1, f"{TITLES[part]} (layer {layer})\n{title}")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise typer.BadParameter(message)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m model.attention")

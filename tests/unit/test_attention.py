@@ -1,0 +1,127 @@
+"""The drawn weights are the ones that the model uses, and the picture has a panel for each head."""
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from model.attention import (
+    MAX_TOKENS,
+    AttentionMap,
+    Part,
+    app,
+    attention_maps,
+    attention_weights,
+    draw,
+    draw_layer,
+    readable,
+)
+from model.config import BOS_ID, EOS_ID, NormPlacement
+from model.layers import MultiHeadAttention
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+from tests.conftest import ENGLISH
+from tests.fakes.tiny_model import tiny_config, tiny_model, write_tiny_checkpoint
+
+SOURCE = [5, 6, 7, 8, EOS_ID]
+TARGET = [9, 10, 11]
+
+
+@pytest.fixture(params=list(NormPlacement))
+def model(request: pytest.FixtureRequest) -> Transformer:
+    return tiny_model(tiny_config(request.param))
+
+
+def test_every_row_of_weights_sums_to_1(model):
+    weights = attention_weights(model, SOURCE, TARGET)
+
+    assert {part: tuple(tensor.shape) for part, tensor in weights.items()} == {
+        Part.ENCODER: (2, 4, 5, 5),
+        Part.DECODER: (2, 4, 4, 4),
+        Part.CROSS: (2, 4, 4, 5),
+    }
+    for tensor in weights.values():
+        assert torch.allclose(tensor.sum(-1), torch.ones(tensor.shape[:-1]), atol=1e-6)
+
+
+def test_a_decoder_step_looks_at_no_later_one(model):
+    decoder = attention_weights(model, SOURCE, TARGET)[Part.DECODER]
+
+    assert decoder.triu(1).abs().max() == 0
+    assert (decoder[:, :, -1] > 0).all()
+
+
+@pytest.mark.parametrize("part", Part)
+@torch.inference_mode()
+def test_weights_reproduce_what_the_layer_gave(model, part):
+    layers = (model.encoder if part is Part.ENCODER else model.decoder).layers
+    attentions = [layer.cross_attention if part is Part.CROSS else layer.self_attention for layer in layers]
+    seen: dict[MultiHeadAttention, tuple[torch.Tensor, torch.Tensor]] = {}
+    for attention in attentions:
+        attention.register_forward_hook(lambda module, inputs, output: seen.update({module: (inputs[1], output)}))
+
+    weights = attention_weights(model, SOURCE, TARGET)[part]
+
+    for of_layer, attention in zip(weights, attentions, strict=True):
+        memory, output = seen[attention]
+        values = attention.value(memory[0]).view(memory.size(1), 4, 8)  # [M, H, d]
+        mixed = torch.einsum("hqm,mhd->qhd", of_layer, values).flatten(1)
+        assert torch.allclose(attention.output(mixed), output[0], atol=1e-5)
+
+
+def test_the_model_is_left_as_it_was(model):
+    source, lengths, target = torch.tensor([SOURCE]), torch.tensor([5]), torch.tensor([[BOS_ID, *TARGET]])
+    before = model(source, lengths, target)
+
+    attention_weights(model, SOURCE, TARGET)
+
+    assert torch.equal(model(source, lengths, target), before)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_rows_are_named_after_what_a_step_writes_and_columns_after_what_it_sees(tiny_tokenizer_path):
+    tokenizer = Tokenizer.load(tiny_tokenizer_path)
+    source, target = tokenizer.encode(ENGLISH[0]), tokenizer.encode(ENGLISH[1])[:-1]
+    maps = attention_maps(tiny_model(tiny_config(vocab_size=120)), tokenizer, source, target)
+
+    assert maps[Part.ENCODER].queries == maps[Part.ENCODER].memory == maps[Part.CROSS].memory
+    assert maps[Part.CROSS].queries == maps[Part.DECODER].queries
+    assert maps[Part.CROSS].queries[-1] == maps[Part.CROSS].memory[-1] == "</s>"
+    assert maps[Part.DECODER].memory == ["<s>", *maps[Part.DECODER].queries[:-1]]
+
+
+def test_labels_tell_a_words_beginning_from_its_rest():
+    assert readable(["\u2581play", "ing", ".", "\u2581", "</s>"]) == ["play", "·ing", ".", "\u2423", "</s>"]
+
+
+def test_a_picture_has_a_panel_for_each_layer_and_head():
+    maps = {part: AttentionMap(torch.eye(3).expand(2, 5, 3, 3), list("abc"), list("def")) for part in Part}
+
+    panels = [axes for section in draw(maps, "all").subfigs for axes in section.axes]
+    large = [axes for axes in draw_layer(maps[Part.CROSS], 1, "one").axes if axes.images]
+
+    assert len(panels) == 3 * 2 * 5
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "b", "c"]
+    assert [axes.get_title() for axes in large] == [f"head {head}" for head in range(1, 6)]
+
+
+def test_the_command_writes_a_png_and_refuses_what_it_cannot_draw(tmp_path):
+    checkpoint, output = write_tiny_checkpoint(tmp_path / "run"), tmp_path / "attention.png"
+
+    def run(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, [*arguments, "--output", str(output)], env={"COLUMNS": "200"})
+        return result.exit_code, result.output
+
+    code, said = run(str(checkpoint), "The dog plays.", "--part", "cross", "--layer", "2", "--beam-size", "1")
+
+    assert code == 0, said
+    assert output.read_bytes().startswith(b"\x89PNG")
+    for arguments, reason in (
+        ((str(checkpoint), " "), "sentence is blank"),
+        ((str(checkpoint), "dog " * 99), f"at most {MAX_TOKENS} can be drawn"),
+        ((str(checkpoint), "dog", "--part", "cross", "--layer", "3"), "--layer is 3, the part cross has 2"),
+        ((str(checkpoint), "dog", "--layer", "1"), "--layer 1 needs --part"),
+        ((str(tmp_path), "dog"), "is no checkpoint"),
+    ):
+        code, said = run(*arguments)
+        assert code == 2
+        assert reason in said
