@@ -20,7 +20,7 @@ from tests.quality.score import CARD_NAME, SEARCHES, card_value, chrf_of, pairs_
 # Another processor may decide a near-tie otherwise.  The fp32 graphs of the same weights differ in more than that, and
 # are 0.3 away: `python -m export model/pretrained/en-de OUT --precision fp32`, `score.py --bundle OUT`.  A length
 # penalty of 0.2 in place of 1, the least of the faults below, costs 0.7.
-MAX_LOSS = 0.3
+MAX_LOSS = 0.5
 # More than that is no near-tie but another model, whose card and defaults nobody has looked at.
 MAX_GAIN = 1.0
 
