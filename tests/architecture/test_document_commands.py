@@ -61,7 +61,7 @@ def lines_of(document: Path) -> Iterator[Line]:
 
 def commands_in(line: str) -> Iterator[list[str]]:
     """Each command of a pipeline or list, without variables before it and files it reads or writes."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(re.sub(r"\$\([^)]*\)", "OUTPUT", line), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
         tokens = list(lexer)
@@ -83,7 +83,7 @@ def stripped(command: list[str]) -> Iterator[list[str]]:
     while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         words = words[1:]
     if words:
-        yield [words[0].removeprefix(".venv/bin/").removeprefix(".venv-dev/bin/"), *words[1:]]
+        yield [Path(words[0]).name, *words[1:]]  # .venv/bin/dragoman is dragoman
 
 
 LINES = [line for document in DOCUMENTS if document.exists() for line in lines_of(document)]
@@ -119,7 +119,7 @@ def complaints(lines: Iterable[Line]) -> list[str]:
 
 
 def test_every_command_line_of_dragoman_is_one_that_it_takes():
-    assert len(of("dragoman")) > 60
+    assert len(of("dragoman")) > 50  # a parser that finds none would be content
     assert complaints(of("dragoman")) == []
 
 
