@@ -22,7 +22,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-gpu bench-others protos wheel test-wheel image try-image lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-gpu bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -92,6 +92,13 @@ image:  ## Build the container image dragoman:cpu (VARIANT=gpu for the other); I
 try-image:  ## Start that image read-only and without rights, translate, stop it under load
 	$(PYTHON) deploy/try_image.py dragoman:$(VARIANT)
 
+deploy-check: $(DEV)/.stamp-deploy  ## Judge all of deploy/ with hadolint, kubectl, promtool, haproxy, systemd; says what it skips
+	$(BIN)/python -m pytest -m "" -rs tests/deploy tests/architecture/test_dashboard.py $(PYTEST_ARGS)
+
+try-node: setup-dev  ## Install the packages of examples/node and run it against the real server; needs node and npm
+	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m pytest -rs tests/integration/test_node_example.py $(PYTEST_ARGS)
+
 lock:  ## Pin the image's dependencies again, with hashes
 	deploy/lock
 
@@ -123,6 +130,11 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 # The baseline of the race that people know; nothing else needs it.
 $(DEV)/.stamp-bench: $(DEV)/.stamp
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group bench
+	@touch $@
+
+# Linters of deployment files; nothing else needs them.
+$(DEV)/.stamp-deploy: $(DEV)/.stamp
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group deploy
 	@touch $@
 
 clean:  ## Remove builds and caches; the environments stay

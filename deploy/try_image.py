@@ -8,12 +8,14 @@ it. Prints a line for each promise; exit status 1 if one is broken. Standard lib
 import argparse
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -97,7 +99,7 @@ def _life(server: "_Server") -> Iterator[Check]:
     for name, absent in (("PyTorch", ["python", "-c", "import torch"]), ("compiler", ["gcc", "--version"])):
         yield Check(f"no {name}", " ".join(absent), server.run(*absent).returncode != 0)
     with server.start("dragoman", "translate", "--server", server.address, "--batch-size", "200", *LOAD) as client:
-        time.sleep(0.9)  # its one call is under way
+        server.wait_for_call()
         server.terminate()
         lines = client.communicate()[0].splitlines()
     status = server.wait()
@@ -110,12 +112,13 @@ class _Server:
 
     def __init__(self, sandbox: Sandbox, shared: Path) -> None:
         self._sandbox = sandbox
-        self._port = _free_port()
+        self._port, self._http_port = _free_port(), _free_port()
         self.address = f"127.0.0.1:{self._port}"
         shared.chmod(0o777)
         self._ports_file = shared / "ports.json"
         self._process = self.start(
-            *("dragoman", "serve", "--host", "127.0.0.1", "--port", str(self._port), "--http-port", "0"),
+            *("dragoman", "serve", "--host", "127.0.0.1", "--port", str(self._port)),
+            *("--http-host", "127.0.0.1", "--http-port", str(self._http_port)),
             *("--drain-delay", "0.2", "--set", "lifecycle.ports_file=/tmp/shared/ports.json"),
             binds=(shared,),
         )
@@ -133,6 +136,16 @@ class _Server:
 
     def translate(self, texts: Sequence[str]) -> str:
         return self.run("dragoman", "translate", "--server", self.address, *texts).stdout.strip()
+
+    def wait_for_call(self) -> None:
+        """Until a Translate is under way, as the server's metrics say."""
+        deadline = time.monotonic() + PATIENCE_S
+        under_way = re.compile(r'^dragoman_requests_in_flight\{.*/Translate".*\} [1-9]', re.MULTILINE)
+        while time.monotonic() < deadline:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=PATIENCE_S) as answer:
+                if under_way.search(answer.read().decode()):
+                    return
+            time.sleep(0.02)  # another process: there is nothing to await
 
     def terminate(self) -> None:
         # Docker hands the signal on; bubblewrap does not, but shares our process ids.

@@ -38,21 +38,21 @@ class ConfigError(ValueError):
 class ListenConfig:
     """Where the server listens and how connections are kept."""
 
-    grpc_host: Host = "127.0.0.1"
+    grpc_host: Host = "127.0.0.1"  # address of the gRPC port; 0.0.0.0: every IPv4 address of the machine
     grpc_port: Port = 50_051  # 0: any free port
-    http_host: Host = "127.0.0.1"
+    http_host: Host = "127.0.0.1"  # address of the HTTP port
     http_port: Port = 8_080  # /metrics /healthz /readyz; 0: any free port
     http: bool = True  # whether there is an HTTP port at all
-    admin_host: Host = "127.0.0.1"
+    admin_host: Host = "127.0.0.1"  # address of the admin port
     admin_port: Port | None = None  # dragoman.admin.v1 over gRPC; None: none; 0: any free port
     reflection: bool = True  # grpc.reflection.v1 and v1alpha, for grpcurl and the like
-    keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this ...
-    keepalive_timeout_s: Seconds = 10.0  # ... and dropped when it does not answer within this
+    keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this
+    keepalive_timeout_s: Seconds = 10.0  # one that does not answer a ping within this is dropped
     max_connection_idle_s: Seconds = 1_800.0  # connections without calls are closed after this
     max_connection_age_s: Seconds | None = None  # connections end gracefully after about this; None: never
     max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
-    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64  # at a time, on the HTTP port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -61,8 +61,8 @@ class LimitsConfig:
 
     max_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts per request
     max_characters: Count = 10_000  # characters per text
-    max_beam_size: Annotated[int, Ge(1), Le(64)] = 16
-    # Of these two, clients that hold less than an equal share still get in when they are used up, to twice as much.
+    max_beam_size: Annotated[int, Ge(1), Le(64)] = 16  # largest beam_size a request may ask for
+    # Clients that hold less than an equal share get in beyond this and max_queued_tokens, to twice as much.
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
     max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed
@@ -81,13 +81,13 @@ class LimitsConfig:
 class EngineConfig:
     """Which model runs, and on how much of the machine."""
 
-    bundle: Path = field(default_factory=default_bundle_dir)
+    bundle: Path = field(default_factory=default_bundle_dir)  # directory of the model that serves
     device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
     cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
     precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
     # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None
-    threads: Annotated[int, Ge(1), Le(256)] | None = None  # per engine; None: allowed CPUs / num_engines
+    threads: Annotated[int, Ge(1), Le(256)] | None = None  # of each engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
     max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default
     runner_factory: str | None = None  # "module:function" that makes the runner; None: ONNX Runtime (tests set it)
@@ -101,7 +101,7 @@ class ModelsConfig:
     # engine.bundle is not used.  None: engine.bundle alone.
     directory: Path | None = None
     watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
-    watch_period_s: Seconds = 5.0
+    watch_period_s: Seconds = 5.0  # time between two looks
     self_test: bool = True  # a bundle's golden sentences must come out before it serves
     public_key: Path | None = None  # Ed25519, PEM; bundles without a signature that fits it are refused (extra `sign`)
 
@@ -111,12 +111,12 @@ class SecurityConfig:
     """Who may call, and how the wire is protected."""
 
     tls_certificate: Path | None = None  # PEM, the chain; with tls_key: TLS on the gRPC ports
-    tls_key: Path | None = None  # PEM
+    tls_key: Path | None = None  # PEM, of the certificate
     tls_client_ca: Path | None = None  # PEM; clients must then show a certificate signed by it
     reload_s: Seconds = 10.0  # changed certificates, keys and API keys are noticed by the first caller after this
     api_keys: Path | None = None  # TOML, made with `dragoman keys`; None: everybody may call
     identity_header: str | None = None  # metadata key in which a trusted proxy names its client
-    trusted_proxies: str = ""  # their addresses, like "10.0.0.0/8, ::1"; from others, identity_header is ignored
+    trusted_proxies: str = ""  # addresses, like "10.0.0.0/8, ::1"; from others, identity_header is ignored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -127,7 +127,7 @@ class LifecycleConfig:
     engine_silence_s: Seconds = 10.0  # an engine without a sign of life for this long is killed and replaced
     unready_exit_s: Seconds | None = 60.0  # /healthz fails after this long without an engine; None: never
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
-    grace_s: Delay = 30.0  # then: time for accepted calls to finish
+    grace_s: Delay = 30.0  # after that delay: time for accepted calls to finish
     ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port"} as JSON
 
 
@@ -135,7 +135,7 @@ class LifecycleConfig:
 class TelemetryConfig:
     """What the server says about itself; never texts."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # lines of less weight are not written
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal, JSON otherwise
     slow_request_s: Seconds | None = 5.0  # calls that take longer are logged with their phases; None: never
     otlp_endpoint: str | None = None  # OpenTelemetry traces go there over gRPC; needs the extra `otel`
@@ -281,11 +281,14 @@ def _source_of(group: str, names: list[str], flags: dict[str, Any], file: Path |
 
 def _allowed(group: str, names: list[str]) -> str | None:
     """What the setting's annotation says in words, or None where it says nothing."""
-    hints = get_type_hints(_GROUPS[group], include_extras=True) if group in _GROUPS and names else {}
-    bounds = [
-        bound for item in _metadata(hints.get(names[0]) if names else None) for bound in [_in_words(item)] if bound
-    ]
+    bounds = allowed_bounds(group, names[0]) if group in _GROUPS and names else []
     return f"allowed is {' and '.join(bounds)}" if bounds else None
+
+
+def allowed_bounds(group: str, name: str) -> list[str]:
+    """The range of a setting in words, like `["at least 1", "at most 64"]`; empty where its type is all there is."""
+    hints = get_type_hints(_GROUPS[group], include_extras=True)
+    return [bound for item in _metadata(hints.get(name)) if (bound := _in_words(item))]
 
 
 def _metadata(hint: object) -> list[object]:

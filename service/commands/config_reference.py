@@ -1,0 +1,195 @@
+"""docs/configuration.md, written from the settings in service/config.py and the flags of `dragoman serve`.
+
+    python -m service.commands.config_reference > docs/configuration.md
+
+What a setting means is the comment beside or above it. A test compares the file with what this prints.
+"""
+
+import ast
+import inspect
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from typer.main import get_command
+
+from service import config
+from service.commands import serve_command
+from service.commands.cli import app
+from service.config import ENV_PREFIX, ServerConfig, allowed_bounds
+
+_INTRODUCTION = """\
+# Settings
+
+Every setting of `dragoman serve`. Written by `python -m service.commands.config_reference` from `service/config.py`;
+change the code, not this file.
+
+Sources, strongest first: flags (`--set GROUP.NAME=VALUE` for a setting that has none of its own), the environment, a
+TOML file (`--config FILE`), the default. In the file each group is a table:
+
+    [limits]
+    max_texts = 64
+
+An unknown setting or a value out of range ends the start with exit code 2 and one line that names it.
+
+    dragoman serve --config dragoman.toml --print-config     # every value, and where it comes from
+    dragoman serve --config dragoman.toml --check-config     # also looks at models, certificates and keys
+"""
+
+_TYPES = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path"}
+_HEAD = "| setting | environment, flag | values | default | meaning |\n| --- | --- | --- | --- | --- |"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One row of the page."""
+
+    group: str
+    name: str
+    flag: str  # "" where only --set reaches it
+    values: str
+    default: str
+    meaning: str
+
+    @property
+    def dotted(self) -> str:
+        """As `--set` takes it."""
+        return f"{self.group}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment's name for it."""
+        return f"{ENV_PREFIX}{self.group}__{self.name}".upper()
+
+
+def settings() -> Iterator[Setting]:
+    """Every setting, in the order of the code."""
+    flags, meanings = flags_of_settings(), _meanings()
+    for group, kind in get_type_hints(ServerConfig).items():
+        hints = get_type_hints(kind, include_extras=True)
+        for item in fields(kind):
+            yield Setting(
+                group=group,
+                name=item.name,
+                flag=flags.get(f"{group}.{item.name}", ""),
+                values=_values(hints[item.name], allowed_bounds(group, item.name)),
+                default=_default(item),
+                meaning=meanings.get((kind.__name__, item.name), ""),
+            )
+
+
+def flags_of_settings() -> dict[str, str]:
+    """The flag of each setting that has one, by dotted name: read from the table in `serve`."""
+    options = {option.name: max(option.opts, key=len) for option in _serve_options()}
+    tables = [
+        node for node in ast.walk(ast.parse(inspect.getsource(serve_command.serve))) if isinstance(node, ast.Dict)
+    ]
+    return {
+        str(ast.literal_eval(key)): options[name.id]
+        for table in tables
+        for key, value in zip(table.keys, table.values, strict=True)
+        if isinstance(key, ast.Constant)
+        for name in ast.walk(value)
+        if isinstance(name, ast.Name) and name.id in options
+    }
+
+
+def page() -> str:
+    """The document."""
+    rows = list(settings())
+    parts = [_INTRODUCTION]
+    for group, kind in get_type_hints(ServerConfig).items():
+        lines = [_row(setting) for setting in rows if setting.group == group]
+        parts.append("\n".join([f"## {group}\n", f"{inspect.getdoc(kind)}\n", _HEAD, *lines, ""]))
+    return "\n".join(parts)
+
+
+def _row(setting: Setting) -> str:
+    names = f"`{setting.variable}`" + (f" `{setting.flag}`" if setting.flag else "")
+    cells = (f"`{setting.dotted}`", names, setting.values, setting.default, setting.meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _serve_options() -> list[Any]:
+    commands: Any = get_command(app)  # typer's own types say nothing of groups
+    return list(commands.commands["serve"].params)
+
+
+def _values(hint: object, bounds: list[str]) -> str:
+    names = [_type_name(part) for part in _parts(hint) if part is not NoneType]
+    return ", ".join([" or ".join(names), *bounds])
+
+
+def _parts(hint: object) -> tuple[object, ...]:
+    """`Annotated[int, ...] | None` -> `(int, NoneType)`."""
+    if get_origin(hint) is Annotated:
+        return _parts(get_args(hint)[0])
+    if get_origin(hint) in {Union, UnionType}:
+        return tuple(part for arm in get_args(hint) for part in _parts(arm))
+    return (hint,)
+
+
+def _type_name(part: object) -> str:
+    if get_origin(part) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(part))
+    return _TYPES[part]  # type: ignore[index]  # a KeyError names the type that has no word yet
+
+
+def _default(item: Field[Any]) -> str:
+    if item.default is MISSING:
+        return "the included model"  # engine.bundle, the one path that depends on where Dragoman is installed
+    match item.default:
+        case None:
+            return "not set"
+        case "":
+            return "empty"
+        case str(text):
+            return f"`{text}`"
+        case number:
+            return f"{number:g}" if isinstance(number, float) else str(number).lower()
+
+
+def _meanings() -> dict[tuple[str, str], str]:
+    """The comments of each class's fields, by class and field: those above it, then the one beside it."""
+    source = inspect.getsource(config)
+    comments = _comments(source)
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    return {
+        (owner.name, item.target.id): _joined(comments, item.lineno)
+        for owner in classes
+        for item in owner.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Comment:
+    text: str
+    alone: bool  # nothing else is on its line
+
+
+def _comments(source: str) -> dict[int, _Comment]:
+    """By line."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {
+        token.start[0]: _Comment(token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+        for token in tokens
+        if token.type == tokenize.COMMENT
+    }
+
+
+def _joined(comments: dict[int, _Comment], line: int) -> str:
+    first = line
+    while (above := comments.get(first - 1)) is not None and above.alone:
+        first -= 1
+    texts = [comments[number].text for number in range(first, line + 1) if number in comments]
+    return re.sub(r"\bNone\b", "not set", " ".join(" ".join(texts).split()))
+
+
+if __name__ == "__main__":
+    print(page(), end="")

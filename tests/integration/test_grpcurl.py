@@ -1,0 +1,64 @@
+"""Discovery by reflection, with a client nobody here wrote: the commands of docs/clients.md.
+
+Tried with grpcurl 1.8.6, which speaks grpc.reflection.v1alpha.
+"""
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+GRPCURL = shutil.which("grpcurl")
+SERVICE = "dragoman.v1.TranslationService"
+DEADLINE_EXCEEDED = 64 + 4  # grpcurl's exit status: 64 and the gRPC status
+
+pytestmark = pytest.mark.skipif(GRPCURL is None, reason="no grpcurl: github.com/fullstorydev/grpcurl has its releases")
+
+
+@pytest.fixture
+def grpcurl(server):
+    def run(*arguments: str, data: Any = None, seconds: int = 20) -> subprocess.CompletedProcess[str]:
+        sent = [] if data is None else ["-d", json.dumps(data)]
+        command = [str(GRPCURL), "-plaintext", "-max-time", str(seconds), *sent, server.address, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def test_list_names_every_service(grpcurl):
+    assert grpcurl("list").stdout.split() == [
+        SERVICE,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    ]
+
+
+def test_describe_shows_methods_and_messages(grpcurl):
+    assert "rpc TranslateStream ( stream .dragoman.v1.TranslateStreamRequest )" in grpcurl("describe", SERVICE).stdout
+    assert "repeated string texts = 1;" in grpcurl("describe", "dragoman.v1.TranslateRequest").stdout
+
+
+def test_translate_needs_no_proto_file(grpcurl):
+    done = grpcurl(f"{SERVICE}/Translate", data={"texts": ["Hello."], "options": {"beam_size": 1}})
+
+    assert json.loads(done.stdout)["translations"][0]["hypotheses"][0]["text"] == "Hello."
+
+
+def test_stream_answers_under_the_id_of_each_text(grpcurl):
+    done = grpcurl(f"{SERVICE}/TranslateStream", data={"texts": [{"id": 7, "text": "Hello."}]})
+
+    assert json.loads(done.stdout)["translations"][0]["id"] == "7"
+
+
+def test_health_check_says_serving(grpcurl):
+    assert json.loads(grpcurl("grpc.health.v1.Health/Check").stdout) == {"status": "SERVING"}
+
+
+def test_health_watch_says_serving_and_goes_on(grpcurl):
+    done = grpcurl("grpc.health.v1.Health/Watch", data={"service": SERVICE}, seconds=1)
+
+    assert json.loads(done.stdout) == {"status": "SERVING"}
+    assert done.returncode == DEADLINE_EXCEEDED
