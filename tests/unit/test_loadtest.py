@@ -38,11 +38,14 @@ class TestSchedule:
     def test_constant_arrivals_keep_their_gap(self):
         assert due_times(Stage(rate=4, duration_s=1), "constant", seed=1).tolist() == [0.0, 0.25, 0.5, 0.75]
 
-    def test_poisson_arrivals_have_the_rate_and_gaps_as_variable_as_their_mean(self):
+    @pytest.mark.parametrize("seed", range(5))
+    def test_poisson_arrivals_are_exactly_as_many_as_the_rate_says(self, seed):
+        assert len(due_times(Stage(rate=97.5, duration_s=20), "poisson", seed)) == 1950
+
+    def test_poisson_arrivals_have_gaps_as_variable_as_their_mean(self):
         times = due_times(Stage(rate=50, duration_s=400), "poisson", seed=7)
         gaps = np.diff(times)
 
-        assert 0.97 < len(times) / 20_000 < 1.03
         assert 0.95 < gaps.std() / gaps.mean() < 1.05
         assert times[-1] < 400
 
