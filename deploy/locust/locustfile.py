@@ -4,10 +4,10 @@
     locust -f deploy/locust/locustfile.py --headless --host 127.0.0.1:50051 --users 32 --run-time 60s
 
 With --rate the loop is open: calls are sent at the times of a Poisson process, whatever became of those before, and a
-call's time counts from when it was due.  Every Locust user sends as much, so one is enough.  With --due-times the
-times are those of a load test's report (`dragoman loadtest --report FILE.csv`), so that both make the same load.  Without
-either, the loop is closed: each user calls again when it has its answer, which finds what so many callers get, and says
-nothing about latency at a rate.  Refusals are failures of their status; nothing is sent twice.
+call's time counts from when it was due.  Every Locust user sends as much, so one is enough.  With --due-times the times
+are those of a load test's report (`dragoman loadtest --report FILE.csv`), so that both make the same load.  Without
+either, the loop is closed: each user calls again when it has its answer, which finds what so many callers get, and
+says nothing about latency at a rate.  Refusals are failures of their status; nothing is sent twice.
 """
 
 import csv

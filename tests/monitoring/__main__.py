@@ -2,8 +2,9 @@
 
     python -m tests.monitoring --seconds 60 --picture docs/dashboard.png
 
-Held: each expression has data, and each that should move under this load has moved (expressions.STILL names the others);
-the rules of deploy/prometheus can be evaluated.  It needs `prometheus` on the PATH (Debian: apt-get install prometheus).
+Held: each expression has data, and each that should move under this load has moved (expressions.STILL names the
+others); the rules of deploy/prometheus can be evaluated.  `prometheus` must be on the PATH (Debian: apt-get install
+prometheus).
 """
 
 import argparse
@@ -47,7 +48,7 @@ def show(panels: list[Panel]) -> None:
     table = Table("panel", "legend", "series", "least", "most", title="Dashboard")
     for panel in panels:
         for target in panel.targets:
-            values = [value for series in target.series for value in series.values.tolist() if value == value]
+            values = [value for series in target.series for value in series.finite]
             ends = (f"{min(values):.4g}", f"{max(values):.4g}") if values else ("-", "-")
             table.add_row(panel.title, target.legend, str(len(target.series)), *ends)
     Console(width=None if sys.stdout.isatty() else 120).print(table)

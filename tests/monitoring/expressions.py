@@ -40,7 +40,7 @@ class Target:
     @property
     def has_values(self) -> bool:
         """Whether there is anything to draw."""
-        return any(np.isfinite(series.values).any() for series in self.series)
+        return any(len(series.finite) for series in self.series)
 
     @property
     def has_moved(self) -> bool:
@@ -109,5 +109,4 @@ def failures(panels: list[Panel]) -> Iterator[str]:
 
 
 def _changes(series: Series) -> bool:
-    values = series.values[np.isfinite(series.values)]
-    return bool(len(values)) and bool(np.ptp(values) > 0)
+    return bool(len(series.finite)) and bool(np.ptp(series.finite) > 0)

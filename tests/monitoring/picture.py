@@ -1,8 +1,9 @@
 """The dashboard's data as a picture, in the grid that Grafana would give it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -11,7 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from tests.monitoring.expressions import Panel
 
@@ -19,7 +21,7 @@ PER_COLUMN, PER_ROW = 0.62, 0.31  # inches of a cell of the grid
 DPI = 80
 BACK, CARD, INK, FAINT = "#111217", "#181b1f", "#ccccdc", "#33363d"
 COLORS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#8ab8ff", "#ffa6b0", "#c8f2c2", "#96d98d")
-MOST_NAMES = 6  # in a legend; those of the largest lines
+MOST_NAMES = 6  # in a legend; of more, those at 0 are left out
 
 
 def draw(panels: Sequence[Panel], began: float, title: str, file: Path) -> None:
@@ -37,11 +39,12 @@ def draw(panels: Sequence[Panel], began: float, title: str, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=DPI, facecolor=BACK)
     plt.close(figure)
-    _reduce_colors(file)
 
 
 def _draw_title(figure: Figure, panel: Panel, rows: int) -> None:
-    figure.text(0.012, 1 - (panel.place["y"] + 2.6) / rows, panel.title, color=INK, fontsize=11, weight="bold", va="center")
+    figure.text(
+        0.012, 1 - (panel.place["y"] + 2.6) / rows, panel.title, color=INK, fontsize=11, weight="bold", va="center"
+    )
 
 
 def _draw_panel(figure: Figure, panel: Panel, began: float, rows: int) -> None:
@@ -49,77 +52,77 @@ def _draw_panel(figure: Figure, panel: Panel, began: float, rows: int) -> None:
     left, top = place["x"] / 24, 1 - (place["y"] + 2) / rows
     width, height = place["w"] / 24, place["h"] / rows
     card = (left + 0.004, top - height + 0.15 / rows, width - 0.008, height - 0.3 / rows)
-    figure.add_artist(plt.Rectangle(card[:2], card[2], card[3], facecolor=CARD, edgecolor=FAINT, linewidth=0.8, zorder=-1))
+    figure.add_artist(Rectangle(card[:2], card[2], card[3], facecolor=CARD, edgecolor=FAINT, linewidth=0.8, zorder=-1))
     figure.text(left + 0.01, top - 0.8 / rows, panel.title, color=INK, fontsize=9.5, va="center")
     axes = figure.add_axes((left + 0.038, top - height + 2.3 / rows, width - 0.05, height - 3.9 / rows), facecolor=CARD)
-    largest = _draw_lines(axes, panel, began)
-    _dress(axes, panel.unit, largest)
+    scale, unit = scale_of(panel.unit, _largest(panel))
+    figure.text(left + width - 0.012, top - 0.8 / rows, unit, color=INK, fontsize=8, va="center", ha="right")
+    _draw_lines(axes, panel, began, scale)
+    _dress(axes, _largest(panel) * scale)
     axes.legend(
-        *_legend(axes),
-        **dict(loc="upper left", bbox_to_anchor=(-0.09, -0.17), ncols=3, fontsize=7, frameon=False, labelcolor=INK),
-        **dict(handlelength=1.2, columnspacing=1.0, borderpad=0.0, labelspacing=0.25),
+        **_legend(axes),
+        loc="upper left",
+        bbox_to_anchor=(-0.09, -0.15),
+        ncols=3,
+        fontsize=7.5,
+        labelcolor=INK,
+        frameon=False,
+        handlelength=1.2,
+        columnspacing=1.0,
+        borderpad=0.0,
+        labelspacing=0.25,
     )
 
 
-def _draw_lines(axes: Axes, panel: Panel, began: float) -> float:
-    """The largest value."""
-    largest = 0.0
+def _largest(panel: Panel) -> float:
+    every = [series.finite for target in panel.targets for series in target.series]
+    return max((float(finite.max()) for finite in every if len(finite)), default=0.0)
+
+
+def _draw_lines(axes: Axes, panel: Panel, began: float, scale: float) -> None:
     lines = [(target.name_of(series), series) for target in panel.targets for series in target.series]
     for number, (name, series) in enumerate(lines):
-        color = COLORS[number % len(COLORS)]
-        axes.plot(series.times - began, series.values, color=color, linewidth=1.1, label=_short(name))
-        axes.fill_between(series.times - began, series.values, color=color, alpha=0.08, linewidth=0)
-        largest = max([largest, *series.values[np.isfinite(series.values)].tolist()])
-    return largest
+        color, values = COLORS[number % len(COLORS)], series.values * scale
+        axes.plot(series.times - began, values, color=color, linewidth=1.2, label=_short(name))
+        axes.fill_between(series.times - began, values, color=color, alpha=0.08, linewidth=0)
+    if lines:
+        axes.set_xlim(0, max(float(series.times[-1]) for _, series in lines) - began)
 
 
-def _dress(axes: Axes, unit: str, largest: float) -> None:
-    axes.set_ylim(0, largest * 1.1 or 1.0)
-    axes.margins(x=0)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(formatter(unit, largest)))
+def _dress(axes: Axes, largest: float) -> None:
+    axes.set_ylim(0, largest * 1.12 or 1.0)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=float(largest).is_integer()))
+    axes.xaxis.set_major_locator(MultipleLocator(15))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{int(seconds) // 60}:{int(seconds) % 60:02d}"))
-    axes.tick_params(colors=INK, labelsize=7, length=0)
+    axes.tick_params(colors=INK, labelsize=7.5, length=0)
     axes.grid(color=FAINT, linewidth=0.6)
     for spine in axes.spines.values():
         spine.set_visible(False)
 
 
-def _legend(axes: Axes) -> tuple[list[object], list[str]]:
+def _legend(axes: Axes) -> dict[str, Any]:
+    """The lines, where there are many only those with something above 0."""
     handles, names = axes.get_legend_handles_labels()
-    peaks = [np.nanmax(np.nan_to_num(np.asarray(handle.get_ydata(), float))) for handle in handles]  # type: ignore[union-attr]
-    kept = sorted(np.argsort(peaks)[::-1][:MOST_NAMES].tolist())
-    left_out = len(names) - len(kept)
-    more = f" (+{left_out} more)" if left_out else ""
+    peaks = [float(np.nan_to_num(np.asarray(line.get_ydata(), float)).max()) for line in axes.get_lines()]
+    kept = [place for place, peak in enumerate(peaks) if peak > 0 or len(peaks) <= MOST_NAMES]
     labels = [names[place] for place in kept]
-    return [handles[place] for place in kept], [*labels[:-1], labels[-1] + more] if labels else labels
+    if len(kept) < len(names):
+        labels[-1] += f" ({len(names) - len(kept)} others at 0)"
+    return {"handles": [handles[place] for place in kept], "labels": labels}
 
 
 def _short(name: str) -> str:
     return name.rsplit("/", maxsplit=1)[-1]  # of a gRPC method the last part
 
 
-def formatter(unit: str, largest: float) -> Callable[[float, int], str]:
-    """Numbers as Grafana writes them in this unit, on an axis that reaches so far."""
+def scale_of(unit: str, largest: float) -> tuple[float, str]:
+    """What to multiply values of Grafana's unit by so that an axis up to the largest reads well, and the unit then."""
     if unit == "s" and largest < 1:
-        scale, digits = (1e3, "ms") if largest >= 1e-3 else (1e6, "µs")
-        return lambda value, _: f"{value * scale:.3g} {digits}"
-    suffix = {"s": " s", "reqps": " req/s"}.get(unit, "")
-    if unit == "percentunit":
-        return lambda value, _: f"{value * 100:.3g}%"
-    if unit == "bytes":
-        return lambda value, _: f"{value / 2**20:.3g} MiB"
-    return lambda value, _: f"{value:.4g}{suffix}"
-
-
-def _reduce_colors(file: Path) -> None:
-    """To a palette: a third of the bytes."""
-    from PIL import Image
-
-    with Image.open(file) as picture:
-        reduced = picture.convert("RGB").quantize(128)
-    reduced.save(file, optimize=True)
+        return (1e3, "ms") if largest >= 1e-3 else (1e6, "µs")
+    return {"s": (1.0, "s"), "reqps": (1.0, "req/s"), "percentunit": (100.0, "%"), "bytes": (2.0**-20, "MiB")}.get(
+        unit, (1.0, "")
+    )
 
 
 def caption(seconds: float) -> str:

@@ -39,6 +39,11 @@ class Series:
     times: npt.NDArray[np.float64]  # Unix
     values: npt.NDArray[np.float64]  # NaN where it was none
 
+    @property
+    def finite(self) -> npt.NDArray[np.float64]:
+        """The values that are some."""
+        return self.values[np.isfinite(self.values)]
+
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:

@@ -26,7 +26,8 @@ from tests.fakes.server_process import ServerProcess, start
 
 CAPACITY = 100  # texts of 10 steps a second: 10 rows, steps of 10 ms
 CALM_S = 6.0  # nothing happens, so that what follows is seen to begin
-TEXTS_A_STREAM = 100
+TEXTS_A_STREAM, AHEAD = 150, 2
+BEAM = 1  # the other sources' too: hypotheses of other shapes would have steps of their own
 CLIENTS = ("shop", "news")
 TOO_LONG = "x" * 600  # characters, each a token; the bundle takes 512
 TEXTS = ("abcdefgh", "abcd", "abcdefghijkl", "abcdefg", "abcdefghi")
@@ -67,10 +68,10 @@ class Scene:
 
     def _sources(self, seconds: float) -> Sequence[Source]:
         shop, news = (self.metadata(client) for client in CLIENTS)
-        phases = ((0.4 * CAPACITY, seconds / 3), (2.5 * CAPACITY, seconds / 6), (0.5 * CAPACITY, seconds / 2))
+        phases = ((0.25 * CAPACITY, seconds / 3), (2.5 * CAPACITY, seconds / 6), (0.35 * CAPACITY, seconds / 2))
         steady = ((0.1 * CAPACITY, seconds),)
         return (
-            Source(phases=phases, texts=TEXTS, metadata=shop, cancel_share=0.1, num_channels=4),
+            Source(phases=phases, texts=TEXTS, metadata=shop, cancel_share=0.1),
             Source(phases=steady, texts=TEXTS, metadata=news, priority=pb.PRIORITY_BATCH, timeout_s=20.0),
             Source(phases=steady, metadata=news, timeout_s=0.15),  # about what it takes: some are too late
             Source(phases=((1.0, seconds),), texts=(TOO_LONG,), metadata=news),
@@ -87,7 +88,7 @@ class Scene:
     async def _one_stream(self, calls: Calls) -> None:
         call = calls.translate_stream(metadata=self.metadata("news"))
         numbers = iter(range(TEXTS_A_STREAM))
-        for number in islice(numbers, 4):
+        for number in islice(numbers, AHEAD):
             await call.write(_message(number))
         async for response in call:
             following = list(islice(numbers, len(response.translations)))
@@ -106,7 +107,8 @@ class Scene:
 
 def _message(number: int) -> pb.TranslateStreamRequest:
     text = pb.StreamText(id=number, text=TEXTS[number % len(TEXTS)])
-    return pb.TranslateStreamRequest(texts=[text])
+    settings = None if number else pb.StreamSettings(options=pb.TranslateOptions(beam_size=BEAM))
+    return pb.TranslateStreamRequest(settings=settings, texts=[text])
 
 
 @contextmanager

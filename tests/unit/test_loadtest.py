@@ -114,6 +114,18 @@ class TestSearch:
         assert capacity - 0.03 * max(capacity, 0.03 * first) <= held <= capacity
         assert len(tried) < 40
 
+    @pytest.mark.parametrize("hiccup", range(12))
+    def test_one_bad_moment_costs_a_stage_and_not_the_answer(self, hiccup):
+        stages = iter(range(100))
+
+        def try_rate(rate: float) -> Summary:
+            is_fast = rate <= 100 and next(stages) != hiccup
+            return summarize(records([0.0], [0.01 if is_fast else 10.0]), 1.0)
+
+        held, _ = highest_rate(try_rate, Target(p99_ms=100), first=10)
+
+        assert 97 <= held <= 100
+
     def test_refusals_break_a_rate_though_answers_are_fast(self):
         calls = records([0] * 100, [0.01] * 100, ["OK"] * 99 + ["RESOURCE_EXHAUSTED"])
 
