@@ -38,7 +38,7 @@ def watch(seconds: float, scratch: Path) -> tuple[list[Panel], list[str], Load, 
         began = time.time()
         load = asyncio.run(scene.play(seconds, scratch))
         time.sleep(3 * SCRAPE_S)  # what has ended is seen to have
-        panels = asked(prometheus, began + SCRAPE_S, time.time())
+        panels = asked(prometheus, began, time.time())
         wrong = [*failures(panels), *(f"rule {name} cannot be evaluated" for name in prometheus.broken_rules())]
     return panels, wrong, load, began
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from tests.monitoring.expressions import Panel
 
 PER_COLUMN, PER_ROW = 0.62, 0.31  # inches of a cell of the grid
-DPI = 80
+DPI = 76  # of a picture below 300 kB
 BACK, CARD, INK, FAINT = "#111217", "#181b1f", "#ccccdc", "#33363d"
 COLORS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#8ab8ff", "#ffa6b0", "#c8f2c2", "#96d98d")
 MOST_NAMES = 6  # in a legend; of more, those at 0 are left out
@@ -57,10 +57,10 @@ def _draw_panel(figure: Figure, panel: Panel, began: float, rows: int) -> None:
     axes = figure.add_axes((left + 0.038, top - height + 2.3 / rows, width - 0.05, height - 3.9 / rows), facecolor=CARD)
     scale, unit = scale_of(panel.unit, _largest(panel))
     figure.text(left + width - 0.012, top - 0.8 / rows, unit, color=INK, fontsize=8, va="center", ha="right")
-    _draw_lines(axes, panel, began, scale)
+    names = _draw_lines(axes, panel, began, scale)
     _dress(axes, _largest(panel) * scale)
     axes.legend(
-        **_legend(axes),
+        **_legend(axes, names),
         loc="upper left",
         bbox_to_anchor=(-0.09, -0.15),
         ncols=3,
@@ -79,14 +79,16 @@ def _largest(panel: Panel) -> float:
     return max((float(finite.max()) for finite in every if len(finite)), default=0.0)
 
 
-def _draw_lines(axes: Axes, panel: Panel, began: float, scale: float) -> None:
+def _draw_lines(axes: Axes, panel: Panel, began: float, scale: float) -> list[str]:
+    """Their names."""
     lines = [(target.name_of(series), series) for target in panel.targets for series in target.series]
-    for number, (name, series) in enumerate(lines):
+    for number, (_, series) in enumerate(lines):
         color, values = COLORS[number % len(COLORS)], series.values * scale
-        axes.plot(series.times - began, values, color=color, linewidth=1.2, label=_short(name))
+        axes.plot(series.times - began, values, color=color, linewidth=1.2)
         axes.fill_between(series.times - began, values, color=color, alpha=0.08, linewidth=0)
     if lines:
         axes.set_xlim(0, max(float(series.times[-1]) for _, series in lines) - began)
+    return [_short(name) for name, _ in lines]
 
 
 def _dress(axes: Axes, largest: float) -> None:
@@ -101,15 +103,14 @@ def _dress(axes: Axes, largest: float) -> None:
         spine.set_visible(False)
 
 
-def _legend(axes: Axes) -> dict[str, Any]:
+def _legend(axes: Axes, names: Sequence[str]) -> dict[str, Any]:
     """The lines, where there are many only those with something above 0."""
-    handles, names = axes.get_legend_handles_labels()
     peaks = [float(np.nan_to_num(np.asarray(line.get_ydata(), float)).max()) for line in axes.get_lines()]
     kept = [place for place, peak in enumerate(peaks) if peak > 0 or len(peaks) <= MOST_NAMES]
     labels = [names[place] for place in kept]
     if len(kept) < len(names):
         labels[-1] += f" ({len(names) - len(kept)} others at 0)"
-    return {"handles": [handles[place] for place in kept], "labels": labels}
+    return {"handles": [axes.get_lines()[place] for place in kept], "labels": labels}
 
 
 def _short(name: str) -> str:

@@ -70,10 +70,9 @@ class Prometheus:
         return [rule["name"] for group in groups for rule in group["rules"] if rule["health"] == "err"]
 
     def is_ready(self) -> bool:
-        """Whether it takes queries."""
+        """Whether it takes queries and has scraped the server."""
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
-                return bool(answer.status == 200)
+            return bool(self._get("/api/v1/query?query=up")["data"]["result"])
         except OSError:
             return False
 

@@ -25,7 +25,7 @@ from tests.fakes.model_repository import ModelRepository
 from tests.fakes.server_process import ServerProcess, start
 
 CAPACITY = 100  # texts of 10 steps a second: 10 rows, steps of 10 ms
-CALM_S = 6.0  # nothing happens, so that what follows is seen to begin
+CALM_S = 5.0  # nothing happens, so that what follows is seen to begin
 TEXTS_A_STREAM, AHEAD = 150, 2
 BEAM = 1  # the other sources' too: hypotheses of other shapes would have steps of their own
 CLIENTS = ("shop", "news")
