@@ -12,10 +12,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -46,6 +47,9 @@ class Percentiles:
     p50: float
     p99: float
     calls: int
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50:.0f} ms, p99 {self.p99:.0f} ms of {self.calls} calls"
 
     def differs_from(self, other: "Percentiles") -> float:
         """The larger of both differences, as a part."""
@@ -118,6 +122,27 @@ def locusts(python: Path, server: ServerProcess, scratch: Path, duration_s: floa
     return Percentiles(quantile(times, 0.5), quantile(times, 0.99), stats["num_requests"])
 
 
+def compare(
+    python: Path, server: ServerProcess, scratch: Path, rounds: int, duration_s: float
+) -> tuple[Percentiles, Percentiles]:
+    """Both in turn, several times: a machine's bad moment then spoils one round of one of them."""
+    of_ours, of_locust = [], []
+    for number in range(1, rounds + 1):
+        of_ours.append(ours(server, scratch, duration_s))
+        of_locust.append(locusts(python, server, scratch, duration_s))
+        _say(f"  round {number}: {of_ours[-1]}, Locust {of_locust[-1]}")
+    return middle(of_ours), middle(of_locust)
+
+
+def middle(rounds: Sequence[Percentiles]) -> Percentiles:
+    """Medians, and all calls together."""
+    return Percentiles(
+        p50=median(seen.p50 for seen in rounds),
+        p99=median(seen.p99 for seen in rounds),
+        calls=sum(seen.calls for seen in rounds),
+    )
+
+
 def quantile(times: dict[str, int], share: float) -> float:
     """Of Locust's counts by milliseconds, which it rounds to two digits."""
     left = share * sum(times.values())
@@ -134,7 +159,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of the search; 0: none")
     parser.add_argument("--duration", type=float, default=25.0, help="seconds of a stage, 5 of warm-up included")
     parser.add_argument("--locust", type=Path, help="python of an environment with Locust")
-    parser.add_argument("--compare-duration", type=float, default=60.0, help="seconds that both send for")
+    parser.add_argument("--compare-rounds", type=int, default=5, help="of both; the medians are compared")
+    parser.add_argument("--compare-duration", type=float, default=20.0, help="seconds of one")
     return parser.parse_args()
 
 
@@ -151,12 +177,9 @@ def main() -> int:
             if abs(found / CAPACITY - 1) > FOUND_WITHIN:
                 wrong.append(f"search {seed} is off by more than {FOUND_WITHIN:.0%}")
         if options.locust:
-            pair = (
-                ours(server, scratch, options.compare_duration),
-                locusts(options.locust, server, scratch, options.compare_duration),
-            )
+            pair = compare(options.locust, server, scratch, options.compare_rounds, options.compare_duration)
             for name, seen in zip(("dragoman loadtest", "locust"), pair, strict=True):
-                print(f"{name}: p50 {seen.p50:.0f} ms, p99 {seen.p99:.0f} ms of {seen.calls} calls")
+                print(f"{name}: {seen}")
             figures["loadtest_ms"], figures["locust_ms"] = ([seen.p50, seen.p99] for seen in pair)
             if pair[0].differs_from(pair[1]) > AGREE_WITHIN:
                 wrong.append(f"they differ by more than {AGREE_WITHIN:.0%}")
