@@ -1,7 +1,7 @@
 """A load on Dragoman for those who use Locust: `pip install locust grpcio protobuf`, then in the project's directory
 
     locust -f deploy/locust/locustfile.py --headless --host 127.0.0.1:50051 --users 1 --rate 80 --run-time 60s
-    locust -f deploy/locust/locustfile.py --headless --host 127.0.0.1:50051 --users 32 --run-time 60s
+    locust -f deploy/locust/locustfile.py --headless --host 127.0.0.1:50051 --users 32 --spawn-rate 32 --run-time 60s
 
 With --rate the loop is open: calls are sent at the times of a Poisson process, whatever became of those before, and a
 call's time counts from when it was due.  Every Locust user sends as much, so one is enough.  With --due-times the times
