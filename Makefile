@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
 SOAK_ARGS ?=
+MONITORING_ARGS ?=
 
 VENV := .venv
 DEV := .venv-dev
@@ -22,7 +23,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak bench bench-gpu bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring bench bench-gpu bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -68,6 +69,9 @@ fuzz: setup-dev  ## Bad bytes, floods and slow peers against the real server; FU
 
 soak: setup-dev  ## 20 minutes of load on the real engine: figures, build/soak.png, one JSON line; SOAK_ARGS='--help'
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
+	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
 
 bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)

@@ -29,11 +29,10 @@ def due_times(stage: Stage, arrivals: str, seed: int) -> Seconds:
     """When each call of the stage is due, in seconds from its start, ascending."""
     if arrivals == "constant":
         return np.arange(round(stage.rate * stage.duration_s)) / stage.rate
-    rng = np.random.default_rng(seed)
-    expected = stage.rate * stage.duration_s
-    gaps = rng.exponential(1 / stage.rate, size=int(expected + 6 * expected**0.5 + 10))
-    times = np.cumsum(gaps)
-    return np.asarray(times[times < stage.duration_s])
+    # Given their number, the points of a Poisson process are uniform.  The number is the rate's own and not drawn: a
+    # draw for 30 s at 100 a second is off by 2 %, and a search would then find 2 % too much or too little.
+    points = np.random.default_rng(seed).uniform(0.0, stage.duration_s, round(stage.rate * stage.duration_s))
+    return np.sort(points)
 
 
 def share(times: Seconds, worker: int, num_workers: int) -> Seconds:

@@ -1,7 +1,10 @@
-"""The highest rate that still holds a target: double until it breaks, then halve the gap.  Pure but for `try_rate`."""
+"""The highest rate that still holds a target: double until it breaks, then halve the gap.  Pure but for `try_rate`.
+
+A moment without a CPU breaks any rate, also one far below the capacity: the break that ends a search is tried again.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.loadtest.records import Summary
 
@@ -31,16 +34,40 @@ def highest_rate(
         precision: ends when the next rate to try differs by less than this part.
     """
     tried: list[tuple[float, Summary]] = []
-
-    def is_held(rate: float) -> bool:
+    bounds = _Bounds(least_gap=precision * precision * first, precision=precision)
+    rate: float | None = first
+    while rate is not None:
         tried.append((rate, try_rate(rate)))
-        return target.is_held(tried[-1][1])
+        bounds.note(rate, is_held=target.is_held(tried[-1][1]))
+        rate = bounds.next_rate()
+    return bounds.held, tried
 
-    held, broken, rate = 0.0, float("inf"), first
-    while broken - held > precision * max(held, first * precision):
-        if is_held(rate):
-            held = rate
+
+@dataclass(slots=True, kw_only=True)
+class _Bounds:
+    """Between which rates the answer lies."""
+
+    least_gap: float
+    precision: float
+    held: float = 0.0
+    broken: set[float] = field(default_factory=set)  # all above `held`
+    broken_twice: set[float] = field(default_factory=set)
+
+    def note(self, rate: float, *, is_held: bool) -> None:
+        """Take in what came of a rate."""
+        if is_held:
+            self.held = max(self.held, rate)
+            self.broken = {other for other in self.broken if other > self.held}
+        elif rate in self.broken:
+            self.broken_twice.add(rate)
         else:
-            broken = rate
-        rate = 2 * held if broken == float("inf") else (held + broken) / 2
-    return held, tried
+            self.broken.add(rate)
+
+    def next_rate(self) -> float | None:
+        """What to try; None: the answer is known."""
+        if not self.broken:
+            return 2 * self.held
+        lowest = min(self.broken)
+        if lowest - self.held > max(self.precision * self.held, self.least_gap):
+            return (self.held + lowest) / 2
+        return None if lowest in self.broken_twice else lowest

@@ -1,0 +1,75 @@
+"""`make try-monitoring`: the real server under load, a real Prometheus, and every expression of the dashboard.
+
+    python -m tests.monitoring --seconds 60 --picture docs/dashboard.png
+
+Held: each expression has data, and each that should move under this load has moved (expressions.STILL names the
+others); the rules of deploy/prometheus can be evaluated.  `prometheus` must be on the PATH (Debian: apt-get install
+prometheus).
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.fakes.load import Load
+from tests.monitoring.expressions import Panel, asked, failures
+from tests.monitoring.prometheus import SCRAPE_S, binary, scraping
+from tests.monitoring.scene import staged
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.monitoring")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of load")
+    parser.add_argument("--picture", type=Path, help="PNG of the panels")
+    return parser.parse_args()
+
+
+def watch(seconds: float, scratch: Path) -> tuple[list[Panel], list[str], Load, float]:
+    """The panels, what is wrong, the load, and when it all began in Unix time."""
+    with staged(scratch) as scene, scraping(scene.server.http_port, scratch) as prometheus:
+        began = time.time()
+        load = asyncio.run(scene.play(seconds, scratch))
+        time.sleep(3 * SCRAPE_S)  # what has ended is seen to have
+        panels = asked(prometheus, began, time.time())
+        wrong = [*failures(panels), *(f"rule {name} cannot be evaluated" for name in prometheus.broken_rules())]
+    return panels, wrong, load, began
+
+
+def show(panels: list[Panel]) -> None:
+    """A line for each expression."""
+    table = Table("panel", "legend", "series", "least", "most", title="Dashboard")
+    for panel in panels:
+        for target in panel.targets:
+            values = [value for series in target.series for value in series.finite]
+            ends = (f"{min(values):.4g}", f"{max(values):.4g}") if values else ("-", "-")
+            table.add_row(panel.title, target.legend, str(len(target.series)), *ends)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def main() -> int:
+    """0 if the dashboard works, else 1."""
+    options = arguments()
+    binary()
+    with tempfile.TemporaryDirectory() as scratch:
+        panels, wrong, load, began = watch(options.seconds, Path(scratch))
+    show(panels)
+    if options.picture:
+        from tests.monitoring.picture import caption, draw
+
+        draw(panels, began, caption(options.seconds), options.picture)
+    print("\n".join(f"WRONG: {line}" for line in wrong) or "every expression has data and moves")
+    num = sum(len(panel.targets) for panel in panels)
+    print(json.dumps({"expressions": num, "calls": len(load.records), "codes": load.codes, "wrong": wrong}))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The committed dashboard's expressions, what Prometheus gives for each, and whether that is what an operator needs."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.fakes.server_process import ROOT
+from tests.monitoring.prometheus import SCRAPE_S, Prometheus, Series
+
+DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "dragoman.json"
+STEP_S = 1.0
+RATE_INTERVAL_S = 5  # Grafana's least is four scrapes; one more, as a chart's step is no shorter than a scrape
+
+# By panel and legend, those that this scene leaves as they are.
+STILL = {
+    ("Replicas", "scraped"): "there is one from beginning to end",
+    ("Replicas", "with models"): "likewise",
+    ("Changes in 5 minutes", "NaN"): "the fake engine's numbers are all finite",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One expression of a panel, with what came of it."""
+
+    legend: str  # with {{label}} in it
+    expression: str
+    series: tuple[Series, ...]
+
+    def name_of(self, series: Series) -> str:
+        """As Grafana writes it beside the line."""
+        name = self.legend
+        for label, value in series.labels.items():
+            name = name.replace(f"{{{{{label}}}}}", value)
+        return name
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(len(series.finite) for series in self.series)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a value changed, or a series came or went."""
+        longest = max((len(series.times) for series in self.series), default=0)
+        return any(len(series.times) < longest or _changes(series) for series in self.series)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart, and where it stands in Grafana's grid of 24 columns."""
+
+    title: str
+    unit: str  # Grafana's name for it; empty for the title of a row
+    place: dict[str, int]
+    targets: tuple[Target, ...]
+
+
+def asked(prometheus: Prometheus, began: float, ended: float) -> list[Panel]:
+    """The panels with their data between these Unix times, titles of rows included.
+
+    Raises:
+        ValueError: Prometheus does not understand an expression.
+    """
+    return [
+        Panel(
+            title=panel["title"],
+            unit=panel["fieldConfig"]["defaults"]["unit"] if "fieldConfig" in panel else "",
+            place=panel["gridPos"],
+            targets=tuple(_ask(prometheus, target, began, ended) for target in panel.get("targets", ())),
+        )
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+    ]
+
+
+def _ask(prometheus: Prometheus, target: dict[str, Any], began: float, ended: float) -> Target:
+    expression = substituted(target["expr"])
+    series = prometheus.range_query(expression, began, ended, STEP_S)
+    return Target(target["legendFormat"], expression, tuple(series))
+
+
+def substituted(expression: str) -> str:
+    """With Grafana's variables replaced.
+
+    Raises:
+        ValueError: there is one that is not known here.
+    """
+    given = expression.replace("$__rate_interval", f"{RATE_INTERVAL_S * SCRAPE_S}s")
+    if "$" in given:
+        raise ValueError(f"{expression} has a variable that nothing replaces")
+    return given
+
+
+def failures(panels: list[Panel]) -> Iterator[str]:
+    """What is wrong, one line each."""
+    seen = {(panel.title, target.legend): target for panel in panels for target in panel.targets}
+    for (title, legend), target in seen.items():
+        name = f"{title}, {legend}"
+        if not target.has_values:
+            yield f"{name}: no data: {target.expression}"
+        elif not target.has_moved and (title, legend) not in STILL:
+            yield f"{name}: did not move: {target.expression}"
+        elif target.has_moved and (title, legend) in STILL:
+            yield f"{name}: moved, though {STILL[title, legend]}"
+    yield from (f"{title}, {legend}: is in no panel" for title, legend in STILL.keys() - seen.keys())
+
+
+def _changes(series: Series) -> bool:
+    return bool(len(series.finite)) and bool(np.ptp(series.finite) > 0)

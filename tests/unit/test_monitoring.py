@@ -1,0 +1,47 @@
+"""What `python -m tests.monitoring` holds against the dashboard."""
+
+import numpy as np
+import pytest
+
+from tests.monitoring import expressions
+from tests.monitoring.expressions import Panel, Target, failures, substituted
+from tests.monitoring.prometheus import Series
+
+
+@pytest.fixture(autouse=True)
+def nothing_stands_still(monkeypatch):
+    monkeypatch.setattr(expressions, "STILL", {})
+
+
+def failures_of(*lines: list[float]) -> list[str]:
+    series = tuple(
+        Series({"code": str(number)}, np.arange(len(values), dtype=float), np.array(values))
+        for number, values in enumerate(lines)
+    )
+    return list(failures([Panel("Calls", "reqps", {}, (Target("{{code}}", "sum(calls)", series),))]))
+
+
+@pytest.mark.parametrize("lines", [[], [[float("nan")] * 3]])
+def test_an_expression_without_data_is_a_failure(lines):
+    assert failures_of(*lines) == ["Calls, {{code}}: no data: sum(calls)"]
+
+
+def test_an_expression_that_stays_as_it_was_is_a_failure():
+    assert failures_of([2.0, 2.0, float("nan")], [0.0] * 3) == ["Calls, {{code}}: did not move: sum(calls)"]
+
+
+@pytest.mark.parametrize("lines", [[[0.0, 0.0], [0.0, 1.0]], [[1.0, 1.0], [1.0]]])
+def test_a_value_that_changes_and_a_series_that_goes_are_movement(lines):
+    assert failures_of(*lines) == []
+
+
+def test_what_should_stand_still_and_does_not_is_a_failure(monkeypatch):
+    monkeypatch.setattr(expressions, "STILL", {("Calls", "{{code}}"): "there are none", ("Gone", "x"): "likewise"})
+
+    assert failures_of([0.0, 1.0]) == ["Calls, {{code}}: moved, though there are none", "Gone, x: is in no panel"]
+
+
+def test_an_unknown_variable_is_refused():
+    assert substituted("rate(calls[$__rate_interval])") == "rate(calls[5s])"
+    with pytest.raises(ValueError, match="has a variable that nothing replaces"):
+        substituted("rate(calls[$window])")
