@@ -22,8 +22,8 @@ from service.models.translator import Translator
 from service.telemetry.calls import EndedCall, current_progress
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
-from service.traffic.room import Room
 from service.traffic.usage import UsageBooks
+from service.traffic.waiting_lines import WaitingLines
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 from tests.fakes.calls import Calls, eventually, failure
 
@@ -95,11 +95,11 @@ class Harness:
     """The service with one method."""
 
     def __init__(self, limits: LimitsConfig = LIMITS) -> None:
-        self.catalog, self.metrics, self.room = OneModel(), Metrics(), Room()
+        self.catalog, self.metrics, self.lines = OneModel(), Metrics(), WaitingLines()
         self.ended: list[EndedCall] = []
-        self.admission = Admission(limits, on_leave=self.room.departed)
+        self.admission = Admission(limits, on_leave=self.lines.departed)
         self.servicer = StreamServicer(
-            cast("Catalog", self.catalog), self.admission, self.room, self.metrics, limits, UsageBooks(self.metrics)
+            cast("Catalog", self.catalog), self.admission, self.lines, self.metrics, limits, UsageBooks(self.metrics)
         )
         interceptor = CallInterceptor(
             self.metrics,
