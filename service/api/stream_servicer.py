@@ -19,6 +19,7 @@ from protos import translation_pb2 as pb
 from service.api.call import Call, current_call
 from service.api.replies import to_options
 from service.api.servicer import SERVICE_NAME, to_priority, to_translation
+from service.api.status import code_of
 from service.api.wire import Malformed, deserializer
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
@@ -205,6 +206,8 @@ class _TextSource:
         follow(own)  # this task's: texts that go on at a time have no phase in common
         self.call.progress.texts += 1
         answer = await self._answer(text_id, text)
+        if answer.translation.error is not None:
+            self._metrics.model(answer.model).stream_text_failed(code_of(answer.translation.error).name)
         self._add(own)
         return answer
 
