@@ -16,9 +16,10 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
+from service.api import priorities
 from service.api.call import Call, current_call
 from service.api.replies import to_options
-from service.api.servicer import SERVICE_NAME, to_priority, to_translation
+from service.api.servicer import SERVICE_NAME, to_translation
 from service.api.status import code_of
 from service.api.wire import Malformed, deserializer
 from service.config import LimitsConfig
@@ -271,7 +272,7 @@ class _TextSource:
         return (self.call.client.identity, self._model().info.name, self._priority())
 
     def _priority(self) -> Priority:
-        return self.call.client.allowed(to_priority(self._settings.priority))
+        return self.call.client.allowed(priorities.from_wire(self._settings.priority))
 
     async def _attempt(
         self, text_id: int, text: str, sources: KeptSources, *, on_admitted: Callable[[], None]
