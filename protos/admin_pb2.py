@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\x11\x64ragoman.admin.v1\"(\n\x10GetStatusRequest\x12\x14\n\x0cmax_requests\x18\x01 \x01(\r\"\xc6\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x10\n\x08uptime_s\x18\x03 \x01(\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12.\n\x06models\x18\x05 \x03(\x0b\x32\x1e.dragoman.admin.v1.ModelStatus\x12\x32\n\x08requests\x18\x06 \x03(\x0b\x32 .dragoman.admin.v1.RequestStatus\x12\x14\n\x0cnum_requests\x18\x07 \x01(\r\x12\x17\n\x0f\x61\x64mitted_tokens\x18\x08 \x01(\x04\x12\x1b\n\x13max_admitted_tokens\x18\t \x01(\x04\x12\x15\n\rqueued_work_s\x18\n \x01(\x01\x12\x18\n\x10\x65vent_loop_lag_s\x18\x0b \x01(\x01\x12\x11\n\tlog_level\x18\x0c \x01(\t\"\x91\x02\n\x0bModelStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x17\n\x0fsource_language\x18\x04 \x01(\t\x12\x17\n\x0ftarget_language\x18\x05 \x01(\t\x12\x11\n\tprecision\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x11\n\tsha256_12\x18\x08 \x01(\t\x12\x13\n\x0bqueued_jobs\x18\t \x01(\x04\x12\x15\n\rqueued_tokens\x18\n \x01(\x04\x12\x30\n\x07\x65ngines\x18\x0b \x03(\x0b\x32\x1f.dragoman.admin.v1.EngineStatus\x12\x0e\n\x06reason\x18\x0c \x01(\t\"|\n\x0c\x45ngineStatus\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04jobs\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x10\n\x08max_rows\x18\x05 \x01(\r\x12\x10\n\x08restarts\x18\x06 \x01(\x04\x12\x10\n\x08silent_s\x18\x07 \x01(\x01\"\xac\x01\n\rRequestStatus\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0e\n\x06\x63lient\x18\x04 \x01(\t\x12\r\n\x05\x61ge_s\x18\x05 \x01(\x01\x12\r\n\x05phase\x18\x06 \x01(\t\x12\r\n\x05texts\x18\x07 \x01(\r\x12\x16\n\x0e\x66inished_texts\x18\x08 \x01(\r\x12\x13\n\x0bremaining_s\x18\t \x01(\x01\"$\n\x13ReloadModelsRequest\x12\r\n\x05model\x18\x01 \x01(\t\"G\n\x14ReloadModelsResponse\x12/\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1e.dragoman.admin.v1.ModelChange\"L\n\x0bModelChange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06result\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"#\n\x12SetLogLevelRequest\x12\r\n\x05level\x18\x01 \x01(\t\"\'\n\x13SetLogLevelResponse\x12\x10\n\x08previous\x18\x01 \x01(\t2\xa5\x02\n\x0c\x41\x64minService\x12V\n\tGetStatus\x12#.dragoman.admin.v1.GetStatusRequest\x1a$.dragoman.admin.v1.GetStatusResponse\x12_\n\x0cReloadModels\x12&.dragoman.admin.v1.ReloadModelsRequest\x1a\'.dragoman.admin.v1.ReloadModelsResponse\x12\\\n\x0bSetLogLevel\x12%.dragoman.admin.v1.SetLogLevelRequest\x1a&.dragoman.admin.v1.SetLogLevelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\x11\x64ragoman.admin.v1\"(\n\x10GetStatusRequest\x12\x14\n\x0cmax_requests\x18\x01 \x01(\r\"\xc6\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x10\n\x08uptime_s\x18\x03 \x01(\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12.\n\x06models\x18\x05 \x03(\x0b\x32\x1e.dragoman.admin.v1.ModelStatus\x12\x32\n\x08requests\x18\x06 \x03(\x0b\x32 .dragoman.admin.v1.RequestStatus\x12\x14\n\x0cnum_requests\x18\x07 \x01(\r\x12\x17\n\x0f\x61\x64mitted_tokens\x18\x08 \x01(\x04\x12\x1b\n\x13max_admitted_tokens\x18\t \x01(\x04\x12\x15\n\rqueued_work_s\x18\n \x01(\x01\x12\x18\n\x10\x65vent_loop_lag_s\x18\x0b \x01(\x01\x12\x11\n\tlog_level\x18\x0c \x01(\t\"\x91\x02\n\x0bModelStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x17\n\x0fsource_language\x18\x04 \x01(\t\x12\x17\n\x0ftarget_language\x18\x05 \x01(\t\x12\x11\n\tprecision\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x11\n\tsha256_12\x18\x08 \x01(\t\x12\x13\n\x0bqueued_jobs\x18\t \x01(\x04\x12\x15\n\rqueued_tokens\x18\n \x01(\x04\x12\x30\n\x07\x65ngines\x18\x0b \x03(\x0b\x32\x1f.dragoman.admin.v1.EngineStatus\x12\x0e\n\x06reason\x18\x0c \x01(\t\"|\n\x0c\x45ngineStatus\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04jobs\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x10\n\x08max_rows\x18\x05 \x01(\r\x12\x10\n\x08restarts\x18\x06 \x01(\x04\x12\x10\n\x08silent_s\x18\x07 \x01(\x01\"\xc3\x01\n\rRequestStatus\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0e\n\x06\x63lient\x18\x04 \x01(\t\x12\r\n\x05\x61ge_s\x18\x05 \x01(\x01\x12\r\n\x05phase\x18\x06 \x01(\t\x12\r\n\x05texts\x18\x07 \x01(\r\x12\x16\n\x0e\x66inished_texts\x18\x08 \x01(\r\x12\x13\n\x0bremaining_s\x18\t \x01(\x01\x12\x15\n\rclient_source\x18\n \x01(\t\"$\n\x13ReloadModelsRequest\x12\r\n\x05model\x18\x01 \x01(\t\"G\n\x14ReloadModelsResponse\x12/\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1e.dragoman.admin.v1.ModelChange\"L\n\x0bModelChange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06result\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"#\n\x12SetLogLevelRequest\x12\r\n\x05level\x18\x01 \x01(\t\"\'\n\x13SetLogLevelResponse\x12\x10\n\x08previous\x18\x01 \x01(\t2\xa5\x02\n\x0c\x41\x64minService\x12V\n\tGetStatus\x12#.dragoman.admin.v1.GetStatusRequest\x1a$.dragoman.admin.v1.GetStatusResponse\x12_\n\x0cReloadModels\x12&.dragoman.admin.v1.ReloadModelsRequest\x1a\'.dragoman.admin.v1.ReloadModelsResponse\x12\\\n\x0bSetLogLevel\x12%.dragoman.admin.v1.SetLogLevelRequest\x1a&.dragoman.admin.v1.SetLogLevelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,17 +40,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENGINESTATUS']._serialized_start=688
   _globals['_ENGINESTATUS']._serialized_end=812
   _globals['_REQUESTSTATUS']._serialized_start=815
-  _globals['_REQUESTSTATUS']._serialized_end=987
-  _globals['_RELOADMODELSREQUEST']._serialized_start=989
-  _globals['_RELOADMODELSREQUEST']._serialized_end=1025
-  _globals['_RELOADMODELSRESPONSE']._serialized_start=1027
-  _globals['_RELOADMODELSRESPONSE']._serialized_end=1098
-  _globals['_MODELCHANGE']._serialized_start=1100
-  _globals['_MODELCHANGE']._serialized_end=1176
-  _globals['_SETLOGLEVELREQUEST']._serialized_start=1178
-  _globals['_SETLOGLEVELREQUEST']._serialized_end=1213
-  _globals['_SETLOGLEVELRESPONSE']._serialized_start=1215
-  _globals['_SETLOGLEVELRESPONSE']._serialized_end=1254
-  _globals['_ADMINSERVICE']._serialized_start=1257
-  _globals['_ADMINSERVICE']._serialized_end=1550
+  _globals['_REQUESTSTATUS']._serialized_end=1010
+  _globals['_RELOADMODELSREQUEST']._serialized_start=1012
+  _globals['_RELOADMODELSREQUEST']._serialized_end=1048
+  _globals['_RELOADMODELSRESPONSE']._serialized_start=1050
+  _globals['_RELOADMODELSRESPONSE']._serialized_end=1121
+  _globals['_MODELCHANGE']._serialized_start=1123
+  _globals['_MODELCHANGE']._serialized_end=1199
+  _globals['_SETLOGLEVELREQUEST']._serialized_start=1201
+  _globals['_SETLOGLEVELREQUEST']._serialized_end=1236
+  _globals['_SETLOGLEVELRESPONSE']._serialized_start=1238
+  _globals['_SETLOGLEVELRESPONSE']._serialized_end=1277
+  _globals['_ADMINSERVICE']._serialized_start=1280
+  _globals['_ADMINSERVICE']._serialized_end=1573
 # @@protoc_insertion_point(module_scope)

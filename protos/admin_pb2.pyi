@@ -87,7 +87,7 @@ class EngineStatus(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., state: _Optional[str] = ..., jobs: _Optional[int] = ..., rows: _Optional[int] = ..., max_rows: _Optional[int] = ..., restarts: _Optional[int] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class RequestStatus(_message.Message):
-    __slots__ = ("request_id", "method", "model", "client", "age_s", "phase", "texts", "finished_texts", "remaining_s")
+    __slots__ = ("request_id", "method", "model", "client", "age_s", "phase", "texts", "finished_texts", "remaining_s", "client_source")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +97,7 @@ class RequestStatus(_message.Message):
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TEXTS_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_SOURCE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     method: str
     model: str
@@ -106,7 +107,8 @@ class RequestStatus(_message.Message):
     texts: int
     finished_texts: int
     remaining_s: float
-    def __init__(self, request_id: _Optional[str] = ..., method: _Optional[str] = ..., model: _Optional[str] = ..., client: _Optional[str] = ..., age_s: _Optional[float] = ..., phase: _Optional[str] = ..., texts: _Optional[int] = ..., finished_texts: _Optional[int] = ..., remaining_s: _Optional[float] = ...) -> None: ...
+    client_source: str
+    def __init__(self, request_id: _Optional[str] = ..., method: _Optional[str] = ..., model: _Optional[str] = ..., client: _Optional[str] = ..., age_s: _Optional[float] = ..., phase: _Optional[str] = ..., texts: _Optional[int] = ..., finished_texts: _Optional[int] = ..., remaining_s: _Optional[float] = ..., client_source: _Optional[str] = ...) -> None: ...
 
 class ReloadModelsRequest(_message.Message):
     __slots__ = ("model",)

@@ -30,17 +30,16 @@ from annotated_types import Ge, Gt, Le
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from service.api import priorities
 from service.api.watched_files import WatchedFiles
 from service.config import ConfigError
 from service.telemetry.logs import get_logger
-from service.traffic.clients import Client, Priority
+from service.traffic.clients import Client
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key
 KEY_BYTES = 32
 MAX_KEYS = 1_000  # each call is compared with all of them
 _MAX_KEY_CHARACTERS = 256
-
-_PRIORITIES = {"interactive": Priority.INTERACTIVE, "batch": Priority.BATCH}
 
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
@@ -141,7 +140,7 @@ def _to_key(entry: KeyEntry) -> ApiKey:
     client = Client(
         name=entry.name,
         source="key",
-        priority=_PRIORITIES[entry.priority],
+        priority=priorities.named(entry.priority),
         weight=entry.weight,
         max_queued_tokens=entry.max_queued_tokens,
     )

@@ -44,6 +44,10 @@ TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-con
 MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
+# A client that reaches its deadline cancels the call, and the server's own clock for it may not be there yet: gRPC
+# rounds a deadline up to three digits when it sends it, and the cancel overtakes timers.
+_DEADLINE_ROUNDING = 0.01
+_LAST_MOMENT_S = 0.05
 _STOPPING = "the server is stopping"
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -254,7 +258,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             asyncio.CancelledError: the call is gone, so there is nobody to answer.
         """
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-            call.code = "DEADLINE_EXCEEDED" if time.monotonic() >= call.deadline else "CANCELLED"
+            call.code = "DEADLINE_EXCEEDED" if _is_at_deadline(call, time.monotonic()) else "CANCELLED"
             raise error
         domain_error = _to_domain_error(error, call)
         if isinstance(domain_error, DeadlineExceeded) and call.is_limit_ours:
@@ -279,6 +283,12 @@ def _late(call: Call) -> DeadlineExceeded:
     if call.is_limit_ours:
         return DeadlineExceeded(f"the call took longer than {call.limit_s:g} s, the most this server allows")
     return DeadlineExceeded("the caller's deadline passed")
+
+
+def _is_at_deadline(call: Call, now: float) -> bool:
+    """Whether a call that was cancelled now was so because of its deadline."""
+    slack_s = 0.0 if call.is_limit_ours else _LAST_MOMENT_S + _DEADLINE_ROUNDING * (call.deadline - call.started)
+    return now >= call.deadline - slack_s
 
 
 def _is_being_cancelled() -> bool:

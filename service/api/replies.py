@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from protos import translation_pb2 as pb
+from service.api import priorities
 from service.engine.job import FinishReason
 from service.errors import (
     DeadlineExceeded,
@@ -34,11 +35,6 @@ _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 _REASONS = {
     pb.FINISH_REASON_END_OF_SENTENCE: FinishReason.END_OF_SENTENCE,
     pb.FINISH_REASON_LENGTH: FinishReason.LENGTH,
-}
-_PRIORITIES = {
-    None: pb.PRIORITY_UNSPECIFIED,
-    Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE,
-    Priority.BATCH: pb.PRIORITY_BATCH,
 }
 _KINDS: dict[grpc.StatusCode, type[DragomanError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
@@ -73,7 +69,7 @@ def to_request(
         target_language=target_language,
         model=model,
         options=_to_options_message(options),
-        priority=_PRIORITIES[priority],
+        priority=priorities.to_wire(priority),
     )
 
 
@@ -95,7 +91,7 @@ def to_stream_settings(
         target_language=target_language,
         model=model,
         options=_to_options_message(options),
-        priority=_PRIORITIES[priority],
+        priority=priorities.to_wire(priority),
     )
 
 

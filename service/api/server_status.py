@@ -103,6 +103,7 @@ def _to_request(call: Call, now: float) -> pb.RequestStatus:
         method=call.method,
         model=call.model,
         client=call.client.name,
+        client_source=call.client.source,
         age_s=now - call.started,
         phase=call.progress.phase,
         texts=call.progress.texts,

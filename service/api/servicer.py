@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
+from service.api import priorities
 from service.api.call import current_call
 from service.api.replies import to_options
 from service.api.status import code_number
@@ -20,7 +21,6 @@ from service.models.catalog import Catalog, LoadedModel
 from service.models.model_info import search_params
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
-from service.traffic.clients import Priority
 from service.traffic.usage import UsageBooks, usage_of
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 
@@ -29,10 +29,6 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 _FINISH_REASONS = {
     FinishReason.END_OF_SENTENCE: pb.FINISH_REASON_END_OF_SENTENCE,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
-}
-_PRIORITIES: dict[int, Priority] = {
-    pb.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
-    pb.PRIORITY_BATCH: Priority.BATCH,
 }
 
 
@@ -54,7 +50,7 @@ class TranslationServicer:
             model = self._find(request, call.may_use)
             call.use_model(model.info.name)
             params = self._params(request, model)
-            priority = client.allowed(to_priority(request.priority))
+            priority = client.allowed(priorities.from_wire(request.priority))
             with model.lease:
                 translations, timings = await model.translator.translate(
                     request.texts,
@@ -108,11 +104,6 @@ def add_to_server(servicer: TranslationServicer, server: grpc.aio.Server) -> Non
         ),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
-
-
-def to_priority(priority: int) -> Priority | None:
-    """The class that a message asks for; None if it does not say, or names one of a later version."""
-    return _PRIORITIES.get(priority)
 
 
 def to_response(

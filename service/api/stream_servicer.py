@@ -16,9 +16,11 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
+from service.api import priorities
 from service.api.call import Call, current_call
 from service.api.replies import to_options
-from service.api.servicer import SERVICE_NAME, to_priority, to_translation
+from service.api.servicer import SERVICE_NAME, to_translation
+from service.api.status import code_of
 from service.api.wire import Malformed, deserializer
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
@@ -31,8 +33,8 @@ from service.telemetry.calls import Progress, follow
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission, Permit
 from service.traffic.clients import Identity, Priority
-from service.traffic.room import Room
 from service.traffic.usage import UsageBooks, usage_of
+from service.traffic.waiting_lines import WaitingLines
 from service.translation import ModelInfo, Translation
 
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
@@ -49,7 +51,7 @@ class StreamServicer:
         self,
         catalog: Catalog,
         admission: Admission,
-        room: Room,
+        lines: WaitingLines,
         metrics: Metrics,
         limits: LimitsConfig,
         usage: UsageBooks,
@@ -57,11 +59,11 @@ class StreamServicer:
         """A servicer without streams.
 
         Args:
-            room: told of everything that leaves `admission`.
+            lines: told of everything that leaves `admission`.
         """
         self._catalog = catalog
         self._admission = admission
-        self._room = room
+        self._lines = lines
         self._metrics = metrics
         self._limits = limits
         self._usage = usage
@@ -85,7 +87,7 @@ class StreamServicer:
     @contextmanager
     def _session(self, permit: Permit) -> Iterator["_Session"]:
         source = _TextSource(
-            self._catalog, self._admission, self._room, self._metrics, self._limits, permit, self._usage
+            self._catalog, self._admission, self._lines, self._metrics, self._limits, permit, self._usage
         )
         session = _Session(source, self._limits, permit)
         self._sessions.add(session)
@@ -168,7 +170,7 @@ class _TextSource:
         self,
         catalog: Catalog,
         admission: Admission,
-        room: Room,
+        lines: WaitingLines,
         metrics: Metrics,
         limits: LimitsConfig,
         permit: Permit,
@@ -178,7 +180,7 @@ class _TextSource:
         self.call.progress.phase = "stream"
         self._catalog = catalog
         self._admission = admission
-        self._room = room
+        self._lines = lines
         self._metrics = metrics
         self._max_characters = limits.max_characters
         self._permit = permit
@@ -205,6 +207,8 @@ class _TextSource:
         follow(own)  # this task's: texts that go on at a time have no phase in common
         self.call.progress.texts += 1
         answer = await self._answer(text_id, text)
+        if answer.translation.error is not None:
+            self._metrics.model(answer.model).stream_text_failed(code_of(answer.translation.error).name)
         self._add(own)
         return answer
 
@@ -245,18 +249,18 @@ class _TextSource:
     async def _when_admitted(self, text_id: int, text: str) -> StreamAnswer:
         line, sources = self._line(), KeptSources()
         retry_after_s: float | None = None
-        if not self._room.has_line(line):
+        if not self._lines.has_line(line):
             try:
                 return await self._attempt(text_id, text, sources, on_admitted=_do_nothing)
             except OutOfMemory:
                 raise
             except Overloaded as error:
                 retry_after_s = _pause_s(error)
-        with self._room.queue(line) as place:
+        with self._lines.queue(line) as place:
             while True:
                 await place.turn(retry_after_s)
                 try:
-                    return await self._attempt(text_id, text, sources, on_admitted=place.leave)
+                    return await self._attempt(text_id, text, sources, on_admitted=place.enter)
                 except OutOfMemory:
                     raise
                 except Overloaded as error:
@@ -268,7 +272,7 @@ class _TextSource:
         return (self.call.client.identity, self._model().info.name, self._priority())
 
     def _priority(self) -> Priority:
-        return self.call.client.allowed(to_priority(self._settings.priority))
+        return self.call.client.allowed(priorities.from_wire(self._settings.priority))
 
     async def _attempt(
         self, text_id: int, text: str, sources: KeptSources, *, on_admitted: Callable[[], None]

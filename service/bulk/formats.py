@@ -118,7 +118,8 @@ class JsonLines:
     def encode(self, records: Sequence[dict[str, Any]], translations: Sequence[str]) -> bytes:
         pairs = zip(records, translations, strict=True)
         lines = (json.dumps(record | {self.target: text}, ensure_ascii=False) for record, text in pairs)
-        return "".join(f"{line}\n" for line in lines).encode()
+        # A lone surrogate, which JSON can write and UTF-8 cannot, is written as JSON does: its escapes are Python's.
+        return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
 
     def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
         _concatenate(b"", parts, output)

@@ -3,16 +3,19 @@
 Plain records that travel to other processes; an API key is looked up where it is used and never travels.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from service.bulk.job import JobError
+from service.bulk.patience import MAX_OUTAGE_S, until_answered
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateAll, TranslateOptions, TranslateReply, Translation
 
@@ -34,6 +37,7 @@ class ServerWorker:
     model_version: str | None = None  # that has to answer; None: any
     wait_s: float = 30.0
     timeout_s: float = 300.0  # of a call
+    max_outage_s: float = MAX_OUTAGE_S  # that the server may be away at a stretch; for room there is no such limit
     batch_size: int = 64
     max_calls: int = 8
 
@@ -61,12 +65,24 @@ class ServerWorker:
     def _translate_all(self, texts: Iterable[str]) -> Iterator[Translation]:
         from service.client import Client
 
-        def translate(batch: list[str]) -> TranslateReply:
+        has_ended = threading.Event()
+
+        def call(batch: list[str]) -> TranslateReply:
             return client.translate(batch, options=self.options, model=self.model, priority=Priority.BATCH)
 
+        def translate(batch: list[str]) -> TranslateReply:
+            return until_answered(
+                partial(call, batch),
+                max_outage_s=self.max_outage_s,
+                pause=lambda seconds: not has_ended.wait(seconds),
+            )
+
+        # A call that waits for a server which is away would end as one that took too long.
+        config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False)
         with (
-            Client(self.address, replace(self.client_config(), timeout_s=self.timeout_s)) as client,
+            Client(self.address, config) as client,
             closing(replies_in_order(texts, translate, self.batch_size, self.max_calls)) as replies,
+            _set_at_the_end(has_ended),
         ):
             for reply in replies:
                 require_version(self.model_version, reply.model_version, f"{self.address}, model {reply.model}")
@@ -104,6 +120,14 @@ class BundleWorker:
             return local.translate_all(texts, self.options)
 
         return translate_all
+
+
+@contextmanager
+def _set_at_the_end(event: threading.Event) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        event.set()
 
 
 def require_version(wanted: str | None, given: str, where: str) -> None:

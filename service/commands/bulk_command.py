@@ -41,12 +41,16 @@ def bulk(
     ray_address: Annotated[str | None, typer.Option(help="Of a running cluster.  [default: this machine]")] = None,
     workers: Annotated[int, typer.Option(min=1, help="With --engine ray.")] = 2,
     part_size: Annotated[int, typer.Option(min=1, help="Records kept together; what a kill can cost.")] = 1000,
+    max_outage: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that the server may be away at a stretch before the run ends.")
+    ] = 300.0,
     force: Annotated[bool, typer.Option("--force", help="Begin again, whatever is there.")] = False,
 ) -> None:
     """Translate a file of any length; the same command goes on where a killed one stopped.
 
     The output appears when it is complete; until then its parts are in OUT.parts. Nothing is lost or doubled by a kill
-    at any moment, and the result is the same as that of a run without one. A server lets other calls go first.
+    at any moment, and the result is the same as that of a run without one. A server lets other calls go first; the run
+    waits for room as long as the server is alive.
 
     On a Ray cluster, files (IN, OUT, bundle, --ca, --api-key-file) must lie where all nodes see them.
 
@@ -73,6 +77,7 @@ def bulk(
             num_workers=workers,
             part_size=part_size,
             is_forced=force,
+            max_outage_s=max_outage,
         )
         num_failed = run(wanted, Console(stderr=True, width=None if sys.stderr.isatty() else 140))
     if num_failed:

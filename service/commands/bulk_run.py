@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from service.bulk.formats import Part, format_of
 from service.bulk.job import Description, Job, sha256_of
+from service.bulk.patience import MAX_OUTAGE_S
 from service.bulk.ray_engine import RayConfig, translate_on_ray
 from service.bulk.run import translate_parts
 from service.bulk.workers import BundleWorker, ServerWorker
@@ -39,6 +40,7 @@ class Bulk:
     num_workers: int
     part_size: int
     is_forced: bool
+    max_outage_s: float = MAX_OUTAGE_S
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -83,7 +85,13 @@ def _worker(bulk: Bulk) -> ServerWorker | BundleWorker:
         )
     assert bulk.server
     client_config = bulk.connection.absolute().client_config
-    return ServerWorker(address=bulk.server, client_config=client_config, options=bulk.options, model=bulk.model)
+    return ServerWorker(
+        address=bulk.server,
+        client_config=client_config,
+        options=bulk.options,
+        model=bulk.model,
+        max_outage_s=bulk.max_outage_s,
+    )
 
 
 def _description(bulk: Bulk, info: ModelInfo, format_name: str) -> Description:

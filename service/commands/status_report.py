@@ -139,7 +139,8 @@ def _requests(status: pb.GetStatusResponse) -> Table:
     for call in status.requests:
         done = f"{call.finished_texts} of {call.texts}" if call.texts else ""
         method = call.method.rpartition("/")[2]
-        names = (call.model, call.client, call.request_id)
+        client = f"{call.client} ({call.client_source})" if call.client_source else call.client
+        names = (call.model, client, call.request_id)
         table.add_row(duration(call.age_s), duration(call.remaining_s), call.phase, done, method, *names)
     return table
 

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from model.bundle import Bundle, default_bundle_dir
 from service.commands.lines import from_bytes
-from service.commands.tuning import MAX_LATENCY_RATIO, Measurement, Preference, Sample, Setting, Tuner, choose
+from service.commands.tuning import Tuner
+from service.commands.tuning_choice import MAX_LATENCY_RATIO, Measurement, Preference, Sample, Setting, choose
 from service.config import EngineConfig, LimitsConfig, ServerConfig
 from service.errors import InvalidInput, Unavailable
 from service.models.bundle_check import load_tokenizer

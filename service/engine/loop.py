@@ -203,7 +203,7 @@ class EngineLoop:
     def _fail_encoding(self, job: Job, error: Exception) -> JobFailure:
         self._end(job.id)
         if isinstance(error, MemoryError):
-            self._scheduler.halve()
+            self._scheduler.halve(self._clock())
             return _exhausted(job)
         message = f"the encoder failed: {type(error).__name__}"
         return JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message)
@@ -258,9 +258,9 @@ class EngineLoop:
             return list(self._give_up(key, []))
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job]) -> Iterable[Outcome]:
-        """There is too little memory: a group's sentences fail, and less runs at once from now on."""
+        """There is too little memory: a group's sentences fail, and less runs at once for a while."""
         group = self._groups.pop(key, None)  # None: there was not enough for an empty one
-        self._scheduler.halve()
+        self._scheduler.halve(self._clock())
         running = [live.job for live in group.sentences] if group else []
         jobs = {job.id: job for job in (*running, *starting)}  # some may be both, where memory ended between two steps
         for job_id in jobs:

@@ -11,6 +11,10 @@ from service.engine.job import FailureKind, Job
 
 _SMALLEST_WIDTH = 64
 _BUDGETS = ("max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens", "encoder_run_tokens")
+# Without an error of memory, after which budgets that were halved are doubled; twice as long each time that this was
+# too much, so that where memory has become less for good, few batches fail for finding out.
+_GROW_AFTER_S = 60.0
+_MAX_GROW_AFTER_S = 3_600.0
 _ENDED_DEADLINES = 64  # of jobs that have ended, kept beside as many as there are jobs
 
 
@@ -63,7 +67,7 @@ class Plan:
 class Scheduler:
     """The jobs of one engine."""
 
-    config: SchedulerConfig
+    config: SchedulerConfig  # that holds now: what was given, or less after memory was short
     # By id, in order of arrival.  A plain dict looks for its first entry in all places that were ever taken before it:
     # 70 us a sentence with 100,000 waiting (bench_growth).
     _waiting: OrderedDict[int, Job] = field(default_factory=OrderedDict)
@@ -72,6 +76,13 @@ class Scheduler:
     _deadlines: list[tuple[float, int]] = field(default_factory=list)  # a heap: deadline, id; also of jobs that ended
     _rows: int = 0
     _source_tokens: int = 0  # of the running jobs
+    _given: SchedulerConfig = field(init=False)
+    _resized_at: float | None = None  # the budgets, last; None: never, or that is forgotten
+    _has_grown: bool = False  # since memory was short last
+    _grow_after_s: float = _GROW_AFTER_S
+
+    def __post_init__(self) -> None:
+        self._given = self.config
 
     @property
     def num_waiting(self) -> int:
@@ -99,10 +110,13 @@ class Scheduler:
         if self._has(job_id):
             self._cancelled.add(job_id)
 
-    def halve(self) -> None:
-        """Run half as much at once from now on."""
+    def halve(self, now: float) -> None:
+        """Memory was short: run half as much at once, until it has not been so for a while."""
         halves = {name: max(1, getattr(self.config, name) // 2) for name in _BUDGETS}
         self.config = replace(self.config, **halves)
+        if self._has_grown:
+            self._grow_after_s = min(2 * self._grow_after_s, _MAX_GROW_AFTER_S)
+        self._resized_at, self._has_grown = now, False
 
     def release(self, job_id: int) -> None:
         """Take back the rows of a running job that ended."""
@@ -117,8 +131,20 @@ class Scheduler:
         Args:
             now: on the clock of `Job.deadline`.
         """
+        self._grow(now)
         drops, starts = self._drop(now), self._start()
         return Plan(drops, starts, self._ahead() if starts else ())
+
+    def _grow(self, now: float) -> None:
+        """Double the budgets, up to what was given, if memory has not been short for long enough."""
+        if self._resized_at is None or now - self._resized_at < self._grow_after_s:
+            return
+        if self.config == self._given:  # it was enough all that time
+            self._resized_at, self._has_grown, self._grow_after_s = None, False, _GROW_AFTER_S
+            return
+        doubles = {name: min(getattr(self._given, name), 2 * getattr(self.config, name)) for name in _BUDGETS}
+        self.config = replace(self.config, **doubles)
+        self._resized_at, self._has_grown = now, True
 
     def _drop(self, now: float) -> tuple[Drop, ...]:
         cancelled = [(job_id, FailureKind.CANCELLED) for job_id in self._cancelled]

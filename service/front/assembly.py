@@ -24,8 +24,8 @@ from service.front.tls import ServerTls, server_tls, warn_of_open_ports
 from service.models.snapshot import model_snapshots
 from service.telemetry.metrics import CONTENT_TYPE
 from service.traffic.admission import Admission
-from service.traffic.room import Room
 from service.traffic.usage import UsageBooks
+from service.traffic.waiting_lines import WaitingLines
 
 METHODS = frozenset(
     {
@@ -64,8 +64,8 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         ValueError: a certificate or the file of API keys cannot be used, or traces are wanted without their libraries.
     """
     metrics, reloader = models.metrics, models.reloader
-    all_left, readiness, room = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s), Room()
-    admission = Admission(config.limits, on_empty=all_left.set, on_leave=room.departed)
+    all_left, readiness, lines = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s), WaitingLines()
+    admission = Admission(config.limits, on_empty=all_left.set, on_leave=lines.departed)
     admission.close("the server is starting", reason="starting")
     traces = open_traces(config)
     observers = call_observers(config, metrics, traces)
@@ -93,7 +93,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
     )
     usage, checks = UsageBooks(metrics), Health((servicer.SERVICE_NAME,))
     translation = TranslationServicer(reloader.catalog, admission, metrics, usage)
-    streams = StreamServicer(reloader.catalog, admission, room, metrics, config.limits, usage)
+    streams = StreamServicer(reloader.catalog, admission, lines, metrics, config.limits, usage)
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)

@@ -26,6 +26,9 @@ class LogStream:
         self._stream = stream
         self._on_drop = on_drop
         self._descriptor = _descriptor_of(stream)
+        self._poll = select.poll()  # for one thread at a time, which the lock of structlog's logger sees to
+        if self._descriptor is not None:
+            self._poll.register(self._descriptor, select.POLLOUT)
 
     def write(self, line: str) -> int:
         """Write a line, or count it as lost."""
@@ -50,18 +53,15 @@ class LogStream:
             return
         data = line.encode("utf-8", "backslashreplace")
         for begin in range(0, len(data), _ATOMIC_BYTES):
-            _write_now(self._descriptor, data[begin : begin + _ATOMIC_BYTES])
+            self._write_now(self._descriptor, data[begin : begin + _ATOMIC_BYTES])
 
+    def _write_now(self, descriptor: int, data: bytes) -> None:
+        """Write all of it without waiting, or raise OSError.
 
-def _write_now(descriptor: int, data: bytes) -> None:
-    """Write all of it without waiting, or raise OSError.
-
-    The descriptor is asked first rather than set to non-blocking, which others who share it would notice.
-    """
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    if not poll.poll(0) or os.write(descriptor, data) != len(data):
-        raise OSError  # nobody reads the pipe, or the disk got full within the line
+        The descriptor is asked first rather than set to non-blocking, which others who share it would notice.
+        """
+        if not self._poll.poll(0) or os.write(descriptor, data) != len(data):
+            raise OSError  # nobody reads the pipe, or the disk got full within the line
 
 
 def _descriptor_of(stream: TextIO | None) -> int | None:

@@ -22,6 +22,11 @@ STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
 DIRECTIONS = ("source", "target")
 PRIORITIES = ("interactive", "batch")
 ENCODER_KINDS = ("source", "padding")
+# What a text of a stream can end with by itself.
+STREAM_TEXT_CODES = (
+    *("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "UNAVAILABLE"),
+    "INTERNAL",
+)
 CHANGES = ("loaded", "retired", "refused")
 
 
@@ -86,6 +91,12 @@ class WorkFamilies:
             "reason",
         )
         self.failed = families.counter("failed_texts", "Texts the model gave no usable result for.", "model")
+        self.failed_in_streams = families.counter(
+            "stream_failed_texts",
+            "Texts of streams that were answered with an error of their own, by gRPC status; the stream goes on.",
+            "model",
+            "code",
+        )
         self.nonfinite = families.counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
         self.restarts = families.counter("engine_restarts", "Engine processes that were replaced.", "model")
         self.info = families.gauge(
@@ -138,6 +149,7 @@ class ModelMetrics:
         self._encoded, self._padded = (families.encoder.labels(model, kind) for kind in ENCODER_KINDS)
         self._queue = {name: families.queue.labels(model, name) for name in PRIORITIES}
         self._stage = {stage: families.stage.labels(stage) for stage in STAGES}
+        self._failed_in_streams = {code: families.failed_in_streams.labels(model, code) for code in STREAM_TEXT_CODES}
         for result in CHANGES:
             families.changes.labels(model, result)
 
@@ -164,6 +176,11 @@ class ModelMetrics:
         self._target_texts.observe(target_tokens)
         self._source_tokens.inc(translation.source_tokens)
         self._target_tokens.inc(target_tokens)
+
+    def stream_text_failed(self, code: str) -> None:
+        """A text of a stream was answered with this gRPC status, which is not OK."""
+        counter = self._failed_in_streams.get(code) or self._of.failed_in_streams.labels(self._model, OTHER)
+        counter.inc()
 
     def step(self, stats: StepStats) -> None:
         """An engine reported its work since its last report."""

@@ -96,6 +96,7 @@ QUERIES: dict[str, str] = {
     "dragoman_cancelled_total": "sum(rate(dragoman_cancelled_total[5m])) by (where, reason)",
     "dragoman_wasted_steps_total": "rate(dragoman_wasted_steps_total[5m])",
     "dragoman_failed_texts_total": "increase(dragoman_failed_texts_total[5m]) > 0",
+    "dragoman_stream_failed_texts_total": "sum(rate(dragoman_stream_failed_texts_total[5m])) by (model, code)",
     "dragoman_nonfinite_total": "increase(dragoman_nonfinite_total[5m]) > 0",
     "dragoman_engine_restarts_total": "increase(dragoman_engine_restarts_total[5m]) > 0",
     "dragoman_model_info": "count(count(dragoman_model_info) by (model, sha256_12)) by (model) > 1",

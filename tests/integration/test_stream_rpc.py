@@ -308,12 +308,17 @@ class TestEnds:
     async def test_caller_s_deadline_frees_the_rows(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
-            error = await end_of(await opened(calls, message((1, LONG)), timeout=0.4))
+            await calls.texts("")  # connected
+            call = await opened(calls, message((1, LONG * 2)), timeout=4.001)  # sent as 4.01
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+
+            error = await end_of(call)
 
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            await has_gone_idle(server)
+            await eventually(lambda: server.metric("dragoman_requests_in_flight") == 0)
             code = {"method": TRANSLATE_STREAM[1:], "code": "DEADLINE_EXCEEDED"}
             assert server.metric("dragoman_requests_total", **code) == 1
+            await has_gone_idle(server)
 
     async def test_server_s_own_limit_is_that_of_streams(self, start_server):
         server = start_server(

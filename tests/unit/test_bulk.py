@@ -296,6 +296,30 @@ class TestJob:
         assert failures == [[], [(1, "too long")], [], []]  # kept: a later run knows them, too
         assert (tmp_path / "out.txt").read_text().splitlines()[4] == ""
 
+    def test_a_text_that_utf_8_cannot_carry_fails_alone_and_its_record_is_kept(self, tmp_path):
+        source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+        texts = ["good", "bad \\ud800", "\\ud83d\\ude00", "also bad \\udfff"]
+        source.write_text("".join(f'{{"text": "{text}"}}\n' for text in texts))
+        job = make(source, output)
+        sent: list[str] = []
+
+        def sending(texts: Iterable[str]) -> Iterator[Translation]:
+            for text in texts:
+                sent.append(text.encode().decode())
+                yield from shout([text])
+
+        with job.opened():
+            translate_parts(job, job.missing(), sending, lambda part: None)
+            failures = [job.failures(part) for part in job.parts]
+            job.finish()
+
+        message = "the text is not valid Unicode: surrogates not allowed at character"
+        assert failures == [[(1, f"{message} 4")], [(0, f"{message} 9")]]
+        assert sent == ["good", "", "\U0001f600", ""]
+        records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+        assert [record["translation"] for record in records] == ["GOOD", "", "\U0001f600", ""]
+        assert [record["text"] for record in records] == ["good", "bad \ud800", "\U0001f600", "also bad \udfff"]
+
 
 def test_formats_are_chosen_by_suffix():
     assert isinstance(format_of(Path("a.tsv"), None, "t"), Table)

@@ -7,16 +7,18 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from protos import translation_pb2 as pb
 from service.bulk.job import JobError
 from service.bulk.workers import ServerWorker, replies_in_order, require_version
 from service.client.channel import ClientConfig
+from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
 from service.errors import Unavailable
 from service.translation import Timings, TranslateOptions, TranslateReply, Translation
-from tests.fakes.scripted_server import Context, ScriptedServer, shout
+from tests.fakes.scripted_server import Context, ScriptedServer, failing_first, shout
 
 TIMINGS = Timings(tokenize_ms=0, queue_ms=0, encode_ms=0, decode_ms=0, detokenize_ms=0, total_ms=0)
 
@@ -111,6 +113,28 @@ class TestServerWorker:
         assert [item.text for item in translations] == ["A", "B"]
         (request,) = running.service.requests
         assert (request.priority, request.model) == (pb.PRIORITY_BATCH, "loud")
+
+    async def test_room_is_waited_for_longer_than_the_retry_policy_says(self, running):
+        running.service.handler = failing_first(
+            2, grpc.StatusCode.RESOURCE_EXHAUSTED, trailers=(("grpc-retry-pushback-ms", "10"),)
+        )
+        config = ClientConfig(retry=RetryPolicy(max_attempts=1))
+        worker = ServerWorker(address=running.address, client_config=lambda: config, options=TranslateOptions())
+
+        translations = await asyncio.to_thread(lambda: list(worker()(["a"])))
+
+        assert [item.text for item in translations] == ["A"]
+        assert len(running.service.requests) == 3
+
+    async def test_server_that_stays_away_ends_the_run(self, running):
+        await running.server.stop(grace=None)
+        config = ClientConfig(retry=RetryPolicy(max_attempts=1))
+        worker = ServerWorker(
+            address=running.address, client_config=lambda: config, options=TranslateOptions(), max_outage_s=0.5
+        )
+
+        with pytest.raises(Unavailable):
+            await asyncio.to_thread(lambda: list(worker()(["a"])))
 
     async def test_a_version_that_comes_in_the_middle_of_a_file_ends_the_run(self, running):
         versions = iter(["1", "1", "2"])

@@ -158,9 +158,9 @@ def test_a_row_is_its_columns_in_all_layers_and_its_logits():
 def test_halving_stops_at_one():
     scheduler = Scheduler(SchedulerConfig(max_rows=3))
 
-    scheduler.halve()
+    scheduler.halve(now=0.0)
     assert scheduler.config.max_rows == 1
-    scheduler.halve()
+    scheduler.halve(now=0.0)
     assert scheduler.config.max_rows == 1
 
 

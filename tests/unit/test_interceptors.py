@@ -343,6 +343,29 @@ class TestTime:
         await asyncio.wait_for(ended.wait(), 5)
         assert await harness.books() == {"DEADLINE_EXCEEDED": 1.0}
 
+    async def test_caller_whose_deadline_is_rounded_up_is_late_and_has_not_cancelled(self, harness):
+        """1.005 s is sent as 1.01 s: the caller's own clock ends the call before the server's does."""
+        harness.behaviour = echo_soon
+        await harness.one()  # connected: what is left of the deadline is sent at once
+        harness.behaviour = forever
+
+        assert (await failure(harness.one(timeout=1.005))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await harness.books() == {"OK": 1.0, "DEADLINE_EXCEEDED": 1.0}
+
+    async def test_caller_who_cancels_long_before_its_deadline_has_cancelled(self, harness):
+        begun = asyncio.Event()
+
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            begun.set()
+            return await forever(request, context)
+
+        harness.behaviour = behaviour
+        call = harness.one(timeout=5.0)
+        await asyncio.wait_for(begun.wait(), 5)
+        call.cancel()
+
+        assert await harness.books() == {"CANCELLED": 1.0}
+
     async def test_caller_that_leaves_frees_the_handler(self, harness):
         begun, ended = asyncio.Event(), asyncio.Event()
 

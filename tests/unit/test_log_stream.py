@@ -1,6 +1,8 @@
 """Lines that cannot be written are counted, and nothing else happens."""
 
+import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -95,3 +97,15 @@ def test_logging_to_a_closed_stream_raises_nothing():
 def test_a_stream_is_a_terminal_only_if_there_is_one():
     assert not LogStream(None).isatty()
     assert not LogStream(StringIO()).isatty()
+
+
+def test_threads_that_log_at_once_lose_nothing(tmp_path):
+    drops = Drops()
+    with (tmp_path / "log").open("w") as stream:
+        configure_logging(TelemetryConfig(), stream, on_drop=drops)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: get_logger().warning("line", number=number), range(400)))
+
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(line["number"] for line in lines) == list(range(400))
+    assert drops.count == 0

@@ -287,6 +287,27 @@ def test_decoder_without_memory_fails_its_batch_and_the_next_sentence_is_transla
 
 
 @pytest.mark.promise("A15")
+@pytest.mark.parametrize(("seconds_later", "rows"), [(59.0, 2), (60.0, 4)])
+def test_rows_that_were_given_up_for_want_of_memory_come_back(seconds_later, rows):
+    clock, failures = Clock(), [MemoryError()]
+
+    def short(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        if failures:
+            raise failures.pop()
+        return never_ending(source, prefix)
+
+    loop = engine(FakeRunner(short), clock, max_rows=4)
+    run(loop, [job(number) for number in range(2)])
+    clock.now += seconds_later
+
+    for number in range(2, 4):
+        loop.submit(job(number))
+    loop.step()
+
+    assert loop.take_stats().live_rows == rows
+
+
+@pytest.mark.promise("A15")
 def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
     class Full(FakeRunner):
         def new_cache(self, beam_size: int) -> KeyValueCache:

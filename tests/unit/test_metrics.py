@@ -55,6 +55,7 @@ def test_codes_fall_into_three_classes():
 
 def test_labels_outside_their_set_count_as_other():
     metrics = Metrics()
+    metrics.model("m").stream_text_failed("anything")
     metrics.rejected("anything")
     metrics.model("m").job_dropped("queue", "anything")
     before = series(metrics)
@@ -62,7 +63,9 @@ def test_labels_outside_their_set_count_as_other():
     for number in range(100):
         metrics.rejected(f"reason {number}")
         metrics.model("m").job_dropped("queue", f"reason {number}")
+        metrics.model("m").stream_text_failed(f"code {number}")
 
+    assert value(metrics, "dragoman_stream_failed_texts_total", model="m", code="_other") == 101.0
     assert value(metrics, "dragoman_rejected_total", reason="_other") == 101.0
     assert value(metrics, "dragoman_cancelled_total", where="queue", reason="_other") == 101.0
     assert series(metrics) == before

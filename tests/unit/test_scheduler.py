@@ -327,3 +327,56 @@ def test_budget_below_one_is_refused_by_name(name):
     assert getattr(SchedulerConfig(**{name: 1}), name) == 1
     with pytest.raises(ValueError, match=f"^{name} is 0, at least 1 is needed$"):
         SchedulerConfig(**{name: 0})
+
+
+class TestMemory:
+    """Budgets after memory was short."""
+
+    CONFIG = SchedulerConfig(
+        max_rows=100, max_source_tokens=64, max_encode_tokens=64, max_ahead_tokens=64, encoder_run_tokens=5
+    )
+
+    def rows_at(self, scheduler: Scheduler, *times: float) -> list[int]:
+        """The budget of rows that a step at each time has."""
+        rows = []
+        for now in times:
+            scheduler.schedule(now)
+            rows.append(scheduler.config.max_rows)
+        return rows
+
+    def test_budgets_grow_back_step_by_step_to_what_was_given(self):
+        scheduler = Scheduler(self.CONFIG)
+        for _ in range(3):
+            scheduler.halve(now=1_000.0)
+        assert scheduler.config.encoder_run_tokens == 1
+
+        assert self.rows_at(scheduler, 1_059.0, 1_060.0, 1_119.0, 1_120.0, 1_180.0, 1_240.0, 9_999.0) == [
+            *(12, 24, 24, 48, 96, 100, 100)
+        ]
+        assert scheduler.config == self.CONFIG
+
+    def test_error_begins_the_time_again(self):
+        scheduler = Scheduler(self.CONFIG)
+        scheduler.halve(now=0.0)
+        scheduler.halve(now=59.0)
+
+        assert self.rows_at(scheduler, 118.0, 119.0) == [25, 50]
+
+    def test_growth_that_was_too_much_is_tried_again_later_each_time(self):
+        scheduler, now, waits = Scheduler(self.CONFIG), 0.0, []
+        for _ in range(9):
+            scheduler.halve(now)
+            began = now
+            while self.rows_at(scheduler, now) == [50]:
+                now += 1.0
+            waits.append(now - began)
+
+        assert waits == [60.0, 120.0, 240.0, 480.0, 960.0, 1_920.0, 3_600.0, 3_600.0, 3_600.0]
+
+    def test_growth_that_was_right_is_forgotten(self):
+        scheduler = Scheduler(self.CONFIG)
+        scheduler.halve(now=0.0)
+        assert self.rows_at(scheduler, 60.0, 120.0, 180.0) == [100, 100, 100]  # an odd budget takes one step more
+        scheduler.halve(now=181.0)
+
+        assert self.rows_at(scheduler, 240.0, 241.0) == [50, 100]

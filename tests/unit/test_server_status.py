@@ -85,6 +85,7 @@ def test_calls_come_oldest_first_and_bounded():
     assert response.num_requests == 3
     oldest = response.requests[0]
     assert (oldest.request_id, oldest.client, oldest.phase) == ("oldest", "shop", "decode")
+    assert oldest.client_source == "key"
     assert (oldest.texts, oldest.finished_texts, oldest.remaining_s) == (3, 1, 5.0)
 
 

@@ -38,8 +38,14 @@ STATUS = pb.GetStatusResponse(
     ],
     requests=[
         pb.RequestStatus(
-            request_id="r1", method="dragoman.v1.TranslationService/Translate", model="en-de", client="shop", age_s=1.25
-        )
+            request_id="r1",
+            method="dragoman.v1.TranslationService/Translate",
+            model="en-de",
+            client="shop",
+            client_source="key",
+            age_s=1.25,
+        ),
+        pb.RequestStatus(client="10.0.0.7"),
     ],
 )
 
@@ -90,7 +96,8 @@ def test_tables_show_server_models_engines_and_calls():
     rows = [" ".join(line.split()) for line in lines]
     assert "MODEL VERSION STATE FROM TO PRECISION DEVICE SHA256 QUEUED TOKENS" in rows
     assert "en-de 2 77 up 5 20 64 0 250 ms" in rows
-    assert "1.2 s 0 ms Translate en-de shop r1" in rows
+    assert "1.2 s 0 ms Translate en-de shop (key) r1" in rows
+    assert "0 ms 0 ms 10.0.0.7" in rows  # of a server that does not say how it knows its clients
     assert any("weights.data is truncated" in row for row in rows)
 
 

@@ -13,17 +13,27 @@ import pytest
 from protos import translation_pb2 as pb
 from service.api import stream_servicer
 from service.api.interceptors import CallInterceptor
+from service.api.status import code_of
 from service.api.stream_servicer import METHOD, StreamServicer
 from service.config import LimitsConfig
 from service.engine.job import FinishReason
-from service.errors import DeadlineExceeded, DragomanError, NotFound, OutOfMemory, Overloaded, Unavailable
+from service.errors import (
+    DeadlineExceeded,
+    DragomanError,
+    InternalError,
+    NotFound,
+    OutOfMemory,
+    Overloaded,
+    PermissionDenied,
+    Unavailable,
+)
 from service.models.catalog import Catalog, LoadedModel
 from service.models.translator import Translator
 from service.telemetry.calls import EndedCall, current_progress
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
-from service.traffic.room import Room
 from service.traffic.usage import UsageBooks
+from service.traffic.waiting_lines import WaitingLines
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 from tests.fakes.calls import Calls, eventually, failure
 
@@ -95,11 +105,11 @@ class Harness:
     """The service with one method."""
 
     def __init__(self, limits: LimitsConfig = LIMITS) -> None:
-        self.catalog, self.metrics, self.room = OneModel(), Metrics(), Room()
+        self.catalog, self.metrics, self.lines = OneModel(), Metrics(), WaitingLines()
         self.ended: list[EndedCall] = []
-        self.admission = Admission(limits, on_leave=self.room.departed)
+        self.admission = Admission(limits, on_leave=self.lines.departed)
         self.servicer = StreamServicer(
-            cast("Catalog", self.catalog), self.admission, self.room, self.metrics, limits, UsageBooks(self.metrics)
+            cast("Catalog", self.catalog), self.admission, self.lines, self.metrics, limits, UsageBooks(self.metrics)
         )
         interceptor = CallInterceptor(
             self.metrics,
@@ -114,12 +124,13 @@ class Harness:
 
     def rejected(self, reason: str) -> int:
         """What the metric says."""
-        line = next(
-            line
-            for line in self.metrics.exposition().decode().splitlines()
-            if line.startswith(f'dragoman_rejected_total{{reason="{reason}"}}')
-        )
-        return int(float(line.split()[-1]))
+        return int(self.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": reason}) or 0)
+
+    def failed(self) -> dict[str, int]:
+        """Texts of streams that failed, by status, where there are any."""
+        families = self.metrics.registry.collect()
+        counter = next(family for family in families if family.name == "dragoman_stream_failed_texts")
+        return {item.labels["code"]: int(item.value) for item in counter.samples if item.value}
 
 
 @pytest.fixture
@@ -186,6 +197,24 @@ async def test_text_whose_model_is_gone_says_so_and_the_stream_goes_on(harness, 
     assert (between.code, between.message) == (5, "there is no model; loaded: ")
     assert (await anext(answers)).translation.hypotheses[0].text == "AFTER"
     call.cancel()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(NotFound("gone"), DeadlineExceeded("too late"), Unavailable("lost"), InternalError("odd")),
+        *(PermissionDenied("not yours"), OutOfMemory("too much", retry_after_s=1.0)),
+    ],
+)
+async def test_text_that_fails_is_counted_by_its_status(harness, calls, error):
+    harness.catalog.loud.errors = {"bad": [error] * 9}
+    call = calls.translate_stream()
+    await send(call, "good", "bad", "bad", "x" * 200_001)
+    await call.done_writing()
+    answers = [answer.translation.status.code async for answer in answers_of(call)]
+
+    assert len([code for code in answers if code]) == 3
+    assert harness.failed() == {code_of(error).name: 2, "INVALID_ARGUMENT": 1}
 
 
 @pytest.mark.parametrize(

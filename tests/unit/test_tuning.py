@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 
 from model.config import EOS_ID
-from service.commands import tuning
-from service.commands.tuning import (
+from service.commands import tuning, tuning_choice, tuning_engines
+from service.commands.tuning import Tuner
+from service.commands.tuning_choice import (
     Measurement,
     Preference,
     Sample,
     Setting,
     Shape,
-    Tuner,
     Turn,
-    available_bytes,
     choose,
-    resident_bytes,
     shapes,
     with_other_rows,
 )
+from service.commands.tuning_engines import available_bytes, resident_bytes
 from service.config import EngineConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.engine.scheduler import SchedulerConfig
@@ -162,7 +161,7 @@ def tuner(**settings: object) -> Tuner:
 def two_cpus(monkeypatch):
     """Two CPUs; few rows and rounds, for the time's sake."""
     monkeypatch.setattr(tuning, "available_threads", lambda: 2)
-    monkeypatch.setattr(tuning, "_MAX_ROWS", (4, 128))
+    monkeypatch.setattr(tuning_choice, "_MAX_ROWS", (4, 128))
     monkeypatch.setattr(tuning, "_MAX_ROUNDS", 2)
 
 
@@ -206,7 +205,7 @@ async def test_engines_that_do_not_start_are_a_failure_of_their_setting(monkeypa
 
 
 async def test_settings_take_turns_also_where_memory_is_for_one_only(monkeypatch, two_cpus):
-    monkeypatch.setattr(tuning, "available_bytes", lambda: 0.0)
+    monkeypatch.setattr(tuning_engines, "available_bytes", lambda: 0.0)
     monkeypatch.setattr(tuning, "_TURN_S", (0.3, 0.3))  # so that rounds end it, and not the time
 
     measured = await tuner().run(100.0, Preference.BALANCE)

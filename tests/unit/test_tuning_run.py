@@ -8,7 +8,7 @@ import pytest
 
 from model.bundle import default_bundle_dir
 from service.commands import tuning_run
-from service.commands.tuning import Measurement, Sample, Setting, Turn
+from service.commands.tuning_choice import Measurement, Sample, Setting, Turn
 from service.commands.tuning_run import SENTENCES, TuneCommand, configuration, run
 from service.config import EngineConfig, ServerConfig, load_config
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
