@@ -11,6 +11,7 @@ _SHAPE_MEMORY_S = 30.0  # of an engine's working time
 _SCALE_MEMORY_S = 0.5
 _ENOUGH_S = 0.5  # of working time before there is an answer
 _LEAST_SPREAD = 0.1  # of the rows around their mean, as a share of it: from less no shape can be told
+_MOST = 3.0  # times what was expected: an engine that was held up once is not slow from now on
 _STEEPEST = 1.0  # g: a row costs at most as much as all that does not depend on rows
 
 
@@ -57,8 +58,11 @@ class StepTime:
         """
         if num_steps < 1 or rows < 1 or busy_s <= 0.0:
             return
+        mean_rows, step_s = rows / num_steps, busy_s / num_steps
+        if self.is_measured:
+            step_s = min(step_s, _MOST * self.at(mean_rows))
         for means in (self._long, self._short):
-            means.add(rows / num_steps, busy_s / num_steps, busy_s)
+            means.add(mean_rows, step_s, num_steps * step_s)
         self._learn_growth()
 
     def at(self, rows: float) -> float:

@@ -14,6 +14,7 @@ from service.traffic.step_time import StepTime
 ENCODER_ROW_STEPS = 1.0
 _MEMORY = 32  # sentences over which averages follow
 _RATE_MEMORY_S = 1.0  # of an engine's working time over which its rate follows
+_LARGEST_SHARE = 0.25  # of one report in that: an engine that was held up for a second is not slow from now on
 _ENOUGH = 4  # sentences before averages count
 _JOINING_STEPS = 2.0  # the one that runs when a place comes free, and the one in which that is heard of
 _RARELY = 3.0  # mean absolute deviations below an average
@@ -113,7 +114,7 @@ class WorkMeter:
         rate = stats.rows / stats.busy_s * self._row_cost.mean / self._num_steps.mean
         if self._rate is None:
             self._rate = rate
-        self._rate += min(1.0, stats.busy_s / _RATE_MEMORY_S) * (rate - self._rate)
+        self._rate += min(_LARGEST_SHARE, stats.busy_s / _RATE_MEMORY_S) * (rate - self._rate)
 
     def seconds(self, row_steps: float, num_engines: int) -> float:
         """How long so many engines take for so much work; 0 before that was measured."""

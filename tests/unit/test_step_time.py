@@ -58,6 +58,15 @@ def test_slower_machine_is_noticed_within_a_second_of_work(step_time):
     assert step_time.at(10) == pytest.approx(4e-3, rel=0.1)
 
 
+def test_engine_that_was_held_up_once_is_not_slow_from_now_on(step_time):
+    step_time.worked(1, 50, 5.0)
+    slow = step_time.at(50)
+    worked(step_time, fixed_s=1e-3, row_s=1e-4, reports=20)
+
+    assert slow < 5.0 / 2
+    assert step_time.at(50) == pytest.approx(6e-3, rel=0.5)
+
+
 def test_load_that_hardly_varies_changes_nothing_about_the_shape(step_time):
     worked(step_time, fixed_s=1e-3, row_s=1e-4, reports=5_000, rows=(50, 51))
 

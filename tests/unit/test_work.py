@@ -116,6 +116,12 @@ class TestTime:
 
         assert meter.rate == pytest.approx(before / 2, rel=0.02)
 
+    def test_engine_that_was_held_up_once_is_not_slow_from_now_on(self, meter):
+        before = meter.rate
+        meter.reported(report(rows=10, busy_s=5.0))
+
+        assert meter.rate == pytest.approx(0.75 * before, rel=0.01)
+
     def test_own_time_is_its_steps_and_two_to_join(self, meter):
         assert meter.own_s(10, BEAM, 10) == pytest.approx(0.22)
 
