@@ -72,9 +72,9 @@ def ping_frame() -> bytes:
     return PingFrame(0, opaque_data=b"01234567").serialize()
 
 
-def settings_frame() -> bytes:
-    """Settings without a setting: the defaults."""
-    return SettingsFrame(0).serialize()
+def settings_frame(settings: dict[int, int] | None = None) -> bytes:
+    """These settings by number; where there is none, the defaults."""
+    return SettingsFrame(0, settings=settings or {}).serialize()
 
 
 class Peer:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -26,14 +26,16 @@ class Probe:
 
 
 @asynccontextmanager
-async def probing(calls: Calls, pause_s: float = 0.01) -> AsyncIterator[Probe]:
+async def probing(
+    calls: Calls, pause_s: float = 0.01, metadata: Sequence[tuple[str, str]] = ()
+) -> AsyncIterator[Probe]:
     """A caller that goes on for as long as the block lasts."""
-    probe, is_over = Probe(), asyncio.Event()
+    probe, is_over, options = Probe(), asyncio.Event(), pb.TranslateOptions(beam_size=1)
 
     async def caller() -> None:
         while not is_over.is_set():
             began = time.monotonic()
-            code = await code_of(calls.translate("Hi.", options=pb.TranslateOptions(beam_size=1)))
+            code = await code_of(calls.translate("Hi.", metadata=metadata, options=options))
             probe.waits.append(time.monotonic() - began)
             if code is not grpc.StatusCode.OK:
                 probe.errors.append(code.name)

@@ -2,8 +2,11 @@
 
     python -m tests.fuzz --messages 1000000
 
-Held: the process lives, its memory is flat, legitimate calls beside it are answered, nothing ends with UNKNOWN,
-INTERNAL or UNAVAILABLE, at least 30 % of the messages reach admission, the books balance on every page.
+Held: the process lives, its memory is flat (judged from five minutes on), legitimate calls beside it are answered,
+nothing ends with UNKNOWN, INTERNAL or UNAVAILABLE, neither here nor in the server's books, at least 30 % of the
+messages reach admission, the books balance on every page.
+
+The legitimate caller has a name of its own, as it would have an address of its own.
 """
 
 import argparse
@@ -14,27 +17,39 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.fakes.books import Watch, watching
+from tests.fakes.books import Watch, samples, watching
 from tests.fakes.calls import calling
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.memory import after_warm_up, memory_figures
 from tests.fakes.probe import Probe, probing
 from tests.fakes.server_process import ROOT, ServerProcess, start
-from tests.fakes.trend import trend
 from tests.fuzz.floods import flooding
 
 FORBIDDEN = ("UNKNOWN", "INTERNAL", "UNAVAILABLE")
-LEAST_PARSED = 0.3
-WARM_UP = 0.2  # of the time, before memory counts
-FLAT_BYTES_PER_MESSAGE = 20.0  # 20 MB in a million; the slope's lower end must be below
+LEAST_ADMITTED = 0.3
+FLAT_BYTES_PER_MESSAGE = 20.0  # 20 MB in a million; the slope's lower end must be below, what grpcio loses left out
+# Before that the heap is finding its size: what peaks together leaves holes, 25 - 40 MiB after 80 s.
+JUDGED_S = 300.0
+# grpcio 1.85.1 never frees the 80 bytes (a chunk of 96) of each operation that fails because its call is gone
+# (github.com/grpc/grpc/issues/43360).  They belong to compiled code, the server cannot free them.  Bytes of resident
+# memory by what is done to it: resets and nothing else cost 12 MiB for 100,000; the second figure is rough.  To go
+# with a release that frees them.
+LOST_BY_GRPC = {"resets": 128.0, "calls nobody reads": 512.0}
+IDENTITY = "x-fuzz-caller"
+LEGITIMATE = ((IDENTITY, "legitimate"),)
+SETTINGS = {"DRAGOMAN_SECURITY__IDENTITY_HEADER": IDENTITY, "DRAGOMAN_SECURITY__TRUSTED_PROXIES": "127.0.0.0/8"}
 QUIET_S = 3.0
+MIB_PER_HOUR = 3_600 / 2**20  # a byte a second
 
 
 def arguments() -> argparse.Namespace:
@@ -52,13 +67,13 @@ async def run(options: argparse.Namespace, server: ServerProcess) -> dict[str, A
     """Everything at once; the figures."""
     async with AsyncExitStack() as stack:
         calls = await stack.enter_async_context(calling(server.address))
-        async with probing(calls) as alone:
+        async with probing(calls, metadata=LEGITIMATE) as alone:
             await asyncio.sleep(QUIET_S)
         watch = stack.enter_context(watching(server))
         floods = stack.enter_context(flooding(server.grpc_port))
         progress = stack.enter_context(_progress())
         began = time.monotonic()
-        async with probing(calls) as beside:
+        async with probing(calls, metadata=LEGITIMATE) as beside:
             reports = await _send(options, server, progress)
         seconds = time.monotonic() - began
     return _figures(options, server, seconds, reports, dict(floods), alone, beside, watch)
@@ -68,7 +83,7 @@ async def _send(options: argparse.Namespace, server: ServerProcess, progress: Pr
     """The last report of each worker."""
     bar = progress.add_task("messages", total=options.messages)
     share = options.messages // options.connections
-    last: list[dict[str, Any]] = [{"sent": 0, "parsed": 0, "codes": {}} for _ in range(options.connections)]
+    last: list[dict[str, Any]] = [{"kinds": {}, "admitted": 0, "codes": {}} for _ in range(options.connections)]
 
     async def work(number: int) -> None:
         details = (server.address, str(share), str(options.seed * 1_000 + number))
@@ -78,7 +93,7 @@ async def _send(options: argparse.Namespace, server: ServerProcess, progress: Pr
         assert worker.stdout is not None
         async for line in worker.stdout:
             last[number] = json.loads(line)
-            progress.update(bar, completed=sum(report["sent"] for report in last))
+            progress.update(bar, completed=sum(_sent(report) for report in last))
         assert await worker.wait() == 0, f"worker {number} failed"
 
     await asyncio.gather(*(work(number) for number in range(options.connections)))
@@ -95,43 +110,69 @@ def _figures(
     beside: Probe,
     watch: Watch,
 ) -> dict[str, Any]:
-    sent = sum(report["sent"] for report in reports)
-    codes: Counter[str] = Counter()
-    for report in reports:
-        codes.update(report["codes"])
-    moments = watch.moments[int(WARM_UP * len(watch.moments)) :]
-    memory = trend([moment.at for moment in moments], [moment.front_bytes for moment in moments])
-    rate = sent / seconds
+    sent = sum(_sent(report) for report in reports)
+    front = memory_figures(after_warm_up(watch), lambda moment: moment.front_bytes)
+    lost = sum(floods[kind] * size for kind, size in LOST_BY_GRPC.items()) * MIB_PER_HOUR / seconds
     return {
         "messages": sent,
         "seed": options.seed,
-        "messages_per_s": round(rate, 1),
-        "parsed_share": round(sum(report["parsed"] for report in reports) / sent, 3),
-        "codes": dict(codes.most_common()),
+        "seconds": round(seconds, 1),
+        "messages_per_s": round(sent / seconds, 1),
+        "messages_by_kind": _summed(report["kinds"] for report in reports),
+        "admitted_share": round(sum(report["admitted"] for report in reports) / sent, 3),
+        "codes": _summed(report["codes"] for report in reports),
+        "codes_in_the_books": _books(server),
         "floods": floods,
         "is_alive": server.process.poll() is None,
         "engine_restarts": server.metric("dragoman_engine_restarts_total"),
-        "memory_mib": [round(moments[0].front_bytes / 2**20, 1), round(moments[-1].front_bytes / 2**20, 1)],
-        "memory_bytes_per_message": [round(value / rate, 2) for value in (memory.low, memory.slope, memory.high)],
-        "probe_calls": len(beside.waits),
-        "probe_errors": dict(Counter(beside.errors)),
-        "probe_p99_ms": [round(probe.p99() * 1e3, 1) for probe in (alone, beside)],
+        "is_memory_judged": seconds >= JUDGED_S,
+        "front": front,
+        "lost_by_grpc_mib_per_hour": round(lost, 2),
+        "front_bytes_per_message": {
+            name: round((front[name] - lost) / MIB_PER_HOUR * seconds / sent, 2)
+            for name in ("slope_low", "slope", "slope_high")
+        },
+        "legitimate_calls": len(beside.waits),
+        "legitimate_errors": dict(Counter(beside.errors)),
+        "legitimate_p99_ms": {"before": round(alone.p99() * 1e3, 1), "during": round(beside.p99() * 1e3, 1)},
         "pages": len(watch.moments),
         "pages_out_of_balance": len(watch.imbalances),
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "machine": f"{platform.machine()}, {psutil.cpu_count()} CPUs, Python {platform.python_version()}",
     }
+
+
+def _sent(report: dict[str, Any]) -> int:
+    return sum(report["kinds"].values())
+
+
+def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total.most_common())
+
+
+def _books(server: ServerProcess) -> dict[str, int]:
+    """Calls by code as the server has them, those of floods and of the legitimate caller included."""
+    page = samples(server.get("/metrics")[1])
+    return _summed({labels["code"]: int(value)} for name, labels, value in page if name == "dragoman_requests_total")
 
 
 def broken(figures: dict[str, Any]) -> list[str]:
     """Promises that these figures do not keep."""
-    bad_codes = [code for code in figures["codes"] if code.split()[-1] in FORBIDDEN]
+    codes = [*figures["codes"], *(f"the server's {code}" for code in figures["codes_in_the_books"])]
+    bad_codes = [code for code in codes if code.split()[-1] in FORBIDDEN]
     facts = {
         "the server process died": not figures["is_alive"],
         "an engine process died": figures["engine_restarts"] > 0,
         f"calls ended with {', '.join(bad_codes)}": bool(bad_codes),
-        f"only {figures['parsed_share']:.0%} of the messages parse": figures["parsed_share"] < LEAST_PARSED,
-        f"{figures['probe_errors']} for legitimate calls": bool(figures["probe_errors"]),
-        "memory grows": figures["memory_bytes_per_message"][0] > FLAT_BYTES_PER_MESSAGE,
+        f"only {figures['admitted_share']:.0%} of the messages reach admission": (
+            figures["admitted_share"] < LEAST_ADMITTED
+        ),
+        f"{figures['legitimate_errors']} for legitimate calls": bool(figures["legitimate_errors"]),
+        "memory grows": (
+            figures["is_memory_judged"] and figures["front_bytes_per_message"]["slope_low"] > FLAT_BYTES_PER_MESSAGE
+        ),
         "the books do not balance": figures["pages_out_of_balance"] > 0,
     }
     return [what for what, is_so in facts.items() if is_so]
@@ -154,7 +195,7 @@ def main() -> int:
     options = arguments()
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
-        server = start(write_echo_bundle(directory / "echo"), directory)
+        server = start(write_echo_bundle(directory / "echo"), directory, **SETTINGS)
         try:
             figures = asyncio.run(run(options, server))
         finally:

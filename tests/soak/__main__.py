@@ -16,7 +16,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,15 @@ from rich.console import Console
 from rich.table import Table
 
 from model.bundle import default_bundle_dir
-from tests.fakes.books import Moment, Watch, watching
+from tests.fakes.books import Watch, watching
 from tests.fakes.load import Load, closed_loop_rate, offer
 from tests.fakes.load_process import Source
+from tests.fakes.memory import after_warm_up, memory_figures
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
-from tests.fakes.trend import Trend, trend
 from tests.soak.chart import draw
 
 CAPACITY_S = 30.0
-WARM_UP = 0.2  # of the time, before memory counts
 FLAT_MIB_PER_HOUR = 12.0  # the slope's lower end must be below: 4 MiB in 20 minutes
 CANCELLED = 0.05  # of the calls
 TIMEOUT_S = 30.0
@@ -108,7 +106,7 @@ async def run(options: argparse.Namespace, server: ServerProcess, reloads: Reloa
 def _figures(
     options: argparse.Namespace, capacity: float, load: Load, watch: Watch, num_reloads: int, server: ServerProcess
 ) -> dict[str, Any]:
-    moments = watch.moments[int(WARM_UP * len(watch.moments)) :]
+    moments = after_warm_up(watch)
     return {
         "minutes": options.minutes,
         "capacity_texts_per_s": round(capacity, 1),
@@ -126,19 +124,11 @@ def _figures(
         "pages": len(watch.moments),
         "pages_out_of_balance": len(watch.imbalances),
         "pages_missing": len(watch.failures),
-        "front": _memory(moments, lambda moment: moment.front_bytes),
-        "engines": _memory(moments, lambda moment: moment.engine_bytes),
+        "front": memory_figures(moments, lambda moment: moment.front_bytes),
+        "engines": memory_figures(moments, lambda moment: moment.engine_bytes),
         "picture": str(options.output),
         "machine": f"{platform.machine()}, {psutil.cpu_count()} CPUs, Python {platform.python_version()}",
     }
-
-
-def _memory(moments: list[Moment], read: Callable[[Moment], int]) -> dict[str, float]:
-    """MiB at both ends of the time after the warm-up, and the slope in MiB an hour with its 95 % interval."""
-    line: Trend = trend([moment.at / 3_600 for moment in moments], [read(moment) / 2**20 for moment in moments])
-    names = {"slope": line.slope, "slope_low": line.low, "slope_high": line.high}
-    ends = {"first_mib": read(moments[0]) / 2**20, "last_mib": read(moments[-1]) / 2**20}
-    return {name: round(value, 2) for name, value in {**ends, **names}.items()}
 
 
 def broken(figures: dict[str, Any]) -> list[str]:
