@@ -92,6 +92,10 @@ def run(command: LoadTest, console: Console) -> Report:
         headline=headline,
         stages=test.stages,
         warnings=test.warnings,
+        arrivals=command.arrivals,
+        texts_per_call=command.texts_per_call,
+        warm_up_s=command.warm_up_s,
+        callers=command.concurrency,
     )
     _print(report, console)
     for file in command.reports:

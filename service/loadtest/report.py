@@ -51,6 +51,10 @@ class Report:
     headline: str
     stages: Sequence[StageResult]
     warnings: Sequence[str] = ()
+    arrivals: str = "poisson"
+    texts_per_call: int = 1
+    warm_up_s: float = 0.0  # that each summary leaves out
+    callers: int | None = None  # of a closed loop
 
     def to_json(self) -> str:
         """All figures, no single calls."""
@@ -60,6 +64,10 @@ class Report:
             "command": self.command,
             "headline": self.headline,
             "warnings": list(self.warnings),
+            "arrivals": self.arrivals,
+            "texts_per_call": self.texts_per_call,
+            "warm_up_s": self.warm_up_s,
+            "callers": self.callers,
         }
         return json.dumps({**head, "stages": stages}, indent=2)
 
