@@ -108,6 +108,15 @@ def summarize(records: Records, duration_s: float, *, target_s: float | None = N
     )
 
 
+def done_texts_rate(records: Records, first_s: float, last_s: float) -> float:
+    """Texts a second whose calls were answered between these times, whenever they were due.
+
+    Under overload this is what the server can do; what was let in and still waits does not count.
+    """
+    is_inside = records.is_ok & (records.done >= first_s) & (records.done < last_s)
+    return float(records.texts[is_inside].sum()) / (last_s - first_s)
+
+
 def percentiles_ms(latency_s: Floats, wanted: Sequence[float] = PERCENTILES) -> dict[str, float]:
     """`{"p50": ...}` in milliseconds; empty without calls."""
     return {f"p{name:g}": float(np.percentile(latency_s, name) * 1e3) for name in wanted} if len(latency_s) else {}

@@ -40,6 +40,7 @@ class StageResult:
     name: str  # "40 calls/s"
     summary: Summary
     records: Records  # warm-up included
+    done_texts_rate: float = 0.0  # see `records.done_texts_rate`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,10 @@ class Report:
 
     def to_json(self) -> str:
         """All figures, no single calls."""
-        stages = [{"name": stage.name, **asdict(stage.summary)} for stage in self.stages]
+        stages = [
+            {"name": stage.name, **asdict(stage.summary), "done_texts_rate": stage.done_texts_rate}
+            for stage in self.stages
+        ]
         head = {
             "target": self.target,
             "command": self.command,

@@ -18,7 +18,7 @@ class MeasuredStage:
 
     name: str
     traffic: Traffic
-    texts_rate: float  # answered a second
+    done_rate: float  # texts answered a second
     latency_s: Mapping[float, float]  # by probability; empty if calls failed
 
 
@@ -59,7 +59,7 @@ def read(reports: Iterable[tuple[str, str]]) -> Measured:
     sizes = {stage.traffic.texts_per_call for stage in found}
     if len(sizes) > 1:
         raise ValueError(f"the stages have {sorted(sizes)} texts a call, they must have the same number")
-    refusing = [stage.texts_rate for stage in found if not stage.latency_s]
+    refusing = [stage.done_rate for stage in found if not stage.latency_s]
     highest = usable[-1].traffic.rate
     return Measured(stages=tuple(usable), capacity=max(refusing) if refusing and max(refusing) > highest / 2 else None)
 
@@ -93,5 +93,8 @@ def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> MeasuredStage
         is_poisson=report.get("arrivals", "poisson") == "poisson",
     )
     return MeasuredStage(
-        name=stage["name"], traffic=traffic, texts_rate=stage["texts_rate"], latency_s=quantiles if is_whole else {}
+        name=stage["name"],
+        traffic=traffic,
+        done_rate=stage.get("done_texts_rate", stage["texts_rate"]),
+        latency_s=quantiles if is_whole else {},
     )

@@ -151,6 +151,8 @@ def main() -> None:
             fitted = measure(server, scratch, arguments.stage_seconds)
         replica = fitted.replica
         print(f"one replica: {replica.capacity:.1f} texts/s, {replica.rows} rows, growth {replica.growth:.3f}")
+        for stage in fitted.stages:
+            print(f"  {stage.stage.name}: p99 {stage.stage.latency_s[0.99] * 1e3:.0f} ms, model {stage.p99_error:+.1%}")
         rows = [compare(fitted, number, arguments, bundle, scratch) for number in arguments.replicas]
     print("  ".join(rows[0]))
     for row in rows:

@@ -102,7 +102,7 @@ def report(replica: Replica, rates: list[float], **head: object) -> str:
     """As `dragoman loadtest` would have written it."""
     stages = []
     for rate in rates:
-        seconds = simulate(replica, Traffic(rate=rate, duration_s=100.0, warm_up_s=20.0), seed=99)
+        seconds = simulate(replica, Traffic(rate=rate, duration_s=60.0, warm_up_s=20.0), seed=99)
         names = (10, 25, 50, 75, 90, 95, 99, 99.9)
         stages.append(
             {
@@ -113,7 +113,7 @@ def report(replica: Replica, rates: list[float], **head: object) -> str:
                 "calls": len(seconds),
                 "codes": {"OK": len(seconds)},
                 "latency_ms": {f"p{name:g}": float(np.percentile(seconds, name)) * 1e3 for name in names},
-                "duration_s": 100.0,
+                "duration_s": 60.0,
             }
         )
     return json.dumps({"arrivals": "poisson", "texts_per_call": 1, "warm_up_s": 20.0, **head, "stages": stages})
