@@ -12,6 +12,9 @@ from service.planning.simulation import Balancer
 
 _GOOD_ERROR = 0.15  # of a stage's p99; a stage of 2,000 calls has as much by chance
 
+_LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
+_BUSY = 0.85  # of the capacity; beyond, a small error in either means a long queue
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -78,12 +81,20 @@ def _warnings(question: Question, measured: Measured, fitted: Fit, needed: int) 
         for fitted_stage in fitted.stages
         if abs(fitted_stage.p99_error) > _GOOD_ERROR
     ]
+    warnings += [
+        f"{stage.name}: calls were sent up to {stage.send_delay_s * 1e3:.0f} ms late; measure again, on a quiet machine"
+        for stage in measured.stages
+        if stage.send_delay_s > _LATE * stage.latency_s[0.99]
+    ]
     if not fitted.is_capacity_measured and measured.highest_rate < 0.95 * fitted.replica.capacity:
         warnings.append(
             f"no stage was beyond what the replica can do: its {fitted.replica.capacity:.0f} texts/s are inferred; "
             "measure a higher rate, too"
         )
     each = question.rate / needed
+    if each > _BUSY * fitted.replica.capacity:
+        more = needed * fitted.replica.capacity / question.rate - 1
+        warnings.append(f"{needed} replicas have little room: {more:.0%} more texts would overload them")
     if each > measured.highest_rate:
         warnings.append(f"{each:.1f} texts/s for each replica is more than the {measured.highest_rate:.1f} measured")
     lowest = measured.stages[0].traffic.rate

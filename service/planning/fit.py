@@ -5,7 +5,7 @@ The stage of the lowest rate gives the work of a text; capacity and sharing (see
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import exp, log
+from math import exp, hypot, log
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from service.planning.replica import Distribution, Floats, Replica, replica_of
 from service.planning.simulation import simulate
 
 COMPARED = (0.5, 0.9, 0.95, 0.99)
+_LARGE = 0.1  # error
 _CALLS = 3_000  # simulated for each stage and candidate, in as many runs as that takes
 _ROUNDS = 3  # of search and correction of the work
 _CAPACITIES = (1.02, 1.15, 1.35, 1.7)  # where the search begins: times the highest rate that was measured ...
@@ -47,7 +48,10 @@ class Fit:
 
 
 def fit(measured: Measured, on_progress: Callable[[], None] = lambda: None) -> Fit:
-    """The replica of least squared error of the logarithms of p50, p90, p95 and p99 over all stages.
+    """The replica of least error of the logarithms of p50, p90, p95 and p99 over all stages.
+
+    Small errors count squared, large ones (beyond _LARGE) as they are: a stage in which the machine stood still for a
+    moment does not draw the others away.
 
     Args:
         measured: two stages at least.
@@ -112,7 +116,7 @@ class _Search:
         return capacity, min(max(point[1], 0.0), log(_MAX_SHARING))
 
     def error(self, work: Distribution, point: Point) -> float:
-        """Mean square of the logarithms' differences."""
+        """Mean over the stages."""
         if (work, point) not in self.errors:
             self.on_progress()
             replica = _candidate(work, point)
@@ -124,7 +128,8 @@ class _Search:
 
 def _error(stage: MeasuredStage, latency_s: Floats) -> float:
     simulated = _quantiles(latency_s)
-    return float(np.mean([log(simulated[part] / stage.latency_s[part]) ** 2 for part in COMPARED]))
+    errors = [log(simulated[part] / stage.latency_s[part]) / _LARGE for part in COMPARED]
+    return float(np.mean([hypot(1.0, error) - 1.0 for error in errors]))
 
 
 def _quantiles(latency_s: Floats) -> dict[float, float]:

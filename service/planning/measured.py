@@ -20,6 +20,7 @@ class MeasuredStage:
     traffic: Traffic
     done_rate: float  # texts answered a second
     latency_s: Mapping[float, float]  # by probability; empty if calls failed
+    send_delay_s: float  # p99, of the load generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> MeasuredStage
     answered_ratio = stage["codes"].get("OK", 0) / stage["calls"]
     is_whole = 1 - answered_ratio <= _MAX_FAILED_RATIO
     is_overloaded = stage["codes"].get("RESOURCE_EXHAUSTED", 0) / stage["calls"] >= _OVERLOADED_RATIO
-    if not (is_whole or is_overloaded):
+    if not (is_whole or is_overloaded) or not stage["ok_rate"]:
         return None
     texts_per_call = report.get("texts_per_call") or max(1, round(stage["texts_rate"] / stage["ok_rate"]))
     quantiles = {float(name[1:]) / 100: ms / 1e3 for name, ms in stage["latency_ms"].items()}
@@ -97,4 +98,5 @@ def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> MeasuredStage
         traffic=traffic,
         done_rate=stage.get("done_texts_rate", stage["texts_rate"]),
         latency_s=quantiles if is_whole else {},
+        send_delay_s=stage.get("send_delay_ms_p99", 0.0) / 1e3,
     )

@@ -81,6 +81,17 @@ def test_what_cannot_be_answered_is_one_line_and_exit_code_2(report, arguments, 
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"dragoman: {message}")
 
 
+def test_a_stage_that_the_load_generator_held_up_is_named(report):
+    content = json.loads(report.read_text())
+    content["stages"][1]["send_delay_ms_p99"] = 60.0
+    report.write_text(json.dumps(content))
+
+    done = plan(report, "--rate", 100, "--p99-ms", 200, "--json")
+
+    expected = "10 calls/s: calls were sent up to 60 ms late; measure again, on a quiet machine"
+    assert expected in json.loads(done.stdout)["warnings"]
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     done = plan(tmp_path / "none.json", "--rate", 1, "--p99-ms", 100)
 
