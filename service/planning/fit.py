@@ -5,7 +5,7 @@ The stage of the lowest rate gives the work of a text; capacity and sharing (see
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import exp, hypot, log
+from math import exp, log
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from service.planning.replica import Distribution, Floats, Replica, replica_of
 from service.planning.simulation import simulate
 
 COMPARED = (0.5, 0.9, 0.95, 0.99)
-_LARGE = 0.1  # error
+_LEAST_CHANCE = 0.03  # of a quantile: of the model's form, and of what else the machine did
+_CHANCE_RUNS = 10
 _CALLS = 3_000  # simulated for each stage and candidate, in as many runs as that takes
 _ROUNDS = 3  # of search and correction of the work
 _CAPACITIES = (1.02, 1.15, 1.35, 1.7)  # where the search begins: times the highest rate that was measured ...
@@ -50,8 +51,8 @@ class Fit:
 def fit(measured: Measured, on_progress: Callable[[], None] = lambda: None) -> Fit:
     """The replica of least error of the logarithms of p50, p90, p95 and p99 over all stages.
 
-    Small errors count squared, large ones (beyond _LARGE) as they are: a stage in which the machine stood still for a
-    moment does not draw the others away.
+    Errors count as multiples of what stages of this length differ by chance: small ones squared, large ones as they
+    are, so that a stage in which the machine stood still for a moment does not draw the others away.
 
     Args:
         measured: two stages at least.
@@ -65,6 +66,7 @@ def fit(measured: Measured, on_progress: Callable[[], None] = lambda: None) -> F
     for _ in range(_ROUNDS):
         starts = [search.best(work, starts, capacity=known)]
         work = _corrected(work, lowest, _candidate(work, starts[0]))
+        search.learn_chance(_candidate(work, starts[0]))
     replica = _candidate(work, starts[0])
     stages = tuple(FittedStage(stage, _quantiles(simulate_stage(replica, stage))) for stage in measured.stages)
     return Fit(replica, stages, is_capacity_measured=known is not None)
@@ -73,8 +75,15 @@ def fit(measured: Measured, on_progress: Callable[[], None] = lambda: None) -> F
 def simulate_stage(replica: Replica, stage: MeasuredStage) -> Floats:
     """Latencies of the stage run again on this replica, several times over."""
     calls = stage.traffic.rate / stage.traffic.texts_per_call * stage.traffic.duration_s
-    runs = max(1, round(_CALLS / calls))
+    runs = max(2, round(_CALLS / calls))
     return np.concatenate([simulate(replica, stage.traffic, seed=seed) for seed in range(runs)])
+
+
+def chance(replica: Replica, stage: MeasuredStage) -> Floats:
+    """By what part each quantile of such a stage differs from run to run."""
+    runs = [_quantiles(simulate(replica, stage.traffic, seed=seed)) for seed in range(_CHANCE_RUNS)]
+    spread = np.std([[log(run[part]) for part in COMPARED] for run in runs], axis=0)
+    return np.asarray(np.hypot(spread, _LEAST_CHANCE))
 
 
 Point = tuple[float, float]  # logarithms of capacity and sharing
@@ -94,6 +103,14 @@ class _Search:
     measured: Measured
     on_progress: Callable[[], None]
     errors: dict[tuple[Distribution, Point], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chances = [np.full(len(COMPARED), 2 * _LEAST_CHANCE) for _ in self.measured.stages]
+
+    def learn_chance(self, replica: Replica) -> None:
+        """What the next search goes by."""
+        self.chances = [chance(replica, stage) for stage in self.measured.stages]
+        self.errors.clear()
 
     def best(self, work: Distribution, starts: list[Point], *, capacity: float | None) -> Point:
         """From the best start, to the best neighbour, in ever smaller steps."""
@@ -121,15 +138,17 @@ class _Search:
             self.on_progress()
             replica = _candidate(work, point)
             self.errors[work, point] = float(
-                np.mean([_error(stage, simulate_stage(replica, stage)) for stage in self.measured.stages])
+                np.mean(
+                    [self._of_stage(replica, *pair) for pair in zip(self.measured.stages, self.chances, strict=True)]
+                )
             )
         return self.errors[work, point]
 
-
-def _error(stage: MeasuredStage, latency_s: Floats) -> float:
-    simulated = _quantiles(latency_s)
-    errors = [log(simulated[part] / stage.latency_s[part]) / _LARGE for part in COMPARED]
-    return float(np.mean([hypot(1.0, error) - 1.0 for error in errors]))
+    @staticmethod
+    def _of_stage(replica: Replica, stage: MeasuredStage, by_chance: Floats) -> float:
+        simulated = _quantiles(simulate_stage(replica, stage))
+        errors = [log(simulated[part] / stage.latency_s[part]) for part in COMPARED]
+        return float(np.mean(np.hypot(1.0, np.array(errors) / by_chance) - 1.0))
 
 
 def _quantiles(latency_s: Floats) -> dict[float, float]:

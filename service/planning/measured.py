@@ -10,6 +10,7 @@ from service.planning.simulation import Traffic
 QUANTILES = ("p50", "p90", "p95", "p99")  # that a stage must have
 _MAX_FAILED_RATIO = 0.001  # with more, the latency is that of those who were let in
 _OVERLOADED_RATIO = 0.02  # refused: the rest is what it can do
+_KEPT_UP_RATIO = 0.95  # of what was offered, answered in the same time; with less, a queue grew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,9 @@ class MeasuredStage:
     name: str
     traffic: Traffic
     done_rate: float  # texts answered a second
-    latency_s: Mapping[float, float]  # by probability; empty if calls failed
+    latency_s: Mapping[
+        float, float
+    ]  # by probability; empty if the replica was overloaded: it then says how long the stage was
     send_delay_s: float  # p99, of the load generator
 
 
@@ -27,12 +30,12 @@ class MeasuredStage:
 class Measured:
     """All stages, by rate."""
 
-    stages: tuple[MeasuredStage, ...]  # whose calls were answered
-    capacity: float | None = None  # texts a second that were answered while others were refused
+    stages: tuple[MeasuredStage, ...]  # with which the replica kept up
+    capacity: float | None = None  # texts a second that were answered when it did not
 
     @property
     def highest_rate(self) -> float:
-        """Texts a second, of the stages without refusals."""
+        """Texts a second with which it kept up."""
         return self.stages[-1].traffic.rate
 
     @property
@@ -54,15 +57,14 @@ def read(reports: Iterable[tuple[str, str]]) -> Measured:
     usable = sorted((stage for stage in found if stage.latency_s), key=lambda stage: stage.traffic.rate)
     if len({stage.traffic.rate for stage in usable}) < 2:
         raise ValueError(
-            f"{len(usable)} of {len(found)} stages can be used, at least 2 of different rates without refusals are "
-            "needed: measure with `dragoman loadtest --rate A --rate B --report FILE.json`"
+            f"the replica kept up with {len(usable)} of {len(found)} stages, at least 2 of different rates are needed: "
+            "measure with `dragoman loadtest --rate A --rate B --report FILE.json`"
         )
     sizes = {stage.traffic.texts_per_call for stage in found}
     if len(sizes) > 1:
         raise ValueError(f"the stages have {sorted(sizes)} texts a call, they must have the same number")
-    refusing = [stage.done_rate for stage in found if not stage.latency_s]
-    highest = usable[-1].traffic.rate
-    return Measured(stages=tuple(usable), capacity=max(refusing) if refusing and max(refusing) > highest / 2 else None)
+    capacity = max((stage.done_rate for stage in found if not stage.latency_s), default=None)
+    return Measured(stages=tuple(usable), capacity=capacity)
 
 
 def _stages(name: str, text: str) -> list[MeasuredStage]:
@@ -80,6 +82,8 @@ def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> MeasuredStage
     answered_ratio = stage["codes"].get("OK", 0) / stage["calls"]
     is_whole = 1 - answered_ratio <= _MAX_FAILED_RATIO
     is_overloaded = stage["codes"].get("RESOURCE_EXHAUSTED", 0) / stage["calls"] >= _OVERLOADED_RATIO
+    if is_whole and stage.get("done_texts_rate", stage["texts_rate"]) < _KEPT_UP_RATIO * stage["texts_rate"]:
+        is_whole, is_overloaded = False, True
     if not (is_whole or is_overloaded) or not stage["ok_rate"]:
         return None
     texts_per_call = report.get("texts_per_call") or max(1, round(stage["texts_rate"] / stage["ok_rate"]))

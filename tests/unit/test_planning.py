@@ -110,6 +110,7 @@ def report(replica: Replica, rates: list[float], **head: object) -> str:
                 "offered_rate": rate,
                 "ok_rate": rate,
                 "texts_rate": rate,
+                "done_texts_rate": min(rate, replica.capacity),
                 "calls": len(seconds),
                 "codes": {"OK": len(seconds)},
                 "latency_ms": {f"p{name:g}": float(np.percentile(seconds, name)) * 1e3 for name in names},
@@ -122,7 +123,12 @@ def report(replica: Replica, rates: list[float], **head: object) -> str:
 def refusing(text: str, rate: float) -> str:
     """The report with a stage in which half of the calls were refused."""
     parsed = json.loads(text)
-    stage = {**parsed["stages"][-1], "texts_rate": rate, "codes": {"OK": 500, "RESOURCE_EXHAUSTED": 500}, "calls": 1000}
+    stage = {
+        **parsed["stages"][-1],
+        "done_texts_rate": rate,
+        "codes": {"OK": 500, "RESOURCE_EXHAUSTED": 500},
+        "calls": 1000,
+    }
     return json.dumps({**parsed, "stages": [*parsed["stages"], stage]})
 
 
@@ -135,6 +141,12 @@ class TestReport:
         assert measured.capacity == 48.0
         assert [stage.traffic.rate for stage in measured.stages] == [10.0, 30.0]
 
+    def test_a_stage_whose_queue_grew_says_the_capacity_and_nothing_of_latency(self):
+        measured = read([("a.json", report(self.TRUE, [10.0, 30.0, 60.0]))])
+
+        assert measured.capacity == pytest.approx(50.0)
+        assert measured.highest_rate == 30.0
+
     def test_reports_of_closed_loops_are_left_out(self):
         reports = [("open", report(self.TRUE, [10.0, 20.0])), ("closed", report(self.TRUE, [30.0], callers=4))]
 
@@ -146,7 +158,7 @@ class TestReport:
             read([("x.json", text)])
 
     def test_one_rate_is_too_little(self):
-        with pytest.raises(ValueError, match="1 of 1 stages can be used, at least 2"):
+        with pytest.raises(ValueError, match="kept up with 1 of 1 stages, at least 2"):
             read([("x.json", report(self.TRUE, [10.0]))])
 
     def test_stages_with_other_calls_are_not_mixed(self):
