@@ -80,10 +80,11 @@ def simulate_stage(replica: Replica, stage: MeasuredStage) -> Floats:
 
 
 def chance(replica: Replica, stage: MeasuredStage) -> Floats:
-    """By what part each quantile of such a stage differs from run to run."""
+    """By what part each quantile of such a stage differs from run to run, and by how late its calls were sent."""
     runs = [_quantiles(simulate(replica, stage.traffic, seed=seed)) for seed in range(_CHANCE_RUNS)]
     spread = np.std([[log(run[part]) for part in COMPARED] for run in runs], axis=0)
-    return np.asarray(np.hypot(spread, _LEAST_CHANCE))
+    late = np.array([stage.send_delay_s / stage.latency_s[part] for part in COMPARED])
+    return np.asarray(np.sqrt(spread**2 + _LEAST_CHANCE**2 + late**2))
 
 
 Point = tuple[float, float]  # logarithms of capacity and sharing
