@@ -20,6 +20,7 @@ from service.commands import (
     loadtest_command,
     log_level_command,
     models_command,
+    plan_command,
     reload_command,
     serve_command,
     status_command,
@@ -51,5 +52,6 @@ app.command(epilog=tune_command.EPILOG)(tune_command.tune)
 app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
 app.command(epilog=health_command.EPILOG)(health_command.health)
 app.command(epilog=loadtest_command.EPILOG)(loadtest_command.loadtest)
+app.command(epilog=plan_command.EPILOG)(plan_command.plan)
 app.add_typer(keys_command.app, name="keys")
 app.command()(version_command.version)

@@ -21,7 +21,7 @@ from service.client.channel import ClientConfig, credentials
 from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
 from service.loadtest import worker
-from service.loadtest.records import Records, Summary, summarize
+from service.loadtest.records import Records, Summary, done_texts_rate, summarize
 from service.loadtest.report import COLUMNS, Report, StageResult, check_suffix, figures
 from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS, Stage
@@ -92,6 +92,10 @@ def run(command: LoadTest, console: Console) -> Report:
         headline=headline,
         stages=test.stages,
         warnings=test.warnings,
+        arrivals=command.arrivals,
+        texts_per_call=command.texts_per_call,
+        warm_up_s=command.warm_up_s,
+        callers=command.concurrency,
     )
     _print(report, console)
     for file in command.reports:
@@ -145,7 +149,8 @@ class _Test:
         target_s = None if command.target_ms is None else command.target_ms / 1e3
         kept = outcome.records.after(command.warm_up_s)
         summary = summarize(kept, command.duration_s - command.warm_up_s, target_s=target_s)
-        self.stages.append(StageResult(name=name, summary=summary, records=outcome.records))
+        done_rate = done_texts_rate(outcome.records, command.warm_up_s, command.duration_s)
+        self.stages.append(StageResult(name=name, summary=summary, records=outcome.records, done_texts_rate=done_rate))
         self._watch_ourselves(name, summary, outcome)
         return summary
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+PERCENTILES = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 OK = "OK"
 
 
@@ -106,6 +106,15 @@ def summarize(records: Records, duration_s: float, *, target_s: float | None = N
         send_delay_ms_p99=_percentile_ms(records.sent - records.due, 99.0) or 0.0,
         duration_s=duration_s,
     )
+
+
+def done_texts_rate(records: Records, first_s: float, last_s: float) -> float:
+    """Texts a second whose calls were answered between these times, whenever they were due.
+
+    Under overload this is what the server can do; what was let in and still waits does not count.
+    """
+    is_inside = records.is_ok & (records.done >= first_s) & (records.done < last_s)
+    return float(records.texts[is_inside].sum()) / (last_s - first_s)
 
 
 def percentiles_ms(latency_s: Floats, wanted: Sequence[float] = PERCENTILES) -> dict[str, float]:

@@ -40,6 +40,7 @@ class StageResult:
     name: str  # "40 calls/s"
     summary: Summary
     records: Records  # warm-up included
+    done_texts_rate: float = 0.0  # see `records.done_texts_rate`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +52,26 @@ class Report:
     headline: str
     stages: Sequence[StageResult]
     warnings: Sequence[str] = ()
+    arrivals: str = "poisson"
+    texts_per_call: int = 1
+    warm_up_s: float = 0.0  # that each summary leaves out
+    callers: int | None = None  # of a closed loop
 
     def to_json(self) -> str:
         """All figures, no single calls."""
-        stages = [{"name": stage.name, **asdict(stage.summary)} for stage in self.stages]
+        stages = [
+            {"name": stage.name, **asdict(stage.summary), "done_texts_rate": stage.done_texts_rate}
+            for stage in self.stages
+        ]
         head = {
             "target": self.target,
             "command": self.command,
             "headline": self.headline,
             "warnings": list(self.warnings),
+            "arrivals": self.arrivals,
+            "texts_per_call": self.texts_per_call,
+            "warm_up_s": self.warm_up_s,
+            "callers": self.callers,
         }
         return json.dumps({**head, "stages": stages}, indent=2)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protos import translation_pb2 as pb
 from service.commands.loadtest_run import LoadTest, priority_of, requests_of
 from service.errors import Unavailable
-from service.loadtest.records import Records, Summary, joined, summarize
+from service.loadtest.records import Records, Summary, done_texts_rate, joined, summarize
 from service.loadtest.report import Report, StageResult, check_suffix
 from service.loadtest.run import _received
 from service.loadtest.schedule import Stage, due_times, share
@@ -95,6 +95,11 @@ class TestRecords:
 
     def test_warm_up_is_cut_by_when_calls_were_due(self):
         assert records([0, 1, 2, 3], [9, 9, 1, 1]).after(2.0).latency_s.tolist() == [1.0, 1.0]
+
+    def test_what_was_done_counts_by_when_it_was_answered(self):
+        calls = records([0, 1, 2, 3, 3], [2.5, 0.5, 0.5, 1.5, 0.5], ["OK"] * 4 + ["RESOURCE_EXHAUSTED"])
+
+        assert done_texts_rate(calls, 2.0, 4.0) == 1.0  # the first and the third
 
     def test_workers_records_are_joined_in_order(self):
         both = joined([records([0, 2], [1, 1]), records([1, 3], [2, 2])])

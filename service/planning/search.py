@@ -1,0 +1,115 @@
+"""The number of replicas that holds a target."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from service.planning.replica import Replica
+from service.planning.simulation import Balancer, Traffic, simulate
+
+MAX_REPLICAS = 1_000
+_RUNS = 5
+_CALLS = 6_000  # counted in each run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What the replicas must do together."""
+
+    rate: float  # texts a second
+    p99_s: float
+    texts_per_call: int = 1
+    balancer: Balancer = Balancer.LEAST_REQUEST
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "p99_s", "texts_per_call"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name):g}, more than 0 is needed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Of so many replicas under the demand."""
+
+    num_replicas: int
+    utilization: float  # texts offered, as a part of those they can do
+    p50_s: float = float("inf")  # infinite: they are overloaded
+    p99_s: float = float("inf")
+    p99_spread_s: tuple[float, float] = (float("inf"), float("inf"))  # lowest and highest of the simulated runs
+
+
+@dataclass
+class Planner:
+    """Predictions, each made once."""
+
+    replica: Replica
+    demand: Demand
+    seed: int = 1
+    on_progress: Callable[[], None] = lambda: None
+    predictions: dict[int, Prediction] = field(default_factory=dict)
+
+    def needed(self) -> int:
+        """The fewest replicas that hold the p99.
+
+        Raises:
+            ValueError: no number of them does, or it takes more than MAX_REPLICAS.
+        """
+        self._check_alone()
+        least = int(self.demand.rate / self.replica.capacity) + 1
+        return fewest(self.holds, least, MAX_REPLICAS)
+
+    def holds(self, num_replicas: int) -> bool:
+        """Whether so many do."""
+        return self.predict(num_replicas).p99_s <= self.demand.p99_s
+
+    def predict(self, num_replicas: int) -> Prediction:
+        """Latency of so many replicas."""
+        if num_replicas not in self.predictions:
+            self.on_progress()
+            self.predictions[num_replicas] = self._simulated(num_replicas)
+        return self.predictions[num_replicas]
+
+    def _simulated(self, num_replicas: int) -> Prediction:
+        demand = self.demand
+        utilization = demand.rate / (num_replicas * self.replica.capacity)
+        if utilization >= 1:
+            return Prediction(num_replicas=num_replicas, utilization=utilization)
+        traffic = Traffic(rate=demand.rate, duration_s=1.0, texts_per_call=demand.texts_per_call).lasting(_CALLS)
+        runs = [
+            simulate(self.replica, traffic, num_replicas, demand.balancer, seed=self.seed + run) for run in range(_RUNS)
+        ]
+        p99s = [float(np.quantile(run, 0.99)) for run in runs]
+        p50, p99 = np.quantile(np.concatenate(runs), [0.5, 0.99]).tolist()
+        return Prediction(
+            num_replicas=num_replicas,
+            utilization=utilization,
+            p50_s=p50,
+            p99_s=p99,
+            p99_spread_s=(min(p99s), max(p99s)),
+        )
+
+    def _check_alone(self) -> None:
+        """A target below what an empty replica takes cannot be met."""
+        calls = Traffic(rate=1e-3 / self.replica.work.mean_s, duration_s=1.0, texts_per_call=self.demand.texts_per_call)
+        alone_s = float(np.quantile(simulate(self.replica, calls.lasting(_CALLS), seed=self.seed), 0.99))
+        if alone_s > self.demand.p99_s:
+            target = f"a p99 of {self.demand.p99_s * 1e3:g} ms"
+            raise ValueError(f"{target} cannot be held: without other calls it is {alone_s * 1e3:.0f} ms")
+
+
+def fewest(holds: Callable[[int], bool], least: int, most: int) -> int:
+    """The smallest number from `least` to `most` that holds, where all above one that holds do: doubles, then halves.
+
+    Raises:
+        ValueError: not even `most` does.
+    """
+    broken, step = least - 1, 1
+    while (number := min(broken + step, most)) > broken and not holds(number):
+        broken, step = number, 2 * step
+    if broken >= most:
+        raise ValueError(f"more than {most} replicas are needed")
+    while number - broken > 1:
+        middle = (broken + number) // 2
+        broken, number = (broken, middle) if holds(middle) else (middle, number)
+    return number
