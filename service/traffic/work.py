@@ -17,6 +17,7 @@ _RATE_MEMORY_S = 1.0  # of an engine's working time over which its rate follows
 _LARGEST_SHARE = 0.25  # of one report in that: an engine that was held up for a second is not slow from now on
 _ENOUGH = 4  # sentences before averages count
 _JOINING_STEPS = 2.0  # the one that runs when a place comes free, and the one in which that is heard of
+_MOSTLY = 1.0  # mean absolute deviations above an average
 _RARELY = 3.0  # mean absolute deviations below an average
 
 
@@ -34,6 +35,11 @@ class _Average:
         if self.num_values > 1:
             self.deviation += share * (abs(value - self.mean) - self.deviation)
         self.mean += share * (value - self.mean)
+
+    @property
+    def high(self) -> float:
+        """A value that most are below."""
+        return self.mean + _MOSTLY * self.deviation
 
     @property
     def low(self) -> float:
@@ -84,11 +90,11 @@ class WorkMeter:
         return ENCODER_ROW_STEPS * source_tokens + params.beam_size * _steps(source_tokens, params, ratio)
 
     def own_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
-        """Seconds a sentence takes once it runs, as one of so many rows of an engine."""
+        """Seconds that most such sentences take once they run, as one of so many rows of an engine."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
         step_s = self._step_time.at(rows) or self._step_s.mean
-        return (_steps(source_tokens, params, self._ratio.mean) + _JOINING_STEPS) * step_s
+        return (_steps(source_tokens, params, self._ratio.high) + _JOINING_STEPS) * step_s
 
     def least_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
         """Seconds below which it hardly gets through."""
