@@ -85,7 +85,7 @@ def kept_to(cpu: int) -> Iterator[None]:
 @pytest.mark.promise("D2 real")
 @pytest.mark.timeout(300)
 async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_server, scratch, seen: Seen):
-    """Server and engine on one core, the generator on another; the capacity is measured in the same run."""
+    """Server and engine on one core, the generator on another; the capacity is measured before and after."""
     from model.bundle import default_bundle_dir
     from tests.fakes.own_text import own_sentences
 
@@ -100,12 +100,14 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
     texts = tuple(own_sentences(400, seed=3))
     source = Source(phases=(), texts=texts, beam_size=None, num_channels=4)
     with kept_to(cpus[1]):
-        capacity = await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)
-    calm = replace(source, phases=((capacity / 10, 10.0),))
+        before = await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)
+    calm = replace(source, phases=((before / 10, 10.0),))
     deadline_s = 4 * (await offer(server.address, calm, directory=scratch, seed=2, cpu=cpus[1])).latency(0.99)
-    loaded = replace(source, phases=((2 * capacity, LOAD_S), (capacity / 3, 10.0)), timeout_s=deadline_s)
+    loaded = replace(source, phases=((2 * before, LOAD_S), (before / 3, 10.0)), timeout_s=deadline_s)
     with watching(server) as watch:
         load = await offer(server.address, loaded, directory=scratch, cpu=cpus[1])
+    with kept_to(cpus[1]):  # what a shared machine can do changes within minutes
+        capacity = (before + await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)) / 2
     overload, after = load.phase(0), load.phase(1).between(RECOVERED_S, 10.0)
     grown = watch.growth_bytes(part="engine_bytes")
     seen(f"{report(overload, deadline_s, LOAD_S, capacity)}, engine memory {grown / 2**20:+.1f} MiB")
