@@ -26,11 +26,11 @@ class BulkRun:
 
     def start(self, kill: Kill | None = None) -> "subprocess.Popen[str]":
         """A process; one that is to be killed in a write does that by itself."""
-        arguments = (self.source, self.output, self.address, *self.options)
-        if kill is None or kill.in_write is None:
-            return bulk(*arguments)
-        variables = {killed_in_a_write.VARIABLE: str(kill.in_write)}
-        return bulk(*arguments, program=killed_in_a_write.MODULE, **variables)
+        program, variables = "service", {}
+        if kill is not None and kill.in_write is not None:
+            program = killed_in_a_write.MODULE
+            variables = {killed_in_a_write.VARIABLE: str(kill.in_write)}
+        return bulk(self.source, self.output, self.address, *self.options, program=program, variables=variables)
 
     def to_end(self) -> float:
         """Seconds of a process that comes to its end by itself.

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -14,16 +15,23 @@ WITHIN_S = 100.0
 
 
 def bulk(
-    source: Path, output: Path, address: str, *options: str, program: str = "service", **variables: str
+    source: Path,
+    output: Path,
+    address: str,
+    *options: str,
+    program: str = "service",
+    variables: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[str]":
-    """The run, with `variables` in its environment.
+    """The run.
 
     Args:
         program: module that takes the command line.
+        variables: of its environment, beside those of this process.
     """
     command = [sys.executable, "-m", program, "bulk", str(source), str(output), "--server", address, *options]
-    environment = {**os.environ, **variables}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **(variables or {})}, stderr=subprocess.PIPE, text=True
+    )
 
 
 def parts_folder(output: Path) -> Path:

@@ -2,16 +2,14 @@
 
 from pathlib import Path
 
+from model.bundle import default_bundle_dir
+from service.config import EngineConfig
+from service.front.engine_start import num_engines
 from tests.fakes.server_process import ServerProcess, start
 
 
 def start_default(directory: Path) -> ServerProcess:
     """One that serves; what other tests set for its engines is set back."""
-    # Imported late: a load test's senders import what the program imports that started them, and are due soon.
-    from model.bundle import default_bundle_dir
-    from service.config import EngineConfig
-    from service.front.engine_start import num_engines
-
     return start(
         default_bundle_dir(),
         directory,
