@@ -9,6 +9,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
 SOAK_ARGS ?=
+BULK_ARGS ?=
+CAPACITY_ARGS ?=
 MONITORING_ARGS ?=
 
 VENV := .venv
@@ -23,7 +25,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring bench bench-gpu bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring bench bench-gpu capacity bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -70,6 +72,9 @@ fuzz: setup-dev  ## Bad bytes, floods and slow peers against the real server; FU
 soak: setup-dev  ## 20 minutes of load on the real engine: figures, build/soak.png, one JSON line; SOAK_ARGS='--help'
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
+prove-bulk: setup-dev  ## 100,000 lines by `dragoman bulk`, killed ten times: 20 minutes; BULK_ARGS='--fake', '--engine ray'
+	$(BIN)/python -m tests.bulk_proof $(BULK_ARGS)
+
 try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
 	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
 
@@ -79,8 +84,11 @@ bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/rac
 bench-gpu: $(DEV)/.stamp-bench  ## All figures of a GPU, where there is one: tests, tokens a second, kernels, the race
 	$(BIN)/python tests/bench/bench_gpu.py $(BENCH_ARGS)
 
+capacity: setup-dev  ## What the included model carries on this machine, into docs/capacity.md: 12 minutes
+	$(BIN)/python tests/bench/bench_capacity.py --write docs/capacity.md $(CAPACITY_ARGS)
+
 bench-others: setup-dev  ## Run the other benchmarks: a table each, and one JSON line
-	@for file in $(filter-out tests/bench/bench_race.py tests/bench/bench_gpu.py,$(wildcard tests/bench/bench_*.py)); do \
+	@for file in $(filter-out tests/bench/bench_race.py tests/bench/bench_gpu.py tests/bench/bench_capacity.py,$(wildcard tests/bench/bench_*.py)); do \
 		echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 protos: setup-dev  ## Generate the code of the contracts in protos/ again

@@ -42,12 +42,12 @@ _SHORT = (
 
 def own_sentences(count: int, seed: int = 1) -> list[str]:
     """`count` different sentences; the same seed gives the same ones."""
-    rng = random.Random(seed)
-    distinct = dict.fromkeys(itertools.islice(_endless(rng), 40 * count))
-    sentences = list(distinct)[:count]
-    if len(sentences) < count:
-        raise ValueError(f"{count} different sentences wanted, the parts gave {len(sentences)}")
-    return sentences
+    distinct: dict[str, None] = {}
+    for sentence in itertools.islice(_endless(random.Random(seed)), 40 * count):
+        distinct[sentence] = None
+        if len(distinct) == count:
+            return list(distinct)
+    raise ValueError(f"{count} different sentences wanted, the parts gave {len(distinct)}")
 
 
 def _endless(rng: random.Random) -> Iterator[str]:

@@ -1,44 +1,48 @@
-"""`dragoman bulk` against a real server, killed at moments that nobody chose."""
+"""`dragoman bulk` against a real server, killed at moments that nobody chose, and inside a write."""
 
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
+from tests.bulk_proof.kills import Kill
+from tests.bulk_proof.runs import BulkRun, interrupted
+from tests.fakes.bulk_runs import bulk, parts_folder
 from tests.fakes.own_text import own_sentences
 
 LINES = 3_000
 
 
-def bulk(source: Path, output: Path, address: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "service", "bulk", str(source), str(output), "--server", address]
-    return subprocess.Popen([*command, "--part-size", "50"], stderr=subprocess.PIPE, text=True)
+def write_source(file: Path, lines: int) -> Path:
+    file.write_text("".join(f"{line}\n" for line in own_sentences(lines)))
+    return file
+
+
+def bulk_run(source: Path, output: Path, address: str) -> BulkRun:
+    return BulkRun(source=source, output=output, address=address, options=("--part-size", "50"))
 
 
 def test_killed_ten_times_the_output_is_that_of_an_undisturbed_run(server, tmp_path):
     source, whole, killed = (tmp_path / name for name in ("in.txt", "whole.txt", "killed.txt"))
-    source.write_text("".join(f"{line}\n" for line in own_sentences(LINES)))
+    write_source(source, LINES)
     rng = random.Random(3)
+    kills = [Kill(after_s=rng.uniform(0.6, 1.2)) for _ in range(10)]  # the start of a process included
 
-    with bulk(source, whole, server.address) as process:
-        assert process.wait(timeout=60) == 0, process.stderr and process.stderr.read()
-    kills = 0
-    for _ in range(10):
-        with bulk(source, killed, server.address) as process:
-            time.sleep(rng.uniform(0.6, 1.2))  # its start included
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
-        if killed.exists():
-            break
-    with bulk(source, killed, server.address) as process:
-        code = process.wait(timeout=60)
+    bulk_run(source, whole, server.address).to_end()
+    seen = interrupted(bulk_run(source, killed, server.address), kills, print)
 
-    assert kills > 0
-    assert code == 0 or killed.exists()
+    assert seen.killed
     assert killed.read_bytes() == whole.read_bytes()
-    assert not killed.with_name("killed.txt.parts").exists()
+    assert not parts_folder(killed).exists()
+
+
+def test_killed_inside_a_write_a_part_is_not_there_and_is_made_again(server, tmp_path):
+    source, output = write_source(tmp_path / "in.txt", 200), tmp_path / "out.txt"
+
+    (killed,) = interrupted(bulk_run(source, output, server.address), [Kill(in_write=3)], print).killed
+
+    lines = source.read_text().splitlines(keepends=True)
+    assert (killed.parts, killed.draft) == (2, (2, len("".join(lines[100:150])) // 2))
+    assert output.read_text() == "".join(lines)  # the echo runner's translation
+    assert not parts_folder(output).exists()
 
 
 def test_a_missing_server_costs_nothing_that_was_done(tmp_path):

@@ -1,0 +1,119 @@
+"""Bulk runs, undisturbed and killed, and what was there after each kill."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bulk_proof.kills import Kill
+from tests.fakes import killed_in_a_write
+from tests.fakes.bulk_runs import await_parts, bulk, drafts, parts_done, ray_workers
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkRun:
+    """The same command, whenever it is started."""
+
+    source: Path
+    output: Path
+    address: str
+    options: tuple[str, ...] = ()
+    longest_s: float = 60.0
+
+    def start(self, kill: Kill | None = None) -> "subprocess.Popen[str]":
+        """A process; one that is to be killed in a write does that by itself."""
+        program, variables = "service", {}
+        if kill is not None and kill.in_write is not None:
+            program = killed_in_a_write.MODULE
+            variables = {killed_in_a_write.VARIABLE: str(kill.in_write)}
+        return bulk(self.source, self.output, self.address, *self.options, program=program, variables=variables)
+
+    def to_end(self) -> float:
+        """Seconds of a process that comes to its end by itself.
+
+        Raises:
+            RuntimeError: with its last words, if it failed.
+            subprocess.TimeoutExpired: it takes too long.
+        """
+        began = time.monotonic()
+        with self.start() as process:
+            _end(process, self.longest_s)
+        return time.monotonic() - began
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Killed:
+    """What a kill left."""
+
+    kill: Kill
+    parts: int  # that were there
+    draft: tuple[int, int] | None = None  # the part that was being written, and how many bytes of it there were
+
+    def __str__(self) -> str:
+        being_written = f", {self.draft[1]:,} bytes of part {self.draft[0]}" if self.draft else ""
+        return f"killed {self.kill}: {self.parts} parts{being_written}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Interrupted:
+    """A run in several processes."""
+
+    seconds: float = 0.0  # of all of them, added up
+    killed: list[Killed] = field(default_factory=list)
+
+
+def interrupted(run: BulkRun, kills: Iterable[Kill], say: Say) -> Interrupted:
+    """Start, kill and start again, until the output is complete; fewer kills if that was before the last one."""
+    result = Interrupted()
+    for kill in kills:
+        known, began = set(drafts(run.output)), time.monotonic()
+        is_killed = _is_killed(run, kill)
+        result.seconds += time.monotonic() - began
+        if not is_killed:
+            return result
+        new = [draft for draft in drafts(run.output) if draft not in known]
+        draft = (_index(new[0]), new[0].stat().st_size) if new else None
+        result.killed.append(Killed(kill=kill, parts=len(parts_done(run.output)), draft=draft))
+        say(str(result.killed[-1]))
+    result.seconds += run.to_end()
+    return result
+
+
+def with_a_worker_killed(run: BulkRun, parts: int, say: Say) -> float:
+    """Seconds of a run on Ray of which the oldest worker is killed when so many parts are there."""
+    began = time.monotonic()
+    with run.start() as process:
+        await_parts(run.output, parts, process, within_s=run.longest_s)
+        victim = ray_workers(process)[0]
+        victim.kill()
+        say(f"killed worker {victim.pid} of Ray: {len(parts_done(run.output))} parts")
+        _end(process, run.longest_s)
+    return time.monotonic() - began
+
+
+def _is_killed(run: BulkRun, kill: Kill) -> bool:
+    """Whether the process was killed; False: it came to its end before."""
+    with run.start(kill) as process:
+        try:
+            _end(process, run.longest_s if kill.after_s is None else kill.after_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        except RuntimeError:
+            if process.returncode != -signal.SIGKILL:
+                raise
+        return process.wait() == -signal.SIGKILL
+
+
+def _end(process: "subprocess.Popen[str]", within_s: float) -> None:
+    _, said = process.communicate(timeout=within_s)
+    if process.returncode:
+        raise RuntimeError(f"the run ended with {process.returncode}:\n{said}")
+
+
+def _index(draft: Path) -> int:
+    """`.000042.part.PID.draft` -> 42."""
+    return int(draft.name.split(".")[1])

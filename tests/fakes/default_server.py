@@ -1,0 +1,18 @@
+"""The server as it comes: the embedded model and the default configuration, on ports that are free."""
+
+from pathlib import Path
+
+from model.bundle import default_bundle_dir
+from service.config import EngineConfig
+from service.front.engine_start import num_engines
+from tests.fakes.server_process import ServerProcess, start
+
+
+def start_default(directory: Path) -> ServerProcess:
+    """One that serves; what other tests set for its engines is set back."""
+    return start(
+        default_bundle_dir(),
+        directory,
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.runner:create_runner",
+        DRAGOMAN_ENGINE__NUM_ENGINES=str(num_engines(EngineConfig())),
+    )
