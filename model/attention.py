@@ -128,7 +128,7 @@ def draw(maps: dict[Part, AttentionMap], title: str) -> Figure:
     heights = [_section_height(attention) for attention in maps.values()]
     width = max(attention.weights.size(1) * _panel(attention.memory, _TOKEN_INCHES) for attention in maps.values())
     figure = Figure(figsize=(width + _LABEL_INCHES, sum(heights) + 2 * _TITLE_INCHES), layout="constrained")
-    figure.suptitle(title, fontsize=16)
+    figure.suptitle(title, fontsize=16, parse_math=False)  # a text may be about dollars
     sections = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     for section, (part, attention) in zip(sections, maps.items(), strict=True):
         section.suptitle(TITLES[part], fontsize=14)
@@ -156,7 +156,7 @@ def draw_layer(attention: AttentionMap, layer: int, title: str) -> Figure:
     width = columns * _panel(attention.memory, _LARGE_TOKEN_INCHES) + 2 * _LABEL_INCHES
     height = rows * (_panel(attention.queries, _LARGE_TOKEN_INCHES) + _TITLE_INCHES) + 2 * _LABEL_INCHES
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for head, axes in enumerate(grid.flat[:num_heads]):
         image = _draw_head(axes, attention, layer, head, f"head {head + 1}")
@@ -168,8 +168,8 @@ def draw_layer(attention: AttentionMap, layer: int, title: str) -> Figure:
 
 def _draw_head(axes: Axes, attention: AttentionMap, layer: int, head: int, title: str) -> AxesImage:
     axes.set_title(title, fontsize=9)
-    axes.set_xticks(range(len(attention.memory)), attention.memory, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(attention.queries)), attention.queries, fontsize=8)
+    axes.set_xticks(range(len(attention.memory)), attention.memory, rotation=90, fontsize=8, parse_math=False)
+    axes.set_yticks(range(len(attention.queries)), attention.queries, fontsize=8, parse_math=False)
     axes.tick_params(length=0)
     return axes.imshow(attention.weights[layer, head].numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
 

@@ -45,9 +45,11 @@ MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
 # A client that reaches its deadline cancels the call, and the server's own clock for it may not be there yet: gRPC
-# rounds a deadline up to three digits when it sends it, and the cancel overtakes timers.
+# rounds a deadline up to three digits when it sends it, and the cancel overtakes timers.  Of a short deadline the last
+# moment is a tenth: whoever takes such a call back earlier, as callers that hedge do, was not late.
 _DEADLINE_ROUNDING = 0.01
 _LAST_MOMENT_S = 0.05
+_LAST_MOMENT_SHARE = 0.1
 _STOPPING = "the server is stopping"
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -287,7 +289,10 @@ def _late(call: Call) -> DeadlineExceeded:
 
 def _is_at_deadline(call: Call, now: float) -> bool:
     """Whether a call that was cancelled now was so because of its deadline."""
-    slack_s = 0.0 if call.is_limit_ours else _LAST_MOMENT_S + _DEADLINE_ROUNDING * (call.deadline - call.started)
+    if call.is_limit_ours:
+        return now >= call.deadline
+    allowed_s = call.deadline - call.started
+    slack_s = min(_LAST_MOMENT_S, _LAST_MOMENT_SHARE * allowed_s) + _DEADLINE_ROUNDING * allowed_s
     return now >= call.deadline - slack_s
 
 

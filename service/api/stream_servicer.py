@@ -31,7 +31,7 @@ from service.models.text_stream import StreamAnswer, TextStream
 from service.models.translator import KeptSources
 from service.telemetry.calls import Progress, follow
 from service.telemetry.metrics import Metrics
-from service.traffic.admission import Admission, Permit
+from service.traffic.admission import MIN_RETRY_S, Admission, Permit
 from service.traffic.clients import Identity, Priority
 from service.traffic.usage import UsageBooks, usage_of
 from service.traffic.waiting_lines import WaitingLines
@@ -371,7 +371,7 @@ def _pause_s(error: Overloaded) -> float:
     """
     if error.reason == "deadline_unattainable":
         raise DeadlineExceeded(str(error)) from error
-    return error.retry_after_s
+    return max(error.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try
 
 
 def _do_nothing() -> None:

@@ -3,6 +3,7 @@
 Plain records that travel to other processes; an API key is looked up where it is used and never travels.
 """
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from service.bulk.job import JobError
-from service.bulk.patience import MAX_OUTAGE_S, until_answered
+from service.bulk.patience import MAX_OUTAGE_S, WaitReport, until_answered
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateAll, TranslateOptions, TranslateReply, Translation
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 Opener = Callable[[], TranslateAll]
 TranslateBatch = Callable[[list[str]], TranslateReply]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,7 @@ class ServerWorker:
     model_version: str | None = None  # that has to answer; None: any
     wait_s: float = 30.0
     timeout_s: float = 300.0  # of a call
-    max_outage_s: float = MAX_OUTAGE_S  # that the server may be away at a stretch; for room there is no such limit
+    max_outage_s: float = MAX_OUTAGE_S  # that the server may give no answer at a stretch; for room there is no limit
     batch_size: int = 64
     max_calls: int = 8
 
@@ -66,6 +71,7 @@ class ServerWorker:
         from service.client import Client
 
         has_ended = threading.Event()
+        report = WaitReport(_say, max_outage_s=self.max_outage_s)
 
         def call(batch: list[str]) -> TranslateReply:
             return client.translate(batch, options=self.options, model=self.model, priority=Priority.BATCH)
@@ -75,6 +81,7 @@ class ServerWorker:
                 partial(call, batch),
                 max_outage_s=self.max_outage_s,
                 pause=lambda seconds: not has_ended.wait(seconds),
+                on_wait=report.waits,
             )
 
         # A call that waits for a server which is away would end as one that took too long.

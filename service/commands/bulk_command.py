@@ -42,7 +42,11 @@ def bulk(
     workers: Annotated[int, typer.Option(min=1, help="With --engine ray.")] = 2,
     part_size: Annotated[int, typer.Option(min=1, help="Records kept together; what a kill can cost.")] = 1000,
     max_outage: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that the server may be away at a stretch before the run ends.")
+        float,
+        typer.Option(
+            min=0.0,
+            help="With --server: seconds at a stretch without an answer, or any word of room, before the run ends.",
+        ),
     ] = 300.0,
     force: Annotated[bool, typer.Option("--force", help="Begin again, whatever is there.")] = False,
 ) -> None:
@@ -50,7 +54,7 @@ def bulk(
 
     The output appears when it is complete; until then its parts are in OUT.parts. Nothing is lost or doubled by a kill
     at any moment, and the result is the same as that of a run without one. A server lets other calls go first; the run
-    waits for room as long as the server is alive.
+    waits for room as long as the server is alive, and says so.
 
     On a Ray cluster, files (IN, OUT, bundle, --ca, --api-key-file) must lie where all nodes see them.
 

@@ -77,6 +77,7 @@ class _Slot:
         self.jobs: dict[int, _Pending] = {}  # until the engine has answered, cancelled or not
         self.rows = 0  # that the jobs it holds need
         self.live_rows = 0  # that were decoding at its last report
+        self.max_rows = self._given_rows = spec.scheduler.max_rows  # the first: less while it is short of memory
         self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
         self.num_losses = 0
         self.heard_at = time.monotonic()
@@ -103,23 +104,23 @@ class _Slot:
                 self._dispatcher.job_answered(pending.job, outcome)
                 resolve(pending.future, outcome)
         if report.stats:
-            self.live_rows = report.stats.live_rows
+            self.live_rows, self.max_rows = report.stats.live_rows, report.stats.max_rows or self._given_rows
         self._dispatcher.engine_reported(report)
 
     def lost(self, reason: str) -> None:
-        self.live_rows = 0
+        self.live_rows, self.max_rows = 0, self._given_rows
         self.num_losses += 1
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
         self._dispatcher.engine_lost()
 
-    def snapshot(self, now: float, max_rows: int) -> EngineSnapshot:
+    def snapshot(self, now: float) -> EngineSnapshot:
         waiting: EngineState = "starting" if self.retry_in_s is None else "waiting"
         return EngineSnapshot(
             pid=self.keeper.pid,
             state="up" if self.keeper.is_up else waiting,
             jobs=len(self.jobs),
             rows=self.live_rows,
-            max_rows=max_rows,
+            max_rows=self.max_rows,
             restarts=self.num_losses,
             silent_s=now - self.heard_at,
         )
@@ -139,7 +140,6 @@ class Dispatcher:
     def __init__(self, spec: EngineSpec, config: DispatchConfig, *, observer: EngineObserver | None = None) -> None:
         self._config = config
         self._observer = observer
-        self._max_rows = spec.scheduler.max_rows
         self._slots = [_Slot(self, spec, config) for _ in range(config.num_engines)]
         self._backlog: Backlog[_Pending] = Backlog(
             aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs
@@ -191,7 +191,7 @@ class Dispatcher:
         Args:
             now: time.monotonic().
         """
-        engines = tuple(slot.snapshot(now, self._max_rows) for slot in self._slots)
+        engines = tuple(slot.snapshot(now) for slot in self._slots)
         return DispatchSnapshot(queued_jobs=self.queued_jobs, queued_tokens=self.queued_tokens, engines=engines)
 
     async def start(self) -> None:
@@ -348,9 +348,8 @@ class Dispatcher:
 
     def _load(self) -> Load:
         """Of the engines that are up; of none, as of one with nothing to do."""
-        slots = [slot for slot in self._slots if slot.keeper.is_up]
-        num_engines = max(1, len(slots))
-        return Load(num_engines, sum(slot.rows for slot in slots), num_engines * self._max_rows)
+        slots = [slot for slot in self._slots if slot.keeper.is_up] or self._slots[:1]
+        return Load(len(slots), sum(slot.rows for slot in slots), sum(slot.max_rows for slot in slots))
 
     def _refusal(self) -> Unavailable | None:
         """Why a job cannot be taken now."""
@@ -362,9 +361,9 @@ class Dispatcher:
         return Unavailable(f"no engine process is running; the next start is at most {min(pauses):g} s away")
 
     def _choose_slot(self, job: Job, now: float) -> _Slot | None:
-        room = self._max_rows + self._backlog.lookahead_jobs(now) * job.params.beam_size
-        slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + job.params.beam_size <= room]
-        return min(slots, key=lambda slot: slot.rows, default=None)
+        rows, ahead = job.params.beam_size, self._backlog.lookahead_jobs(now) * job.params.beam_size
+        slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + rows <= slot.max_rows + ahead]
+        return min(slots, key=lambda slot: slot.rows / slot.max_rows, default=None)
 
     def _leave_queue(self, pending: _Pending) -> None:
         if pending.entry is not None and self._backlog.remove(pending.entry):

@@ -99,6 +99,7 @@ class StepStats:
     non_finite_jobs: int = 0  # sentences that failed because the model produced NaN or infinity
     live_rows: int = 0  # at the time of the report
     waiting_jobs: int = 0  # likewise, inside the engine
+    max_rows: int = 0  # likewise, that it runs at most; 0: as configured
 
     @property
     def padding_ratio(self) -> float:

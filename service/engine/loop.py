@@ -100,6 +100,7 @@ class EngineLoop:
         self._arrived_at: dict[int, float] = {}
         self._encoded: dict[int, _Encoding | Exception] = {}  # of jobs that have no rows yet
         self._tally = _Tally()
+        self._was_short = False  # of memory, in this step
 
     @property
     def is_idle(self) -> bool:
@@ -126,6 +127,7 @@ class EngineLoop:
             outcomes += self._decode_or_give_up(key, group)
         self._tally.loop_steps += bool(live)
         self._drop_grown_groups()
+        self._give_way()
         self._tally.busy_s += self._clock() - began
         return outcomes
 
@@ -148,6 +150,7 @@ class EngineLoop:
             non_finite_jobs=tally.non_finite_jobs,
             live_rows=self._scheduler.rows,
             waiting_jobs=self._scheduler.num_waiting,
+            max_rows=self._scheduler.config.max_rows,
         )
 
     def _drop(self, drop: Drop) -> JobFailure:
@@ -203,7 +206,7 @@ class EngineLoop:
     def _fail_encoding(self, job: Job, error: Exception) -> JobFailure:
         self._end(job.id)
         if isinstance(error, MemoryError):
-            self._scheduler.halve(self._clock())
+            self._was_short = True
             return _exhausted(job)
         message = f"the encoder failed: {type(error).__name__}"
         return JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message)
@@ -238,6 +241,12 @@ class EngineLoop:
             if not group.sentences and group.cache.has_grown:
                 del self._groups[key]
 
+    def _give_way(self) -> None:
+        """Run less at once for a while: once for a moment without memory, however many sentences it met."""
+        if self._was_short:
+            self._scheduler.halve(self._clock())
+            self._was_short = False
+
     def _decode(self, group: _Group) -> list[Outcome]:
         """One token for every hypothesis of a group."""
         began = self._clock()
@@ -260,7 +269,7 @@ class EngineLoop:
     def _give_up(self, key: GroupKey, starting: Sequence[Job]) -> Iterable[Outcome]:
         """There is too little memory: a group's sentences fail, and less runs at once for a while."""
         group = self._groups.pop(key, None)  # None: there was not enough for an empty one
-        self._scheduler.halve(self._clock())
+        self._was_short = True
         running = [live.job for live in group.sentences] if group else []
         jobs = {job.id: job for job in (*running, *starting)}  # some may be both, where memory ended between two steps
         for job_id in jobs:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from model.bundle import GPU_PRECISION, Bundle
+from service.api import servicer, stream_servicer
 from service.config import ServerConfig
 from service.dispatch.dispatcher import Dispatcher
 from service.engine.device import Device, DeviceChoice, choose_device
@@ -48,7 +49,7 @@ def host_models(config: ServerConfig) -> Models:
     Raises:
         KeyFileError: the key for signatures cannot be used.
     """
-    metrics = Metrics()
+    metrics = Metrics(methods=(f"{servicer.SERVICE_NAME}/Translate", stream_servicer.METHOD))
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     source, watch = model_source(config), config.models.watch_period_s if config.models.watch else None
     books = Books(metrics)

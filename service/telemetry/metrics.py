@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -26,6 +27,9 @@ WATCHED = {
     "streams": "TranslateStream calls in flight.",
     "stream_texts": "Texts that streams hold: taken in, and no answer sent.",
 }
+# Of calls for a model.  A code has no series before its first call, and Prometheus no rate of what was not there: with
+# these from the start, a share of failures is 0 before the first failure, and 1 where nothing else has ever been.
+FIRST_CODES = ("OK", "UNKNOWN", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 CODE_CLASSES = ("ok", "client_error", "server_error")
 _CLIENT_ERRORS = frozenset(
     {
@@ -44,7 +48,13 @@ _CLIENT_ERRORS = frozenset(
 class Metrics:
     """The books of one server.  Only for the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, methods: Sequence[str] = ()) -> None:
+        """Nothing has happened.
+
+        Args:
+            methods: that calls for a model are of, as labels.
+        """
+        self._methods = methods
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each one, which nobody asked for
         self.registry = CollectorRegistry()
         self._families = Families(self.registry)
@@ -60,6 +70,8 @@ class Metrics:
         """The series of one model."""
         if name not in self._models:
             self._models[name] = ModelMetrics(name, self._work)
+            for method, code in product(self._methods, FIRST_CODES):
+                self._answered(method, name, code)
         return self._models[name]
 
     def _define_calls(self) -> None:

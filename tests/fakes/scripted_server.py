@@ -104,7 +104,7 @@ def failing(code: grpc.StatusCode, message: str = "no", trailers: tuple[tuple[st
     return handler
 
 
-def failing_first(times: int, code: grpc.StatusCode, trailers: tuple[tuple[str, str], ...] = ()) -> Handler:
+def failing_first(times: int, code: grpc.StatusCode, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> Handler:
     fail = failing(code, "not yet", trailers)
     attempts = iter(range(1_000))
 

@@ -155,7 +155,8 @@ def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 def _books(server: ServerProcess) -> dict[str, int]:
     """Calls by code as the server has them, those of floods and of the legitimate caller included."""
     page = samples(server.get("/metrics")[1])
-    return _summed({labels["code"]: int(value)} for name, labels, value in page if name == "dragoman_requests_total")
+    counts = ((labels["code"], int(value)) for name, labels, value in page if name == "dragoman_requests_total")
+    return _summed({code: count} for code, count in counts if count)
 
 
 def broken(figures: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@
     python tests/quality/score.py --write              # into the model cards; read the difference
 
 `en-de.tsv` holds English sentences, a tab, and German translations that were written for this project; a bundle of the
-other direction is scored on the same pairs.  None of the English sentences is in a corpus that the model learnt from.
+other direction is scored on the same pairs.  No command tells whether a corpus that the model learnt from has one, too.
 """
 
 import re

@@ -104,6 +104,13 @@ def test_a_picture_has_a_panel_for_each_layer_and_head():
     assert [axes.get_title() for axes in large] == [f"head {head}" for head in range(1, 6)]
 
 
+def test_dollars_in_a_text_are_no_formula(tmp_path):
+    maps = {part: AttentionMap(torch.eye(2).expand(1, 1, 2, 2), ["$5", "#_$"], ["$5", "#_$"]) for part in Part}
+
+    for figure in (draw(maps, "Pay $5 #_$ now"), draw_layer(maps[Part.CROSS], 0, "Pay $5 #_$ now")):
+        figure.savefig(tmp_path / "attention.png")
+
+
 def test_the_command_writes_a_png_and_refuses_what_it_cannot_draw(tmp_path):
     checkpoint, output = write_tiny_checkpoint(tmp_path / "run"), tmp_path / "attention.png"
 

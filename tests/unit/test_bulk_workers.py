@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-import grpc
 import pytest
 
 from protos import translation_pb2 as pb
+from service.api.status import to_wire
 from service.bulk.job import JobError
 from service.bulk.workers import ServerWorker, replies_in_order, require_version
 from service.client.channel import ClientConfig
 from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
-from service.errors import Unavailable
+from service.errors import Overloaded, Unavailable
 from service.translation import Timings, TranslateOptions, TranslateReply, Translation
 from tests.fakes.scripted_server import Context, ScriptedServer, failing_first, shout
 
@@ -114,17 +114,28 @@ class TestServerWorker:
         (request,) = running.service.requests
         assert (request.priority, request.model) == (pb.PRIORITY_BATCH, "loud")
 
-    async def test_room_is_waited_for_longer_than_the_retry_policy_says(self, running):
-        running.service.handler = failing_first(
-            2, grpc.StatusCode.RESOURCE_EXHAUSTED, trailers=(("grpc-retry-pushback-ms", "10"),)
-        )
+    async def test_room_is_waited_for_longer_than_the_retry_policy_says(self, running, capsys):
+        refusal = to_wire(Overloaded("no room", reason="queue_full", retry_after_s=0.01))
+        running.service.handler = failing_first(2, refusal.code, refusal.trailers)
         config = ClientConfig(retry=RetryPolicy(max_attempts=1))
-        worker = ServerWorker(address=running.address, client_config=lambda: config, options=TranslateOptions())
+        worker = ServerWorker(
+            address=running.address, client_config=lambda: config, options=TranslateOptions(), max_outage_s=0.0
+        )
 
         translations = await asyncio.to_thread(lambda: list(worker()(["a"])))
 
         assert [item.text for item in translations] == ["A"]
         assert len(running.service.requests) == 3
+        assert capsys.readouterr().err == "waiting, until there is room: not yet\n"
+
+    async def test_batch_that_is_too_large_for_a_message_ends_the_run(self, running):
+        config = ClientConfig(retry=RetryPolicy(max_attempts=1), max_message_bytes=4)
+        worker = ServerWorker(
+            address=running.address, client_config=lambda: config, options=TranslateOptions(), max_outage_s=0.0
+        )
+
+        with pytest.raises(Overloaded, match="larger than max"):
+            await asyncio.to_thread(lambda: list(worker()(["a"])))
 
     async def test_server_that_stays_away_ends_the_run(self, running):
         await running.server.stop(grace=None)

@@ -25,6 +25,7 @@ from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.telemetry.calls import Progress, follow
+from service.traffic.backlog import Load
 from tests.fakes.fake_runner import (
     BROKEN_TOKEN,
     CRASH_TOKEN,
@@ -122,6 +123,18 @@ async def test_queue_counts_what_the_engine_has_no_credit_for():
         assert dispatcher.running_jobs == 5  # 8 rows of 2, and one to look ahead
         assert dispatcher.queued_jobs == 4
         assert dispatcher.queued_tokens == 4 * len(SLOW)
+        for job in jobs:
+            job.cancel()
+
+
+async def test_engine_that_runs_less_for_want_of_memory_is_given_less():
+    async with running() as dispatcher:
+        jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(9)]
+        dispatcher._slots[0].heard(Report((), StepStats(max_rows=4)))
+        await asyncio.sleep(0)
+
+        assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
+        assert dispatcher._load() == Load(num_engines=1, rows=6, max_rows=4)
         for job in jobs:
             job.cancel()
 

@@ -18,8 +18,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from service.api.api_keys import KeyFile, digest_of, generate_key
 from service.api.authentication import Authenticator
-from service.api.call import current_call
-from service.api.interceptors import MAX_WATCHES, REFUSALS_LOGGED, CallInterceptor
+from service.api.call import Call, current_call
+from service.api.interceptors import MAX_WATCHES, REFUSALS_LOGGED, CallInterceptor, _is_at_deadline
 from service.api.wire import Malformed
 from service.config import TelemetryConfig
 from service.errors import (
@@ -365,6 +365,19 @@ class TestTime:
         call.cancel()
 
         assert await harness.books() == {"CANCELLED": 1.0}
+
+    @pytest.mark.parametrize(
+        ("timeout_s", "cancelled_after_s", "is_late"),
+        [(0.05, 0.001, False), (0.05, 0.044, False), (0.05, 0.046, True), (1.0, 0.93, False), (1.0, 0.95, True)],
+    )
+    def test_cancel_is_late_in_the_last_moment_which_is_a_share_of_a_short_deadline(
+        self, timeout_s, cancelled_after_s, is_late
+    ):
+        call = Call(
+            method="One", request_id="r", started=100.0, deadline=100.0 + timeout_s, is_limit_ours=False, limit_s=60.0
+        )
+
+        assert _is_at_deadline(call, 100.0 + cancelled_after_s) is is_late
 
     async def test_caller_that_leaves_frees_the_handler(self, harness):
         begun, ended = asyncio.Event(), asyncio.Event()

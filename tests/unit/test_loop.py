@@ -308,6 +308,24 @@ def test_rows_that_were_given_up_for_want_of_memory_come_back(seconds_later, row
 
 
 @pytest.mark.promise("A15")
+def test_step_without_memory_halves_the_rows_once_however_many_sentences_it_fails():
+    class Short(FakeRunner):
+        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+            raise MemoryError
+
+    loop = engine(Short(), max_rows=128)
+    for number in range(7):
+        loop.submit(job(number))
+
+    outcomes = loop.step()
+
+    assert [_kind(outcome) for outcome in outcomes] == [FailureKind.OUT_OF_MEMORY] * 7
+    assert loop.take_stats().max_rows == 64
+    loop.step()
+    assert loop.take_stats().max_rows == 64
+
+
+@pytest.mark.promise("A15")
 def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
     class Full(FakeRunner):
         def new_cache(self, beam_size: int) -> KeyValueCache:
@@ -600,7 +618,7 @@ def test_statistics_count_what_happened_since_they_were_last_taken():
     assert stats.padding_ratio == 1 - 16 / 24
     assert stats.wasted_steps == 2
     assert (stats.live_rows, stats.waiting_jobs) == (6, 0)
-    assert loop.take_stats() == StepStats(live_rows=6)
+    assert loop.take_stats() == StepStats(live_rows=6, max_rows=6)
 
 
 def test_padding_ratio_of_no_encoder_run_is_zero():

@@ -1,5 +1,7 @@
 """The books: labels from closed sets, and sums that add up."""
 
+from itertools import product
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.job import FinishReason, StepStats
@@ -177,6 +179,16 @@ def test_known_labels_are_exported_before_anything_happens():
         'dragoman_nonfinite_total{model="m"} 0.0',
     ):
         assert line in body
+
+
+def test_share_of_failures_can_be_told_of_a_model_before_the_first_one():
+    metrics = Metrics(methods=("One", "Two"))
+    metrics.model("m")
+    read = metrics.registry.get_sample_value
+
+    for method, code in product(("One", "Two"), ("OK", "UNKNOWN", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED")):
+        assert read("dragoman_requests_total", {"method": method, "model": "m", "code": code}) == 0.0
+    assert read("dragoman_requests_total", {"method": "One", "model": "m", "code": "CANCELLED"}) is None
 
 
 def test_each_model_has_series_of_its_own():

@@ -14,7 +14,7 @@ from protos import translation_pb2 as pb
 from service.api import stream_servicer
 from service.api.interceptors import CallInterceptor
 from service.api.status import code_of
-from service.api.stream_servicer import METHOD, StreamServicer
+from service.api.stream_servicer import METHOD, StreamServicer, _pause_s
 from service.config import LimitsConfig
 from service.engine.job import FinishReason
 from service.errors import (
@@ -31,7 +31,7 @@ from service.models.catalog import Catalog, LoadedModel
 from service.models.translator import Translator
 from service.telemetry.calls import EndedCall, current_progress
 from service.telemetry.metrics import Metrics
-from service.traffic.admission import Admission
+from service.traffic.admission import MIN_RETRY_S, Admission
 from service.traffic.usage import UsageBooks
 from service.traffic.waiting_lines import WaitingLines
 from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
@@ -308,6 +308,11 @@ async def test_text_that_an_engine_had_no_memory_for_is_tried_again_though_nothi
     assert answer.translation.hypotheses[0].text == "BIG"
     assert harness.catalog.loud.begun.qsize() == 4
     call.cancel()
+
+
+def test_server_that_asks_for_no_wait_is_not_asked_without_one():
+    assert _pause_s(refusal("queue_full", retry_after_s=0.0)) == MIN_RETRY_S
+    assert _pause_s(refusal("queue_full", retry_after_s=2.0)) == 2.0
 
 
 async def test_text_that_is_refused_holds_up_no_stream_of_another_class(harness, calls):
