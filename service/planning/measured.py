@@ -99,7 +99,8 @@ def read(reports: Iterable[tuple[str, str]]) -> Measured:
     left_out = [str(stage) for stage in found if not (stage.is_kept_up or stage.is_overloaded)]
     if len({stage.traffic.rate for stage in kept_up}) < 2:
         raise ValueError(
-            f"the replica kept up with {len(kept_up)} of {len(found)} stages, at least 2 of different rates are needed: "
+            f"the replica kept up with {len(kept_up)} of {len(found)} stages, "
+            "at least 2 of different rates are needed: "
             + "".join(f"{line}; " for line in left_out)
             + "measure with `dragoman loadtest --rate A --rate B --report FILE.json`"
         )

@@ -12,7 +12,7 @@ MAX_REPLICAS = 1_000
 _LEAST_RUNS, _MOST_RUNS = 2, 5
 _CALLS = 6_000  # counted in each run, at least
 _MOST_CALLS = 200_000  # simulated for one prediction, in all its runs
-_SETTLINGS = 40  # counted in each run, at least, after a warm-up of a fifth as many
+_SETTLINGS = 40  # counted in each run, at least, after a warm-up of a fifth as many; or what _MOST_CALLS allows, half of it as warm-up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +95,16 @@ class Planner:
             rate, together = rate / num_replicas, 1
         calls_rate = rate / demand.texts_per_call
         settling_s = settling(self.replica, together, rate, demand.texts_per_call)
-        wanted = 1.2 * max(_CALLS, _SETTLINGS * settling_s * calls_rate)
-        num_runs = int(min(max(_MOST_CALLS / wanted, _LEAST_RUNS), _MOST_RUNS))
-        traffic = Traffic(rate=rate, duration_s=1.0, texts_per_call=demand.texts_per_call)
-        traffic = traffic.lasting(int(min(wanted, _MOST_CALLS / num_runs) / 1.2))
+        counted_s = max(_CALLS / calls_rate, _SETTLINGS * settling_s)
+        num_runs = int(min(max(_MOST_CALLS / calls_rate / (1.2 * counted_s), _LEAST_RUNS), _MOST_RUNS))
+        most_s = _MOST_CALLS / calls_rate / num_runs
+        warm_up_s = min(counted_s / 5, most_s / 2)
+        traffic = Traffic(
+            rate=rate,
+            duration_s=min(counted_s, most_s - warm_up_s),
+            warm_up_s=warm_up_s,
+            texts_per_call=demand.texts_per_call,
+        )
         seeds = range(self.seed, self.seed + num_runs)
         return [simulate(self.replica, traffic, together, demand.balancer, seed=seed) for seed in seeds]
 
