@@ -12,7 +12,9 @@ MAX_REPLICAS = 1_000
 _LEAST_RUNS, _MOST_RUNS = 2, 5
 _CALLS = 6_000  # counted in each run, at least
 _MOST_CALLS = 200_000  # simulated for one prediction, in all its runs
-_SETTLINGS = 40  # counted in each run, at least, after a warm-up of a fifth as many; or what _MOST_CALLS allows, half of it as warm-up
+_SETTLINGS = (
+    40  # counted in each run, at least, after a fifth as many of warm-up; what _MOST_CALLS cuts has up to half as such
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
