@@ -190,7 +190,7 @@ def _comments(source: str) -> dict[int, _Comment]:
 
 def _joined(comments: dict[int, _Comment], line: int) -> str:
     first = line
-    while (above := comments.get(first - 1)) is not None and above.alone:
+    while (comment := comments.get(first - 1)) is not None and comment.alone:
         first -= 1
     above = " ".join(comments[number].text for number in range(first, line))
     beside = comments[line].text if line in comments else ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 
@@ -128,7 +129,7 @@ def settling(replica: Replica, num_replicas: int, rate: float, texts_per_call: i
     capacity = num_replicas * replica.capacity
     utilization = rate / capacity
     filling_s = replica.rows / replica.capacity / (1 - utilization)
-    return filling_s + texts_per_call / (capacity * (1 - utilization**0.5) ** 2)
+    return filling_s + texts_per_call / (capacity * (1 - sqrt(utilization)) ** 2)
 
 
 def fewest(holds: Callable[[int], bool], least: int, most: int) -> int:
