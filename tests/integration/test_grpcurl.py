@@ -6,6 +6,7 @@ Tried with grpcurl 1.8.6, which speaks grpc.reflection.v1alpha.
 import json
 import shutil
 import subprocess
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def test_health_watch_says_serving_and_goes_on(server):
     command = [str(GRPCURL), "-plaintext", "-max-time", "60", "-d", json.dumps({"service": SERVICE}), server.address]
     with subprocess.Popen([*command, "grpc.health.v1.Health/Watch"], stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
-        answer = "".join(iter(watching.stdout.readline, "}\n")) + "}"
+        answer = "".join(takewhile(lambda line: line != "}\n", watching.stdout)) + "}"
         is_watching = watching.poll() is None
         watching.kill()
 
