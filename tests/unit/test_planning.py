@@ -218,7 +218,7 @@ class TestFit:
         assert fitted.replica.capacity == pytest.approx(50.0, rel=0.06)
         for rate, number in ((40.0, 1), (120.0, 3)):
             there, here = (latencies(one, rate, number) for one in (true, fitted.replica))
-            assert np.quantile(here, 0.99) == pytest.approx(np.quantile(there, 0.99), rel=0.08)
+            assert np.quantile(here, 0.99) == pytest.approx(np.quantile(there, 0.99), rel=0.1)
 
 
 class TestPrediction:
