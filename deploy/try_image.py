@@ -99,7 +99,12 @@ def _life(server: "_Server") -> Iterator[Check]:
     for name, absent in (("PyTorch", ["python", "-c", "import torch"]), ("compiler", ["gcc", "--version"])):
         yield Check(f"no {name}", " ".join(absent), server.run(*absent).returncode != 0)
     with server.start("dragoman", "translate", "--server", server.address, "--batch-size", "200", *LOAD) as client:
-        server.wait_for_call()
+        try:
+            server.wait_for_call()
+        except TimeoutError as error:
+            client.kill()
+            yield Check("SIGTERM under load", str(error), False)
+            return
         server.terminate()
         lines = client.communicate()[0].splitlines()
     status = server.wait()
@@ -138,14 +143,26 @@ class _Server:
         return self.run("dragoman", "translate", "--server", self.address, *texts).stdout.strip()
 
     def wait_for_call(self) -> None:
-        """Until a Translate is under way, as the server's metrics say."""
+        """Until a Translate is under way, as the server's metrics say.
+
+        Raises:
+            TimeoutError: none was seen.
+        """
         deadline = time.monotonic() + PATIENCE_S
         under_way = re.compile(r'^dragoman_requests_in_flight\{.*/Translate".*\} [1-9]', re.MULTILINE)
         while time.monotonic() < deadline:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=PATIENCE_S) as answer:
-                if under_way.search(answer.read().decode()):
-                    return
+            if under_way.search(self._metrics()):
+                return
             time.sleep(0.02)  # another process: there is nothing to await
+        raise TimeoutError(f"no call under way within {PATIENCE_S:g} s")
+
+    def _metrics(self) -> str:
+        """The page; empty if there is none now."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=PATIENCE_S) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
 
     def terminate(self) -> None:
         # Docker hands the signal on; bubblewrap does not, but shares our process ids.

@@ -102,6 +102,8 @@ def requests(options: Any) -> list[bytes]:
     texts = [SAMPLE]
     if options.text_file:
         texts = [line for line in Path(options.text_file).read_text(encoding="utf-8").split("\n") if line.strip()]
+        if not texts:
+            raise SystemExit(f"{options.text_file} has no text")
     search = pb.TranslateOptions(beam_size=options.beam) if options.beam else None
     return [pb.TranslateRequest(texts=[text], options=search).SerializeToString() for text in texts]
 

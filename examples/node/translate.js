@@ -10,7 +10,7 @@
 const fs = require('node:fs');
 const path = require('node:path');
 const readline = require('node:readline');
-const { Readable } = require('node:stream');
+const { Readable, pipeline } = require('node:stream');
 const { parseArgs } = require('node:util');
 
 const grpc = require('@grpc/grpc-js');
@@ -57,7 +57,8 @@ function translate(client, texts, timeoutSeconds) {
 /** Yields [number of the text, Translation] in the order in which they are finished; `texts` may be any (async) iterable. */
 async function* translateStream(client, texts, timeoutSeconds) {
   const call = client.translateStream(metadata(), { deadline: deadline(timeoutSeconds) });
-  Readable.from(streamRequests(texts)).pipe(call); // reads on only while the server takes more
+  // Reads on only while the server takes more, and no further once the call has ended; how it ended, reading it says.
+  pipeline(Readable.from(streamRequests(texts)), call, () => {});
   for await (const response of call) {
     for (const { id, translation } of response.translations) {
       yield [id, translation];
@@ -117,6 +118,7 @@ async function main() {
     process.exitCode = 3;
   } finally {
     client.close();
+    process.stdin.destroy(); // else the program waits for its end
   }
 }
 

@@ -85,7 +85,7 @@ def settings() -> Iterator[Setting]:
 
 def flags_of_settings() -> dict[str, str]:
     """The flag of each setting that has one, by dotted name: read from the table in `serve`."""
-    options = {option.name: max(option.opts, key=len) for option in _serve_options()}
+    options = {option.name: _flags(option) for option in _serve_options()}
     tables = [
         node for node in ast.walk(ast.parse(inspect.getsource(serve_command.serve))) if isinstance(node, ast.Dict)
     ]
@@ -118,6 +118,11 @@ def _row(setting: Setting) -> str:
 def _serve_options() -> list[Any]:
     commands: Any = get_command(app)  # typer's own types say nothing of groups
     return list(commands.commands["serve"].params)
+
+
+def _flags(option: Any) -> str:
+    """The long one; of a switch also the one that switches off: `--http/--no-http`."""
+    return "/".join(max(names, key=len) for names in (option.opts, option.secondary_opts) if names)
 
 
 def _values(hint: object, bounds: list[str]) -> str:
@@ -155,7 +160,7 @@ def _default(item: Field[Any]) -> str:
 
 
 def _meanings() -> dict[tuple[str, str], str]:
-    """The comments of each class's fields, by class and field: those above it, then the one beside it."""
+    """The comments of each class's fields, by class and field: the one beside it, then those above it."""
     source = inspect.getsource(config)
     comments = _comments(source)
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
@@ -185,10 +190,11 @@ def _comments(source: str) -> dict[int, _Comment]:
 
 def _joined(comments: dict[int, _Comment], line: int) -> str:
     first = line
-    while (above := comments.get(first - 1)) is not None and above.alone:
+    while (comment := comments.get(first - 1)) is not None and comment.alone:
         first -= 1
-    texts = [comments[number].text for number in range(first, line + 1) if number in comments]
-    return re.sub(r"\bNone\b", "not set", " ".join(" ".join(texts).split()))
+    above = " ".join(comments[number].text for number in range(first, line))
+    beside = comments[line].text if line in comments else ""
+    return re.sub(r"\bNone\b", "not set", ". ".join(" ".join(part.split()) for part in (beside, above) if part))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What `dragoman plan` does: reports read, a replica fitted, replicas simulated.  Knows no option parsing."""
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from rich.console import Console
@@ -10,8 +11,7 @@ from service.planning.measured import Measured, read
 from service.planning.search import Demand, Planner, Prediction
 from service.planning.simulation import Balancer
 
-_GOOD_ERROR = 0.15  # of a stage's p99; a stage of 2,000 calls has as much by chance
-
+_GOOD_ERROR = 0.15  # of a stage's p99
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
 _BUSY = 0.85  # of the capacity; beyond, a small error in either means a long queue
 
@@ -27,6 +27,11 @@ class Question:
     texts_per_call: int | None = None  # None: as measured
     balancer: Balancer = Balancer.LEAST_REQUEST
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        for option, value in (("--rate", self.rate), ("--p99-ms", self.p99_ms)):
+            if not (isfinite(value) and value > 0):
+                raise ValueError(f"{option} is {value:g}, a finite number above 0 is needed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +81,8 @@ def answer(question: Question, progress: Console) -> Answer:
 
 
 def _warnings(question: Question, measured: Measured, fitted: Fit, needed: int) -> list[str]:
-    warnings = [
+    warnings = list(measured.left_out)
+    warnings += [
         f"{fitted_stage.stage.name}: the model's p99 is off by {fitted_stage.p99_error:+.0%}"
         for fitted_stage in fitted.stages
         if abs(fitted_stage.p99_error) > _GOOD_ERROR

@@ -6,9 +6,10 @@ A caller that waits for answers before it sends slows down with the server and h
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Seconds = npt.NDArray[np.float64]
+import service.arrivals
+from service.arrivals import Seconds
+
 ARRIVALS = ("poisson", "constant")
 
 
@@ -27,12 +28,8 @@ class Stage:
 
 def due_times(stage: Stage, arrivals: str, seed: int) -> Seconds:
     """When each call of the stage is due, in seconds from its start, ascending."""
-    if arrivals == "constant":
-        return np.arange(round(stage.rate * stage.duration_s)) / stage.rate
-    # Given their number, the points of a Poisson process are uniform.  The number is the rate's own and not drawn: a
-    # draw for 30 s at 100 a second is off by 2 %, and a search would then find 2 % too much or too little.
-    points = np.random.default_rng(seed).uniform(0.0, stage.duration_s, round(stage.rate * stage.duration_s))
-    return np.sort(points)
+    rng = None if arrivals == "constant" else np.random.default_rng(seed)
+    return service.arrivals.due_times(stage.rate, stage.duration_s, rng)
 
 
 def share(times: Seconds, worker: int, num_workers: int) -> Seconds:

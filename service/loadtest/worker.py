@@ -15,9 +15,9 @@ import grpc.aio
 import numpy as np
 
 from protos import translation_pb2 as pb
+from service.arrivals import Seconds
 from service.client.channel import ClientConfig, Metadata, call_metadata, open_aio_channel
 from service.loadtest.records import OK, Records
-from service.loadtest.schedule import Seconds
 
 Call: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, pb.TranslateResponse]"
 

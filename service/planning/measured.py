@@ -8,21 +8,20 @@ from typing import Any
 from service.planning.simulation import Traffic
 
 QUANTILES = ("p50", "p90", "p95", "p99")  # that a stage must have
+_LEAST_CALLS = 30  # a p99 of fewer says nothing
 _MAX_FAILED_RATIO = 0.001  # with more, the latency is that of those who were let in
-_OVERLOADED_RATIO = 0.02  # refused: the rest is what it can do
+_OVERLOADED_RATIO = 0.02  # failed: the rest is what it can do
+_BY_OVERLOAD = ("RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "UNAVAILABLE")
 _KEPT_UP_RATIO = 0.95  # of what was offered, answered in the same time; with less, a queue grew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStage:
-    """One rate at which one replica was loaded."""
+    """One rate at which one replica was loaded, and with which it kept up."""
 
     name: str
     traffic: Traffic
-    done_rate: float  # texts answered a second
-    latency_s: Mapping[
-        float, float
-    ]  # by probability; empty if the replica was overloaded: it then says how long the stage was
+    latency_s: Mapping[float, float]  # by probability
     send_delay_s: float  # p99, of the load generator
 
 
@@ -32,6 +31,7 @@ class Measured:
 
     stages: tuple[MeasuredStage, ...]  # with which the replica kept up
     capacity: float | None = None  # texts a second that were answered when it did not
+    left_out: tuple[str, ...] = ()  # what says nothing, and why
 
     @property
     def highest_rate(self) -> float:
@@ -44,6 +44,45 @@ class Measured:
         return self.stages[0].traffic.texts_per_call
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """As it stands in a report."""
+
+    measured: MeasuredStage
+    calls: int
+    failed: Mapping[str, int]  # by code
+    texts_rate: float  # of the calls that began in the stage and were answered at some time
+    done_rate: float  # texts answered within the stage, a second
+
+    @property
+    def failed_ratio(self) -> float:
+        return sum(self.failed.values()) / self.calls
+
+    @property
+    def is_kept_up(self) -> bool:
+        return self.failed_ratio <= _MAX_FAILED_RATIO and not self._is_behind
+
+    @property
+    def is_overloaded(self) -> bool:
+        by_overload = sum(self.failed.get(code, 0) for code in _BY_OVERLOAD)
+        is_failing = by_overload >= _OVERLOADED_RATIO * self.calls and self.done_rate > 0
+        return is_failing or (self.failed_ratio <= _MAX_FAILED_RATIO and self._is_behind)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether more is unanswered at the end than the calls that are always under way, and chance."""
+        traffic, latency_s = self.measured.traffic, self.measured.latency_s
+        calls_rate = traffic.rate / traffic.texts_per_call
+        missing = (self.texts_rate - self.done_rate) * traffic.duration_s / traffic.texts_per_call
+        begun_empty = calls_rate * max(0.0, min(latency_s.values()) - traffic.warm_up_s)
+        by_chance = 3 + 3 * (calls_rate * latency_s[0.99]) ** 0.5  # three deviations of how many are under way
+        return self.done_rate < _KEPT_UP_RATIO * self.texts_rate and missing > begun_empty + by_chance
+
+    def __str__(self) -> str:
+        codes = ", ".join(f"{number} {code}" for code, number in self.failed.items())
+        return f"{self.measured.name}: left out, {codes} of {self.calls} calls"
+
+
 def read(reports: Iterable[tuple[str, str]]) -> Measured:
     """The stages of these reports together.
 
@@ -54,40 +93,52 @@ def read(reports: Iterable[tuple[str, str]]) -> Measured:
         ValueError: one is no report of a load test, or there is too little to go by.
     """
     found = [stage for name, text in reports for stage in _stages(name, text)]
-    usable = sorted((stage for stage in found if stage.latency_s), key=lambda stage: stage.traffic.rate)
-    if len({stage.traffic.rate for stage in usable}) < 2:
+    _check(found)
+    kept_up = sorted((stage.measured for stage in found if stage.is_kept_up), key=lambda stage: stage.traffic.rate)
+    done_rates = [stage.done_rate for stage in found if stage.is_overloaded]
+    left_out = [str(stage) for stage in found if not (stage.is_kept_up or stage.is_overloaded)]
+    if len({stage.traffic.rate for stage in kept_up}) < 2:
         raise ValueError(
-            f"the replica kept up with {len(usable)} of {len(found)} stages, at least 2 of different rates are needed: "
-            "measure with `dragoman loadtest --rate A --rate B --report FILE.json`"
+            f"the replica kept up with {len(kept_up)} of {len(found)} stages, "
+            "at least 2 of different rates are needed: "
+            + "".join(f"{line}; " for line in left_out)
+            + "measure with `dragoman loadtest --rate A --rate B --report FILE.json`"
         )
-    sizes = {stage.traffic.texts_per_call for stage in found}
+    capacity, highest = max(done_rates, default=None), kept_up[-1].traffic.rate
+    if capacity is not None and capacity < _KEPT_UP_RATIO * highest:
+        left_out.append(
+            f"an overloaded stage had {capacity:.1f} texts/s answered, but another kept up with {highest:.1f}: "
+            "not taken for what the replica can do"
+        )
+        capacity = None
+    return Measured(stages=tuple(kept_up), capacity=capacity, left_out=tuple(left_out))
+
+
+def _check(found: list[_Stage]) -> None:
+    for stage in found:
+        if stage.calls < _LEAST_CALLS:
+            raise ValueError(
+                f"{stage.measured.name} has {stage.calls} calls, at least {_LEAST_CALLS} are needed: "
+                "measure it again with a longer --duration"
+            )
+    sizes = {stage.measured.traffic.texts_per_call for stage in found}
     if len(sizes) > 1:
         raise ValueError(f"the stages have {sorted(sizes)} texts a call, they must have the same number")
-    capacity = max((stage.done_rate for stage in found if not stage.latency_s), default=None)
-    return Measured(stages=tuple(usable), capacity=capacity)
 
 
-def _stages(name: str, text: str) -> list[MeasuredStage]:
+def _stages(name: str, text: str) -> list[_Stage]:
     try:
         report = json.loads(text)
         if report.get("callers"):  # a closed loop: it offers what the server takes
             return []
-        stages = [_stage(report, stage) for stage in report["stages"] if stage["calls"]]
+        return [_stage(report, stage) for stage in report["stages"] if stage["calls"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{name} is no JSON report of `dragoman loadtest`: {error!r}") from None
-    return [stage for stage in stages if stage is not None]
 
 
-def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> MeasuredStage | None:
-    answered_ratio = stage["codes"].get("OK", 0) / stage["calls"]
-    is_whole = 1 - answered_ratio <= _MAX_FAILED_RATIO
-    is_overloaded = stage["codes"].get("RESOURCE_EXHAUSTED", 0) / stage["calls"] >= _OVERLOADED_RATIO
-    if is_whole and stage.get("done_texts_rate", stage["texts_rate"]) < _KEPT_UP_RATIO * stage["texts_rate"]:
-        is_whole, is_overloaded = False, True
-    if not (is_whole or is_overloaded) or not stage["ok_rate"]:
-        return None
-    texts_per_call = report.get("texts_per_call") or max(1, round(stage["texts_rate"] / stage["ok_rate"]))
-    quantiles = {float(name[1:]) / 100: ms / 1e3 for name, ms in stage["latency_ms"].items()}
+def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> _Stage:
+    ok_rate = stage["ok_rate"]
+    texts_per_call = report.get("texts_per_call") or (max(1, round(stage["texts_rate"] / ok_rate)) if ok_rate else 1)
     if missing := [name for name in QUANTILES if name not in stage["latency_ms"]]:
         raise KeyError(f"latency_ms without {missing[0]}")
     traffic = Traffic(
@@ -96,11 +147,18 @@ def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> MeasuredStage
         warm_up_s=report.get("warm_up_s", 0.0),
         texts_per_call=texts_per_call,
         is_poisson=report.get("arrivals", "poisson") == "poisson",
+        is_number_drawn=False,
     )
-    return MeasuredStage(
+    measured = MeasuredStage(
         name=stage["name"],
         traffic=traffic,
-        done_rate=stage.get("done_texts_rate", stage["texts_rate"]),
-        latency_s=quantiles if is_whole else {},
+        latency_s={float(name[1:]) / 100: ms / 1e3 for name, ms in stage["latency_ms"].items()},
         send_delay_s=stage.get("send_delay_ms_p99", 0.0) / 1e3,
+    )
+    return _Stage(
+        measured=measured,
+        calls=stage["calls"],
+        failed={code: number for code, number in stage["codes"].items() if code != "OK" and number},
+        texts_rate=stage["texts_rate"],
+        done_rate=stage.get("done_texts_rate", stage["texts_rate"]),
     )

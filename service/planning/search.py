@@ -2,15 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 
-from service.planning.replica import Replica
+from service.planning.replica import Floats, Replica
 from service.planning.simulation import Balancer, Traffic, simulate
 
 MAX_REPLICAS = 1_000
-_RUNS = 5
-_CALLS = 6_000  # counted in each run
+_LEAST_RUNS, _MOST_RUNS = 2, 5
+_CALLS = 6_000  # counted in each run, at least
+_MOST_CALLS = 200_000  # simulated for one prediction, in all its runs
+_SETTLINGS = (
+    40  # counted in each run, at least, after a fifth as many of warm-up; what _MOST_CALLS cuts has up to half as such
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +80,7 @@ class Planner:
         utilization = demand.rate / (num_replicas * self.replica.capacity)
         if utilization >= 1:
             return Prediction(num_replicas=num_replicas, utilization=utilization)
-        traffic = Traffic(rate=demand.rate, duration_s=1.0, texts_per_call=demand.texts_per_call).lasting(_CALLS)
-        runs = [
-            simulate(self.replica, traffic, num_replicas, demand.balancer, seed=self.seed + run) for run in range(_RUNS)
-        ]
+        runs = self._runs(num_replicas)
         p99s = [float(np.quantile(run, 0.99)) for run in runs]
         p50, p99 = np.quantile(np.concatenate(runs), [0.5, 0.99]).tolist()
         return Prediction(
@@ -89,6 +91,26 @@ class Planner:
             p99_spread_s=(min(p99s), max(p99s)),
         )
 
+    def _runs(self, num_replicas: int) -> list[Floats]:
+        """Latencies in each of several runs."""
+        demand, rate, together = self.demand, self.demand.rate, num_replicas
+        if demand.balancer is Balancer.RANDOM:  # each has a Poisson process of its own: one is like the next
+            rate, together = rate / num_replicas, 1
+        calls_rate = rate / demand.texts_per_call
+        settling_s = settling(self.replica, together, rate, demand.texts_per_call)
+        counted_s = max(_CALLS / calls_rate, _SETTLINGS * settling_s)
+        num_runs = int(min(max(_MOST_CALLS / calls_rate / (1.2 * counted_s), _LEAST_RUNS), _MOST_RUNS))
+        most_s = _MOST_CALLS / calls_rate / num_runs
+        warm_up_s = min(counted_s / 5, most_s / 2)
+        traffic = Traffic(
+            rate=rate,
+            duration_s=min(counted_s, most_s - warm_up_s),
+            warm_up_s=warm_up_s,
+            texts_per_call=demand.texts_per_call,
+        )
+        seeds = range(self.seed, self.seed + num_runs)
+        return [simulate(self.replica, traffic, together, demand.balancer, seed=seed) for seed in seeds]
+
     def _check_alone(self) -> None:
         """A target below what an empty replica takes cannot be met."""
         calls = Traffic(rate=1e-3 / self.replica.work.mean_s, duration_s=1.0, texts_per_call=self.demand.texts_per_call)
@@ -96,6 +118,18 @@ class Planner:
         if alone_s > self.demand.p99_s:
             target = f"a p99 of {self.demand.p99_s * 1e3:g} ms"
             raise ValueError(f"{target} cannot be held: without other calls it is {alone_s * 1e3:.0f} ms")
+
+
+def settling(replica: Replica, num_replicas: int, rate: float, texts_per_call: int) -> float:
+    """About how many seconds replicas that start empty take until they are as full as they will be, below capacity.
+
+    They fill up in the time of a text in a full one, and the slower the less room there is; the queue that is common
+    to all comes and goes with the relaxation time of M/M/1.
+    """
+    capacity = num_replicas * replica.capacity
+    utilization = rate / capacity
+    filling_s = replica.rows / replica.capacity / (1 - utilization)
+    return filling_s + texts_per_call / (capacity * (1 - sqrt(utilization)) ** 2)
 
 
 def fewest(holds: Callable[[int], bool], least: int, most: int) -> int:

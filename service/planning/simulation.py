@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from service.arrivals import due_times
 from service.planning.replica import Floats, Replica
 
 Choose = Callable[["list[_Server]"], int]
@@ -35,6 +36,7 @@ class Traffic:
     warm_up_s: float = 0.0  # before it, from empty replicas; its calls are not counted
     texts_per_call: int = 1
     is_poisson: bool = True  # else in constant gaps
+    is_number_drawn: bool = True  # else as many calls as the rate says, which is what a load test sends
 
     def lasting(self, num_calls: int) -> "Traffic":
         """The same for about so many counted calls, after a warm-up of a fifth as many."""
@@ -64,9 +66,9 @@ def simulate(
 
 def _due(traffic: Traffic, rng: np.random.Generator) -> Floats:
     calls_rate, end_s = traffic.rate / traffic.texts_per_call, traffic.warm_up_s + traffic.duration_s
+    if not (traffic.is_poisson and traffic.is_number_drawn):
+        return due_times(calls_rate, end_s, rng if traffic.is_poisson else None)
     expected = calls_rate * end_s
-    if not traffic.is_poisson:
-        return np.asarray(np.arange(round(expected)) / calls_rate)
     times = np.cumsum(rng.exponential(1 / calls_rate, size=int(expected + 6 * expected**0.5 + 10)))
     return np.asarray(times[times < end_s])
 

@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from protos import translation_pb2 as pb
 from protos import translation_pb2_grpc as pb_grpc
-from service.loadtest.schedule import Seconds, Stage, due_times
+from service.arrivals import Seconds
+from service.loadtest.schedule import Stage, due_times
 from service.planning.fit import Fit, fit
 from service.planning.measured import read
 from service.planning.search import Demand, Planner

@@ -28,7 +28,7 @@ TINY_WINDOW = 64  # bytes of an answer that the server may send before it has be
 Flood = Callable[[int, threading.Event, Counter[str]], None]
 
 
-def resets(port: int, is_over: threading.Event, counts: Counter[str]) -> None:
+def resets(port: int, is_over: threading.Event, counts: Counter[str], pause_s: float = RESET_PAUSE_S) -> None:
     """Bursts of 500 calls that are taken back at once, each burst on a connection of its own.
 
     Not more of them, as each call costs memory that grpcio never frees (`LOST_BY_GRPC` in __main__.py): it would cover
@@ -37,7 +37,7 @@ def resets(port: int, is_over: threading.Event, counts: Counter[str]) -> None:
     while not is_over.is_set():
         with Peer(port) as peer:
             counts["resets"] += rapid_reset(peer, 500)
-        is_over.wait(RESET_PAUSE_S)
+        is_over.wait(pause_s)
 
 
 def trickle(port: int, is_over: threading.Event, counts: Counter[str]) -> None:
@@ -104,8 +104,8 @@ FLOODS: tuple[Flood, ...] = (resets, trickle, deaf, metadata, pings, nonsense)
 
 
 @contextmanager
-def flooding(port: int) -> Iterator[Counter[str]]:
-    """All of them, while the block lasts; what each has done so far."""
+def flooding(port: int, floods: tuple[Flood, ...] = FLOODS) -> Iterator[Counter[str]]:
+    """All of these, while the block lasts; what each has done so far."""
     is_over, counts = threading.Event(), Counter[str]()
 
     def keep_on(flood: Flood) -> None:
@@ -116,7 +116,7 @@ def flooding(port: int) -> Iterator[Counter[str]]:
                 counts["refused connections"] += 1
                 time.sleep(0.2)
 
-    threads = [threading.Thread(target=keep_on, args=(flood,), daemon=True) for flood in FLOODS]
+    threads = [threading.Thread(target=keep_on, args=(flood,), daemon=True) for flood in floods]
     for thread in threads:
         thread.start()
     try:

@@ -89,3 +89,22 @@ async def test_deadline_goes_with_the_call(scripted):
     (left,) = scripted.service.deadlines
     assert left is not None
     assert 0 < left <= 7
+
+
+async def test_stream_that_fails_ends_the_program_while_its_input_is_open():
+    process = await asyncio.create_subprocess_exec(
+        str(NODE),
+        str(EXAMPLE / "translate.js"),
+        *("--server", "127.0.0.1:1", "--timeout", "1", "--stream"),  # nobody listens there
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"one\n")
+    try:
+        async with asyncio.timeout(30):
+            assert await process.wait() == 3
+    finally:
+        process.stdin.close()
+        if process.returncode is None:
+            process.kill()

@@ -24,7 +24,7 @@ PORTS = ["--port", "--http-port", "--admin-port"]
 
 def given(flag: str, setting: Setting) -> list[str]:
     if setting.values.startswith("true"):
-        return [flag]
+        return [flag.rsplit("/", maxsplit=1)[-1]]
     return [flag, "0" if flag in PORTS else VALUES.get(flag, "3")]
 
 
@@ -57,6 +57,18 @@ def test_every_flag_sets_the_setting_it_stands_beside():
             set_by_flag.add(f"{group}.{line.split(' = ')[0]}")
     assert set_by_flag == {setting.dotted for setting in flags.values()}
     assert len(flags) > 30
+
+
+def test_a_switch_that_is_on_has_the_flag_that_switches_it_off():
+    flags = {setting.dotted: setting.flag for setting in SETTINGS}
+
+    assert (flags["listen.http"], flags["listen.reflection"]) == ("--http/--no-http", "--reflection/--no-reflection")
+
+
+def test_a_meaning_begins_with_the_comment_beside_the_setting():
+    meanings = {setting.dotted: setting.meaning for setting in SETTINGS}
+
+    assert meanings["limits.max_concurrent_requests"].startswith("Translate calls in flight. Clients that hold less")
 
 
 def test_every_variable_reaches_its_setting(monkeypatch):

@@ -64,11 +64,23 @@ def test_the_answer_is_a_sentence_under_two_tables(report, tmp_path):
     assert (tmp_path / "plan.svg").read_text().count("<svg") == 1
 
 
+def test_a_stage_that_says_nothing_is_a_warning_with_its_codes(report):
+    content = json.loads(report.read_text())
+    content["stages"].append(stage(15.0, {"OK": 891, "INTERNAL": 9}, 15.0))
+    report.write_text(json.dumps(content))
+
+    done = plan(report, "--rate", 100, "--p99-ms", 200, "--json")
+
+    assert "15 calls/s: left out, 9 INTERNAL of 900 calls" in json.loads(done.stdout)["warnings"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--rate", 100, "--p99-ms", 50], "a p99 of 50 ms cannot be held: without other calls it is 100 ms"),
-        (["--rate", -1, "--p99-ms", 50], "rate is -1, more than 0 is needed"),
+        (["--rate", -1, "--p99-ms", 50], "--rate is -1, a finite number above 0 is needed"),
+        (["--rate", "inf", "--p99-ms", 50], "--rate is inf, a finite number above 0 is needed"),
+        (["--rate", 100, "--p99-ms", -5], "--p99-ms is -5, a finite number above 0 is needed"),
         (
             ["--rate", 100, "--p99-ms", 200, "--chart", "plan.txt"],
             "plan.txt has the suffix '.txt', there are .png, .svg",
