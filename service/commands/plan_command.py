@@ -8,7 +8,7 @@ import typer
 
 from service.commands.options import AsJson, examples
 from service.commands.reporting import reported
-from service.planning.simulation import Balancer
+from service.planning.balancer import Balancer
 
 EPILOG = examples(
     "dragoman loadtest --rate 5 --rate 20 --rate 30 --rate 40 --rate 60 --texts sentences.en --report one.json",

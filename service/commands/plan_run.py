@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from service.planning.balancer import Balancer
 from service.planning.fit import Fit, fit
 from service.planning.measured import Measured, read
 from service.planning.search import Demand, Planner, Prediction
-from service.planning.simulation import Balancer
 
 _GOOD_ERROR = 0.15  # of a stage's p99
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server

@@ -6,8 +6,9 @@ from math import sqrt
 
 import numpy as np
 
+from service.planning.balancer import Balancer
 from service.planning.replica import Floats, Replica
-from service.planning.simulation import Balancer, Traffic, simulate
+from service.planning.simulation import Traffic, simulate
 
 MAX_REPLICAS = 1_000
 _LEAST_RUNS, _MOST_RUNS = 2, 5

@@ -7,24 +7,16 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
 from service.arrivals import due_times
+from service.planning.balancer import Balancer
 from service.planning.replica import Floats, Replica
 
 Choose = Callable[["list[_Server]"], int]
 _FOREVER = float("inf")
-
-
-class Balancer(StrEnum):
-    """Who gets the next call."""
-
-    LEAST_REQUEST = "least-request"  # the replica with the fewest calls outstanding
-    TWO_CHOICES = "two-choices"  # of two at random, the one with fewer; Envoy's least-request
-    RANDOM = "random"  # as many clients that each take turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,12 @@ from math import ceil, exp, factorial, log, log2
 import numpy as np
 import pytest
 
+from service.planning.balancer import Balancer
 from service.planning.fit import fit
 from service.planning.measured import read
 from service.planning.replica import Distribution, Replica, replica_of
 from service.planning.search import Demand, Planner, fewest
-from service.planning.simulation import Balancer, Traffic, simulate
+from service.planning.simulation import Traffic, simulate
 
 CONSTANT = Distribution((0.0, 1.0), (1.0, 1.0))
 _PARTS = 1 - np.geomspace(1.0, 1e-6, 2_000)
