@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct("!I")
 # The front process, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
-# core was 8 - 10 ms in four runs with 5, 16 ms in one with 0 (`pytest -m promise tests/reliability/test_overload.py -k real`).
+# core was 8 - 10 ms in four runs with 5, 16 ms in one with 0
+# (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
 _BEHIND_FRONT = 5  # niceness
 _STATS_INTERVAL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
