@@ -135,17 +135,20 @@ def _grpc_server(
 
 
 def _http_server(config: ServerConfig, models: Models, readiness: Readiness) -> HttpServer:
-    def ready() -> Page:
+    async def metrics() -> Page:
+        pieces = []
+        for piece in models.metrics.exposition():
+            pieces.append(piece)
+            await asyncio.sleep(0)  # calls that are under way move on
+        return Page(HTTPStatus.OK, b"".join(pieces), CONTENT_TYPE)
+
+    async def ready() -> Page:
         return _status(readiness.is_accepting and models.reloader.is_ready, b"ready\n", b"not ready\n")
 
-    def alive() -> Page:
+    async def alive() -> Page:
         return _status(readiness.is_alive(time.monotonic()), b"alive\n", b"no engine for too long\n")
 
-    pages = {
-        "/metrics": lambda: Page(HTTPStatus.OK, models.metrics.exposition(), CONTENT_TYPE),
-        "/healthz": alive,
-        "/readyz": ready,
-    }
+    pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
     return HttpServer(pages, max_connections=config.listen.max_http_connections)
 
 

@@ -1,13 +1,13 @@
 """A small HTTP server for machines: GET /metrics, /healthz and /readyz.
 
 One answer per connection, read and written on the event loop with time limits and a limit on connections, so that a
-slow or hanging scraper costs nothing.  /metrics takes milliseconds to write, in which no call moves on: a crowd of
-scrapers shares one page.  No other path, no body, no TLS: put a proxy in front where that is wanted.
+slow or hanging scraper costs nothing.  /metrics takes milliseconds to write: a crowd of scrapers shares one page.  No
+other path, no body, no TLS: put a proxy in front where that is wanted.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -26,7 +26,8 @@ class Page:
     content_type: str = "text/plain; charset=utf-8"
 
 
-Pages = Mapping[str, Callable[[], Page]]
+MakePage = Callable[[], Awaitable[Page]]
+Pages = Mapping[str, MakePage]
 
 
 class HttpServer:
@@ -42,7 +43,7 @@ class HttpServer:
     ) -> None:
         self._pages = pages
         self._clock = clock
-        self._made: dict[str, tuple[float, Page]] = {}  # when, and what, by path
+        self._made: dict[str, tuple[float, asyncio.Future[Page]]] = {}  # when begun, and what, by path
         self._max_connections = max_connections
         self._timeout_s = timeout_s
         self._connections: set[asyncio.StreamWriter] = set()
@@ -76,7 +77,7 @@ class HttpServer:
             async with asyncio.timeout(self._timeout_s):
                 request = await reader.readuntil(b"\r\n\r\n")
             async with asyncio.timeout(self._timeout_s):
-                writer.write(self._answer(request))
+                writer.write(await self._answer(request))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -85,22 +86,22 @@ class HttpServer:
         finally:
             self._connections.discard(writer)
 
-    def _answer(self, request: bytes) -> bytes:
+    async def _answer(self, request: bytes) -> bytes:
         method, _, rest = request.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method not in (b"GET", b"HEAD"):
             return _to_bytes(Page(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n"))
         make_page = self._pages.get(path)
-        page = self._page(path, make_page) if make_page else self._not_found()
+        page = await self._page(path, make_page) if make_page else self._not_found()
         return _to_bytes(page, has_body=method == b"GET")
 
-    def _page(self, path: str, make_page: Callable[[], Page]) -> Page:
-        made_at, page = self._made.get(path, (0.0, None))
+    async def _page(self, path: str, make_page: MakePage) -> Page:
+        begun_at, page = self._made.get(path, (0.0, None))
         now = self._clock()
-        if page is None or len(self._connections) <= CROWD or now - made_at > SHARED_FOR_S:
-            page = make_page()
+        if page is None or len(self._connections) <= CROWD or now - begun_at > SHARED_FOR_S:
+            page = asyncio.ensure_future(make_page())
             self._made[path] = (now, page)
-        return page
+        return await asyncio.shield(page)  # a reader that gives up does not take it from the others
 
     def _not_found(self) -> Page:
         return Page(HTTPStatus.NOT_FOUND, f"try {' '.join(self._pages)}\n".encode())

@@ -1,13 +1,15 @@
 """The numbers of one server: calls, refusals, the process; and, by model, `model_metrics`."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, GCCollector, Metric, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from service.telemetry.families import OTHER, Definition, Families
 from service.telemetry.model_metrics import ModelMetrics, WorkFamilies
@@ -165,9 +167,24 @@ class Metrics:
         """Have a gauge of `WATCHED` read at each scrape."""
         self._watched[name].set_function(read)
 
-    def exposition(self) -> bytes:
-        """Everything in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def exposition(self) -> Iterator[bytes]:
+        """Everything in Prometheus' text format, a family at a time.
+
+        All numbers are of the moment when the first is asked for; to write them takes longer than to read them, and
+        calls can be let through meanwhile.
+        """
+        for family in list(self.registry.collect()):
+            yield generate_latest(_Single(family))
+
+
+@dataclass(frozen=True, slots=True)
+class _Single(Collector):
+    """A registry of one family that was read before."""
+
+    family: Metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self.family,)
 
 
 def _code_class(code: str) -> str:

@@ -14,9 +14,11 @@ class Counting:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self) -> Page:
+    async def __call__(self) -> Page:
         self.count += 1
-        return Page(HTTPStatus.OK, b"%d\n" % self.count)
+        number = self.count
+        await asyncio.sleep(0)
+        return Page(HTTPStatus.OK, b"%d\n" % number)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def series(metrics: Metrics) -> int:
-    families = text_string_to_metric_families(metrics.exposition().decode())
+    families = text_string_to_metric_families(b"".join(metrics.exposition()).decode())
     return sum(len(family.samples) for family in families if family.name.startswith("dragoman"))
 
 
@@ -170,7 +170,7 @@ def test_watched_gauge_is_read_at_each_scrape():
 def test_known_labels_are_exported_before_anything_happens():
     metrics = Metrics()
     metrics.model("m")
-    body = metrics.exposition().decode()
+    body = b"".join(metrics.exposition()).decode()
 
     for line in (
         'dragoman_rejected_total{reason="queue_full"} 0.0',
@@ -264,3 +264,14 @@ def test_lines_and_calls_that_should_not_be_are_counted():
 
     assert value(metrics, "dragoman_log_dropped_total") == 1.0
     assert value(metrics, "dragoman_slow_requests_total") == 1.0
+
+
+def test_page_shows_one_moment_whatever_happens_while_it_is_written():
+    metrics = Metrics()
+    pieces = metrics.exposition()
+    page = next(pieces).decode()
+    metrics.call_received("One")
+    page += b"".join(pieces).decode()
+
+    assert 'dragoman_requests_received_total{method="One"}' not in page
+    assert page.encode() != b"".join(metrics.exposition())

@@ -96,7 +96,7 @@ def test_gauges_of_a_model_are_of_all_its_versions_together():
     books.model_loaded(new)
     books.model_changed("a", "loaded")
 
-    page = metrics.exposition().decode()
+    page = b"".join(metrics.exposition()).decode()
     for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows"):
         assert f'dragoman_{gauge}{{model="a"}} 5.0' in page
     assert 'dragoman_model_info{model="a",provider="cpu",sha256_12="sha2",version="2"} 1.0' in page
