@@ -185,8 +185,8 @@ class _Server:
 def _sandbox(image: str, *, has_gpu: bool) -> Iterator[Sandbox]:
     if _has_docker():
         flags = "--network host --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges"
-        gpus = ["--gpus", "all"] if has_gpu else []
-        yield Sandbox(["docker", "run", "--rm", "--init", *flags.split(), *gpus], ["--entrypoint", "", image], is_docker=True)
+        flags += " --gpus all" if has_gpu else ""
+        yield Sandbox(["docker", "run", "--rm", "--init", *flags.split()], ["--entrypoint", "", image], is_docker=True)
         return
     with _mounted(image) as root:
         user = "--unshare-user --uid 65532 --gid 65532 --unshare-ipc --cap-drop ALL --die-with-parent"
