@@ -88,13 +88,14 @@ def test_kustomization_names_files_that_exist(file):
     assert [name for name in named if not (file.parent / name).exists()] == []
 
 
-class TestCanary:
-    @pytest.fixture(scope="class")
-    def resources(self) -> list[Resource]:
-        return rendered(KUBERNETES / "overlays" / "canary")
+@pytest.fixture
+def canary() -> list[Resource]:
+    return rendered(KUBERNETES / "overlays" / "canary")
 
-    def test_shares_the_services_with_the_stable_replicas_and_has_one_of_its_own(self, resources):
-        deployments, services = of_kind(resources, "Deployment"), of_kind(resources, "Service")
+
+class TestCanary:
+    def test_shares_the_services_with_the_stable_replicas_and_has_one_of_its_own(self, canary):
+        deployments, services = of_kind(canary, "Deployment"), of_kind(canary, "Service")
         behind = {
             name: {
                 other for other, item in deployments.items() if selects(service["spec"]["selector"], pod_labels(item))
@@ -109,20 +110,20 @@ class TestCanary:
             "dragoman-canary": {"dragoman-canary"},
         }
 
-    def test_differs_from_the_stable_replicas_in_its_model_alone(self, resources):
-        stable, canary = (
-            deployment["spec"]["template"]["spec"] for deployment in of_kind(resources, "Deployment").values()
+    def test_differs_from_the_stable_replicas_in_its_model_alone(self, canary):
+        stable, other = (
+            deployment["spec"]["template"]["spec"] for deployment in of_kind(canary, "Deployment").values()
         )
-        (bundle,), (other,) = (pod["containers"][0].pop("env") for pod in (stable, canary))
-        configs = {pod["volumes"].pop(1)["configMap"]["name"].rpartition("-")[2] for pod in (stable, canary)}
+        (bundle,), (new,) = (pod["containers"][0].pop("env") for pod in (stable, other))
+        configs = {pod["volumes"].pop(1)["configMap"]["name"].rpartition("-")[2] for pod in (stable, other)}
 
-        assert bundle["name"] == other["name"] == "DRAGOMAN_ENGINE__BUNDLE"
-        assert bundle["value"] != other["value"]
+        assert bundle["name"] == new["name"] == "DRAGOMAN_ENGINE__BUNDLE"
+        assert bundle["value"] != new["value"]
         assert len(configs) == 1  # the hash of what is in it
-        assert stable == canary
+        assert stable == other
 
-    def test_models_are_read_only(self, resources):
-        for deployment in of_kind(resources, "Deployment").values():
+    def test_models_are_read_only(self, canary):
+        for deployment in of_kind(canary, "Deployment").values():
             pod = deployment["spec"]["template"]["spec"]
             (mount,) = (item for item in pod["containers"][0]["volumeMounts"] if item["name"] == "models")
             (volume,) = (item for item in pod["volumes"] if item["name"] == "models")
@@ -154,7 +155,7 @@ def test_queries_of_the_document_tell_the_versions_of_a_canary_apart(tmp_path):
 
 
 def two_versions(rates: dict[tuple[str, str], float]) -> dict[str, str]:
-    """What two replicas export, each named like its version: the first answers within 0.1 s, the second in 0.1 - 0.5 s."""
+    """What two replicas export, each named like its version: one answers within 0.1 s, the other in 0.1 - 0.5 s."""
     series = {}
     for version, buckets in (("1", {"0.1": 300, "+Inf": 300}), ("2", {"0.1": 0, "0.5": 300, "+Inf": 300})):
         labels = f'instance="{version}", model="en-de"'
