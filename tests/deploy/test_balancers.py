@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
+from service.client.admin import AdminClient
 from tests.deploy.balancers import (
     ENVOY_COMES_WITH,
     ENVOY_OPTIONS,
@@ -16,11 +17,13 @@ from tests.deploy.balancers import (
     round_robin,
 )
 from tests.deploy.tools import DEPLOY, judged
-from tests.fakes.calls import eventually
+from tests.fakes.calls import calling, eventually
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
 SLOW = {"ECHO_STEP_S": "0.003"}
+IDENTITY = "x-dragoman-client"
+TRUSTING = {"DRAGOMAN_SECURITY__TRUSTED_PROXIES": "127.0.0.1", "DRAGOMAN_SECURITY__IDENTITY_HEADER": IDENTITY}
 
 
 def test_envoy_configuration():
@@ -52,3 +55,19 @@ async def test_load_spreads_and_no_caller_sees_that_a_replica_is_lost_or_drains(
     assert callers.errors == []
     assert status == 0
     assert abs(counts[0] - counts[1]) <= 0.1 * sum(counts)
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("balancer", [haproxy, envoy], ids=lambda one: one.__name__)
+async def test_balancer_names_the_caller_whatever_the_caller_says(balancer, start_server, tmp_path):
+    replica = start_server("--admin-port", "0", ECHO_STEP_S="0.05", **TRUSTING)
+    admin = AdminClient(replica.admin_address)
+    with balancer([replica, replica], tmp_path) as address:
+        async with calling(address) as calls:
+            call = calls.translate("x" * 200, metadata=((IDENTITY, "somebody"),))
+            await eventually(lambda: len(admin.status(max_requests=1).requests) == 1)
+            (request,) = (await asyncio.to_thread(admin.status, max_requests=1)).requests
+            call.cancel()
+    admin.close()
+
+    assert (request.client, request.client_source) == ("127.0.0.1", "proxy")
