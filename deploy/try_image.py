@@ -67,7 +67,7 @@ def main() -> int:
 def _what_it_says(image: str, largest_mb: float) -> Iterator[Check]:
     described = json.loads(_output("docker", "image", "inspect", image))[0] if _has_docker() else _described(image)
     config, megabytes = described["Config"], described["Size"] / 1e6
-    yield Check("unpacked", f"{megabytes:.0f} MB (at most {largest_mb})", megabytes <= largest_mb)
+    yield Check("unpacked", f"{megabytes:.0f} MB (at most {largest_mb:g})", megabytes <= largest_mb)
     user = config.get("User", "").partition(":")[0]
     yield Check("user", user or "root", user.isdecimal() and int(user) > 0)
     test = (config.get("Healthcheck") or {}).get("Test", [])

@@ -19,7 +19,7 @@ from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
 )
 
 CHART = DEPLOY / "helm" / "dragoman"
-COMES_WITH = "helm.sh, version 4"
+COMES_WITH = "Helm, version 3 or 4"
 OF_THE_CHART = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 VALUES = {
     "base": (),
@@ -55,7 +55,7 @@ def what_matters(resources: list[Resource]) -> dict[tuple[str, str], Any]:
 
 
 def pruned(value: Any) -> Any:
-    """Without the labels of a release, and of what it is part of where a kustomization does not say it."""
+    """Without the labels of a release; part-of, which not every kustomization gives to every object, is one here."""
     if isinstance(value, dict):
         left_out = OF_THE_CHART | {"app.kubernetes.io/part-of"}
         return {key: pruned(item) for key, item in value.items() if key not in left_out}
