@@ -98,13 +98,13 @@ wheel: setup-dev  ## Build dist/dragoman-*.whl
 	rm -rf build dist
 	$(BIN)/python -m build --wheel --outdir dist .
 
-image:  ## Build the container image dragoman:cpu (VARIANT=gpu for the other); IMAGE_ARGS go to docker or buildah
+image: $(if $(filter gpu,$(VARIANT)),build/gpu-model/manifest.json)  ## Build the container image dragoman:cpu (VARIANT=gpu for the other); IMAGE_ARGS go to docker or buildah
 	deploy/build_image.sh $(VARIANT)
 
 try-image:  ## Start that image read-only and without rights, translate, stop it under load
-	$(PYTHON) deploy/try_image.py dragoman:$(VARIANT)
+	$(PYTHON) deploy/try_image.py $(if $(filter gpu,$(VARIANT)),--gpu) dragoman:$(VARIANT)
 
-deploy-check: $(DEV)/.stamp-deploy  ## Judge all of deploy/ with hadolint, kubectl, promtool, haproxy, systemd; says what it skips
+deploy-check: $(DEV)/.stamp-deploy  ## Judge all of deploy/ with hadolint, kubectl, helm, promtool, haproxy, envoy, systemd; says what it skips
 	$(BIN)/python -m pytest -m "" -rs tests/deploy tests/architecture/test_dashboard.py $(PYTEST_ARGS)
 
 try-node: setup-dev  ## Install the packages of examples/node and run it against the real server; needs node and npm
@@ -143,6 +143,10 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 $(DEV)/.stamp-bench: $(DEV)/.stamp
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group bench
 	@touch $@
+
+# The included model as a GPU runs it; in fp32 too, so that the image can be tried without one.
+build/gpu-model/manifest.json: model/pretrained/en-de/manifest.json | $(DEV)/.stamp
+	$(BIN)/python -m export model/pretrained/en-de build/gpu-model --precision fp32 --precision fp16
 
 # Linters of deployment files; nothing else needs them.
 $(DEV)/.stamp-deploy: $(DEV)/.stamp

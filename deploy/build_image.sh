@@ -7,10 +7,17 @@ set -eu
 cd "$(dirname "$0")/.."
 variant=${1:-cpu}
 name=${2:-dragoman:$variant}
+file=deploy/Dockerfile
+if [ "$variant" = gpu ]; then
+    file=deploy/Dockerfile.gpu
+    if [ ! -f build/gpu-model/manifest.json ]; then
+        echo "build/gpu-model, the included model for a GPU, is not there: make image VARIANT=gpu exports it" >&2
+        exit 1
+    fi
+fi
 revision=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml | head -n 1)
-set -- --build-arg "REQUIREMENTS=requirements-$variant.txt" --build-arg "VERSION=$version" --build-arg "REVISION=$revision" \
-    --file deploy/Dockerfile --tag "$name"
+set -- --build-arg "VERSION=$version" --build-arg "REVISION=$revision" --file "$file" --tag "$name"
 # shellcheck disable=SC2086  # several words on purpose
 if docker info >/dev/null 2>&1; then
     docker build "$@" ${IMAGE_ARGS:-} .

@@ -1,0 +1,132 @@
+"""The Helm chart: it says the same as the kustomizations, and refuses values that it does not know."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+yaml = pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
+
+from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
+    DEPLOY,
+    KUBERNETES,
+    Resource,
+    judged,
+    of_kind,
+    problems,
+    program,
+    rendered,
+)
+
+CHART = DEPLOY / "helm" / "dragoman"
+COMES_WITH = "Helm, version 3 or 4"
+OF_THE_CHART = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
+VALUES = {
+    "base": (),
+    "overlays/cpu": ("autoscaling.by=hpa",),
+    "overlays/keda": ("autoscaling.by=keda",),
+    "overlays/monitoring": ("autoscaling.by=hpa", "monitoring.enabled=true"),
+    "overlays/gpu": ("gpu.enabled=true",),
+}
+
+pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
+
+
+def helm_template(*values: str) -> list[Resource]:
+    """The chart's resources with these values."""
+    set_them = [word for value in values for word in ("--set", value)]
+    text = judged("helm", "template", "dragoman", CHART, "--namespace", "dragoman", *set_them, comes_with=COMES_WITH)
+    return list(yaml.safe_load_all(text))
+
+
+def what_matters(resources: list[Resource]) -> dict[tuple[str, str], Any]:
+    """By kind and name, without labels and names that tell a release, or a version of a configuration, from another."""
+    kept = {}
+    for resource in resources:
+        name = resource["metadata"]["name"]
+        if resource["kind"] == "Deployment":
+            resource["spec"]["template"]["metadata"].pop("annotations", None)  # the hash of the configuration
+            resource["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = "dragoman"
+        if resource["kind"] == "ConfigMap":
+            name, resource["data"] = "dragoman", {key: text.strip() for key, text in resource["data"].items()}
+        if resource["kind"] != "Namespace":  # Helm's is given on its command line
+            kept[resource["kind"], name] = pruned({key: resource[key] for key in resource if key != "metadata"})
+    return kept
+
+
+def pruned(value: Any) -> Any:
+    """Without the labels of a release; part-of, which not every kustomization gives to every object, is one here."""
+    if isinstance(value, dict):
+        left_out = OF_THE_CHART | {"app.kubernetes.io/part-of"}
+        return {key: pruned(item) for key, item in value.items() if key not in left_out}
+    return [pruned(item) for item in value] if isinstance(value, list) else value
+
+
+def test_chart_has_no_faults_that_helm_knows():
+    said = judged("helm", "lint", "--strict", CHART, comes_with=COMES_WITH)
+
+    assert "0 chart(s) failed" in said
+
+
+@pytest.mark.parametrize("kustomization", VALUES)
+def test_chart_gives_the_resources_of_the_kustomization(kustomization):
+    chart, resources = helm_template(*VALUES[kustomization]), rendered(KUBERNETES / kustomization)
+    if kustomization == "base":  # it leaves the choice of the image to its overlays
+        of_kind(resources, "Deployment")["dragoman"]["spec"]["template"]["spec"]["containers"][0]["image"] += ":cpu"
+
+    assert problems(chart) == []
+    assert what_matters(chart) == what_matters(resources)
+
+
+def test_volume_of_models_settings_and_configuration_come_from_values():
+    values = (
+        "models.claim=mine",
+        "models.bundle=en-de/2",
+        "env.DRAGOMAN_LIMITS__MAX_TEXTS=64",
+        "config=[listen]",
+        "replicas=5",
+        "image.repository=registry.example/dragoman",
+        "image.tag=1",
+        "networkPolicy.enabled=false",
+    )
+    resources = helm_template(*values)
+    deployment = of_kind(resources, "Deployment")["dragoman"]
+    pod = deployment["spec"]["template"]["spec"]
+    server = pod["containers"][0]
+
+    assert problems(resources) == []
+    assert server["env"] == [
+        {"name": "DRAGOMAN_ENGINE__BUNDLE", "value": "/models/en-de/2"},
+        {"name": "DRAGOMAN_LIMITS__MAX_TEXTS", "value": "64"},
+    ]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in server["volumeMounts"]
+    assert pod["volumes"][-1]["persistentVolumeClaim"] == {"claimName": "mine", "readOnly": True}
+    assert of_kind(resources, "ConfigMap")["dragoman"]["data"]["dragoman.toml"].strip() == "[listen]"
+    assert deployment["spec"]["replicas"] == 5
+    assert server["image"] == "registry.example/dragoman:1"
+    assert of_kind(resources, "NetworkPolicy") == {}
+
+
+def test_claim_without_a_bundle_is_served_whole():
+    (pod,) = (
+        item["spec"]["template"]["spec"] for item in of_kind(helm_template("models.claim=mine"), "Deployment").values()
+    )
+
+    assert pod["containers"][0]["env"] == [{"name": "DRAGOMAN_MODELS__DIRECTORY", "value": "/models"}]
+
+
+@pytest.mark.parametrize(
+    "value", ["replica=2", "autoscaling.by=cpu", "models.bundle=en-de/2", "monitoring.enabled=maybe"]
+)
+def test_chart_refuses_values_that_it_does_not_know(value):
+    program("helm", COMES_WITH)
+
+    with pytest.raises(AssertionError, match="values don't meet the specifications"):
+        helm_template(value)
+
+
+def test_chart_has_the_version_of_the_project():
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert chart["version"] == chart["appVersion"] == project["version"]
