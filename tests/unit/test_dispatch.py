@@ -134,6 +134,7 @@ async def test_engine_that_runs_less_for_want_of_memory_is_given_less():
         await asyncio.sleep(0)
 
         assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
+        assert [engine.max_rows for engine in dispatcher.snapshot(time.monotonic()).engines] == [4]
         assert dispatcher._load() == Load(num_engines=1, rows=6, max_rows=4)
         for job in jobs:
             job.cancel()
