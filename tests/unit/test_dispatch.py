@@ -334,6 +334,20 @@ async def test_job_cancelled_while_decoding_frees_its_rows():
         assert sum(stats.wasted_steps for stats in counts.stats) > 0
 
 
+@pytest.mark.parametrize(("late_in_s", "reason"), [(-0.1, "deadline"), (3600.0, "cancelled")])
+async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(late_in_s, reason):
+    counts = Counts()
+    async with running(observer=counts) as dispatcher:
+        follow(Progress(late_from=time.monotonic() + late_in_s))
+        job = dispatcher.submit(SLOW, PARAMS, time.monotonic() + 3600.0)
+        await asyncio.sleep(0)
+
+        job.cancel()
+        await asyncio.sleep(0)
+
+    assert [why for _, why in counts.dropped] == [reason]
+
+
 async def test_deadline_passes_in_the_queue():
     counts = Counts()
     async with running(observer=counts) as dispatcher:
