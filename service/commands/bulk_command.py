@@ -45,7 +45,7 @@ def bulk(
         float | None,
         typer.Option(
             min=0.0,
-            help="Not with --bundle: seconds at a stretch without an answer, or any word of room, before the run ends.  "
+            help="Of a server: seconds at a stretch without an answer, or any word of room, before the run ends.  "
             "[default: 300]",
         ),
     ] = None,
