@@ -12,7 +12,7 @@ from service.client.retry import Backoff, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, Unavailable
 
 MAX_OUTAGE_S = 300.0
-# Why there is no room now, and may be later.  Any other refusal may never pass, as of a text that is too late even alone.
+# Why there is no room now, and may be later.  Any other refusal may never pass, as of a text that is late even alone.
 _ABOUT_ROOM = frozenset({"queue_full", "token_budget", "client_budget", "queue_seconds"})
 _RETRY = RetryPolicy(initial_backoff_s=0.2, max_backoff_s=10.0, backoff_multiplier=2.0)
 _SAID_AGAIN_AFTER_S = 60.0
