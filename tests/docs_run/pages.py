@@ -8,10 +8,13 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 _PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/RUNBOOK.md")
+DOCUMENTS = [ROOT / name for name in _PAGES] + sorted((ROOT / "docs").glob("*.md"))
 _PROGRAMS = re.compile(
     r"cd|curl|docker|dragoman|grpcurl|haproxy|install|kill|kubectl|locust|make|mkdir|node|openssl|pip|pre-commit|python3?|"
     r"systemctl"
 )
+# What is fenced, and what is indented by four spaces.
+_BLOCK = re.compile(r"^```\w*\n((?s:.*?))^```$|(?:^    .*\n(?:\n+(?=    ))?)+", re.MULTILINE)
 _VARIABLES = re.compile(r"(?:[A-Z_]+=(?:\$\([^)]*\)|\S*)\s+)*")
 
 
@@ -23,15 +26,11 @@ class Step:
     text: str
 
 
-def documents() -> list[Path]:
-    """Every page that may have some."""
-    return [ROOT / name for name in _PAGES] + sorted((ROOT / "docs").glob("*.md"))
-
-
 def steps_in(text: str) -> Iterator[Step]:
     """The steps of a page; raises ValueError for a line of an unknown program beside others of known ones."""
     program = ""
-    for block in _blocks(text):
+    for found in _BLOCK.finditer(f"{text}\n"):
+        block = (found[1] or re.sub(r"^    ", "", found[0], flags=re.MULTILINE)).strip("\n")
         if block.startswith("["):
             yield Step("settings", block)
         elif block.startswith(("from ", "import ", "with ")):
@@ -53,9 +52,3 @@ def _commands(block: str) -> list[str]:
     if 0 < len(unknown) < len(lines):
         raise ValueError(f"no command of a program that is known: {unknown[0]}")
     return [] if unknown else lines
-
-
-def _blocks(text: str) -> Iterator[str]:
-    """What is fenced, and what is indented by four spaces."""
-    for found in re.finditer(r"^```\w*\n((?s:.*?))^```$|(?:^    .*\n(?:\n+(?=    ))?)+", f"{text}\n", re.MULTILINE):
-        yield (found[1] or re.sub(r"^    ", "", found[0], flags=re.MULTILINE)).strip("\n")

@@ -10,8 +10,7 @@ LEFT_OUT = {
     r"^make .*image|docker": "needs a container engine; `make image try-image` is the check",
     r"^kubectl apply": "needs a cluster; `make deploy-check` judges what would be applied",
     r"\bhaproxy -f": "runs until it is stopped, with two replicas elsewhere; `make deploy-check` reads its file",
-    r"^systemctl|^/opt/dragoman/bin/pip|^python3 -m venv": "changes the machine; `make test-wheel` installs the wheel",
-    r"^pip (install|uninstall)": "changes the environment; `make test-wheel` installs the wheel",
+    r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
     r"^python -m model\.train": "needs a corpus and hours; tests/unit/test_train.py trains a small one",
     r"DEVICE=cuda|bench_gpu": "needs a GPU; `make bench-gpu` is the check",
@@ -30,8 +29,8 @@ REPLACED = {
     "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # an example before it made german.txt
     "--workers 8": "--workers 1",
     "--duration 60": "",
-    "dragoman loadtest": "dragoman loadtest --duration 4 --warm-up 0.5",
-    "--run-time 60s": "--run-time 3s",
+    "dragoman loadtest": "dragoman loadtest --duration 2 --warm-up 0.5",
+    "--find-p99 250": "--find-p99 250 --first-rate 20 --duration 1",
     "dragoman status --watch": "(timeout --preserve-status -s INT 4 dragoman status --watch || [ $? -eq 130 ])",
     "grpc.health.v1.Health/Watch": "grpc.health.v1.Health/Watch || [ $? -eq 68 ]",  # its DEADLINE_EXCEEDED
 }

@@ -121,7 +121,6 @@ def _furnish(folder: Path) -> None:
     (folder / "dragoman.toml").write_text("[limits]\nmax_texts = 64\n")
     parquet.write_table(pa.table({"text": own_sentences(20)}), folder / "corpus.parquet")
     info = describe(Bundle.load(included := default_bundle_dir()), None)
-    (folder / "DIR").mkdir()
     for copy in (folder / "BUNDLE", folder / "DIR" / "average", folder / "MODELS" / info.name / info.version):
         shutil.copytree(included, copy)
     authority = Authority(folder, "ours")

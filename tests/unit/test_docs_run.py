@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from tests.docs_run.pages import ROOT, Step, documents, program_of, steps_in
+from tests.docs_run.pages import DOCUMENTS, ROOT, Step, program_of, steps_in
 from tests.docs_run.rules import LEFT_OUT, REPLACED, reason_to_leave_out, runnable
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not in a checkout")
 
-STEPS = [step.text for page in documents() if page.exists() for step in steps_in(page.read_text(encoding="utf-8"))]
+STEPS = [step.text for page in DOCUMENTS if page.exists() for step in steps_in(page.read_text(encoding="utf-8"))]
 PAGE = """
 Words.
 
