@@ -28,6 +28,7 @@ REPLACED = {
     "dragoman tune": "dragoman tune --seconds 10 --force",
     "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # an example before it made german.txt
     "--workers 8": "--workers 1",
+    "--duration 60 --report one.json": "--duration 8 --report one.json",  # a plan needs 30 calls at the lowest rate
     "--duration 60": "",
     "dragoman loadtest": "dragoman loadtest --duration 2 --warm-up 0.5",
     "--find-p99 250": "--find-p99 250 --first-rate 20 --duration 1",
