@@ -85,7 +85,7 @@ def _repeated(say: Say) -> Iterator[Say]:
         with suppress(Exception):
             lines.put(None)
             thread.join(_LAST_WORDS_S)
-            lines.shutdown()
+            lines.shutdown(force=True)
 
 
 class _FromAfar:
