@@ -12,6 +12,7 @@ SOAK_ARGS ?=
 BULK_ARGS ?=
 CAPACITY_ARGS ?=
 MONITORING_ARGS ?=
+DOCS_ARGS ?=
 
 VENV := .venv
 DEV := .venv-dev
@@ -25,7 +26,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring bench bench-gpu capacity bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring try-docs bench bench-gpu capacity bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -77,6 +78,9 @@ prove-bulk: setup-dev  ## 100,000 lines by `dragoman bulk`, killed ten times: 20
 
 try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
 	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
+
+try-docs: setup-dev  ## Every command of README and docs/ that can be run here, with the real server, 6 minutes; DOCS_ARGS='docs/secure.md'
+	$(BIN)/python -m tests.docs_run $(DOCS_ARGS)
 
 bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)

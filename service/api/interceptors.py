@@ -228,6 +228,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         metadata = _metadata_of(context)
         client = self._authenticator.client_of(key, metadata, context.peer())
         call = Call(method, _request_id(metadata), now, deadline, is_limit_ours, limit, client=client)
+        call.progress.late_from = _late_from(call)
         call.models = key.models if key else None
         if self._observers:
             call.trace_headers = _trace_headers(metadata)
@@ -260,7 +261,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             asyncio.CancelledError: the call is gone, so there is nobody to answer.
         """
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-            call.code = "DEADLINE_EXCEEDED" if _is_at_deadline(call, time.monotonic()) else "CANCELLED"
+            call.code = "DEADLINE_EXCEEDED" if time.monotonic() >= call.progress.late_from else "CANCELLED"
             raise error
         domain_error = _to_domain_error(error, call)
         if isinstance(domain_error, DeadlineExceeded) and call.is_limit_ours:
@@ -287,13 +288,13 @@ def _late(call: Call) -> DeadlineExceeded:
     return DeadlineExceeded("the caller's deadline passed")
 
 
-def _is_at_deadline(call: Call, now: float) -> bool:
-    """Whether a call that was cancelled now was so because of its deadline."""
+def _late_from(call: Call) -> float:
+    """From when on a call that is cancelled is so because of its deadline."""
     if call.is_limit_ours:
-        return now >= call.deadline
+        return call.deadline
     allowed_s = call.deadline - call.started
     slack_s = min(_LAST_MOMENT_S, _LAST_MOMENT_SHARE * allowed_s) + _DEADLINE_ROUNDING * allowed_s
-    return now >= call.deadline - slack_s
+    return call.deadline - slack_s
 
 
 def _is_being_cancelled() -> bool:

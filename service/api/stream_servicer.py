@@ -203,7 +203,7 @@ class _TextSource:
         Raises:
             DeadlineExceeded: the stream's.
         """
-        own = Progress()
+        own = Progress(late_from=self.call.progress.late_from)
         follow(own)  # this task's: texts that go on at a time have no phase in common
         self.call.progress.texts += 1
         answer = await self._answer(text_id, text)

@@ -12,10 +12,8 @@ from service.client.retry import Backoff, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, Unavailable
 
 MAX_OUTAGE_S = 300.0
-# Why there is no room now, and may be later.  Any other refusal may never pass: a batch that is larger than a message
-# may be, or one that cannot be in time even alone.
+# Why there is no room now, and may be later.  Any other refusal may never pass, as of a text that is late even alone.
 _ABOUT_ROOM = frozenset({"queue_full", "token_budget", "client_budget", "queue_seconds"})
-_OUT_OF_MEMORY = "out_of_memory"  # a batch that is too large for the server's memory is so the next time, too
 _RETRY = RetryPolicy(initial_backoff_s=0.2, max_backoff_s=10.0, backoff_multiplier=2.0)
 _SAID_AGAIN_AFTER_S = 60.0
 
@@ -28,6 +26,7 @@ def until_answered(
     max_outage_s: float,
     pause: Callable[[float], bool],
     on_wait: Callable[[DragomanError], None] = lambda _: None,
+    is_final: Callable[[DragomanError], bool] = lambda _: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Reply:
     """The reply of a call, which is made again while the server has no room, and while it gives no other answer.
@@ -37,6 +36,7 @@ def until_answered(
         max_outage_s: that the server may be away, late, or refuse for other reasons than room, at a stretch.
         pause: waits for so many seconds; False: nobody wants the reply any more.
         on_wait: is told before each pause why there is one.
+        is_final: whether such a failure stays, however often the same call is made.
 
     Raises:
         DragomanError: of the last call.
@@ -47,7 +47,7 @@ def until_answered(
             return call()
         except (Overloaded, Unavailable, DeadlineExceeded) as error:
             failure = error
-        if failure_reason(failure) == _OUT_OF_MEMORY:
+        if is_final(failure):
             raise failure
         if is_about_room(failure):
             away_since = None

@@ -6,14 +6,18 @@ had begun is handed out again, and a part is kept as a whole or not at all, so n
 
 import logging
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from service.bulk.formats import Part
 from service.bulk.job import Job
 from service.bulk.run import OnPart, translate_parts
-from service.bulk.workers import Opener
+from service.bulk.workers import Opener, Say, say_on_stderr
+
+_LAST_WORDS_S = 5.0  # for what workers said before the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +29,18 @@ class RayConfig:
     cpus_per_worker: float = 1.0
 
 
-def translate_on_ray(job: Job, parts: Iterable[Part], opener: Opener, config: RayConfig, on_part: OnPart) -> None:
+def translate_on_ray(
+    job: Job,
+    parts: Iterable[Part],
+    opener: Opener,
+    config: RayConfig,
+    on_part: OnPart,
+    say: Say = say_on_stderr,
+) -> None:
     """Translate and keep these parts, in whatever order.
+
+    Args:
+        say: is told here what the workers say there.
 
     Raises:
         ValueError: Ray is not installed.
@@ -39,23 +53,58 @@ def translate_on_ray(job: Job, parts: Iterable[Part], opener: Opener, config: Ra
     ray.init(address=config.address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
-        _Worker,
-        fn_constructor_args=(job, opener),
-        batch_size=1,
-        compute=ray.data.ActorPoolStrategy(size=config.num_workers),
-        num_cpus=config.cpus_per_worker,
-    )
-    for row in done.iter_rows():
-        on_part(Part(int(row["index"]), int(row["start"]), int(row["count"])))
+    with _repeated(say) as say_from_afar:
+        done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
+            _Worker,
+            fn_constructor_args=(job, opener, say_from_afar),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=config.num_workers),
+            num_cpus=config.cpus_per_worker,
+        )
+        for row in done.iter_rows():
+            on_part(Part(int(row["index"]), int(row["start"]), int(row["count"])))
+
+
+@contextmanager
+def _repeated(say: Say) -> Iterator[Say]:
+    """Something that travels to the workers; what it is told there, `say` is told here."""
+    from ray.util.queue import Queue  # noqa: PLC0415 - as above
+
+    lines = Queue(actor_options={"num_cpus": 0})
+
+    def repeat() -> None:
+        with suppress(Exception):  # the queue's node was lost, and with it only words
+            while (line := lines.get()) is not None:
+                say(line)
+
+    thread = threading.Thread(target=repeat, name="bulk-said", daemon=True)
+    thread.start()
+    try:
+        yield _FromAfar(lines)
+    finally:
+        with suppress(Exception):
+            lines.put(None)
+            thread.join(_LAST_WORDS_S)
+            lines.shutdown(force=True)
+
+
+class _FromAfar:
+    """Says a line where the run was started; one that is lost on the way disturbs nobody."""
+
+    def __init__(self, lines: Any) -> None:
+        self._lines = lines
+
+    def __call__(self, line: str) -> None:
+        with suppress(Exception):
+            self._lines.put(line)
 
 
 class _Worker:
     """An actor with a model or a connection of its own."""
 
-    def __init__(self, job: Job, opener: Opener) -> None:
+    def __init__(self, job: Job, opener: Opener, say: Say) -> None:
         self._job = job
-        self._translate_all = opener()
+        self._translate_all = opener(say)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         columns = zip(batch["index"], batch["start"], batch["count"], strict=True)

@@ -6,29 +6,38 @@ Plain records that travel to other processes; an API key is looked up where it i
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pieces
 from service.bulk.job import JobError
 from service.bulk.patience import MAX_OUTAGE_S, WaitReport, until_answered
 from service.traffic.clients import Priority
-from service.translation import ModelInfo, TranslateAll, TranslateOptions, TranslateReply, Translation
+from service.translation import ModelInfo, TranslateAll, TranslateOptions, Translation
 
 if TYPE_CHECKING:
     from service.client.channel import ClientConfig
 
-Opener = Callable[[], TranslateAll]
-TranslateBatch = Callable[[list[str]], TranslateReply]
+Say = Callable[[str], None]
 
 
-def _say(line: str) -> None:
+def say_on_stderr(line: str) -> None:
+    """Tell whoever looks on."""
     print(line, file=sys.stderr, flush=True)
+
+
+class Opener(Protocol):
+    """Opens what translates, in the process that calls it."""
+
+    def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
+        """What translates; `say` is told why it waits."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,36 +73,41 @@ class ServerWorker:
         """The same, with which no other model or version may answer."""
         return replace(self, model=info.name, model_version=info.version)
 
-    def __call__(self) -> TranslateAll:
-        return self._translate_all
+    def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
+        return partial(self._translate_all, say)
 
-    def _translate_all(self, texts: Iterable[str]) -> Iterator[Translation]:
+    def _translate_all(self, say: Say, texts: Iterable[str]) -> Iterator[Translation]:
         from service.client import Client
 
         has_ended = threading.Event()
-        report = WaitReport(_say, max_outage_s=self.max_outage_s)
+        report = WaitReport(say, max_outage_s=self.max_outage_s)
 
-        def call(batch: list[str]) -> TranslateReply:
-            return client.translate(batch, options=self.options, model=self.model, priority=Priority.BATCH)
+        def call(batch: list[str]) -> Sequence[Translation]:
+            reply = client.translate(batch, options=self.options, model=self.model, priority=Priority.BATCH)
+            require_version(self.model_version, reply.model_version, f"{self.address}, model {reply.model}")
+            return reply.translations
 
-        def translate(batch: list[str]) -> TranslateReply:
+        def call_patiently(batch: list[str]) -> Sequence[Translation]:
             return until_answered(
                 partial(call, batch),
                 max_outage_s=self.max_outage_s,
                 pause=lambda seconds: not has_ended.wait(seconds),
                 on_wait=report.waits,
+                is_final=lambda error: is_too_large(error, len(batch)),
             )
+
+        def translate(batch: list[str]) -> Sequence[Translation]:
+            return translated_in_pieces(batch, call_patiently)
 
         # A call that waits for a server which is away would end as one that took too long.
         config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False)
         with (
             Client(self.address, config) as client,
-            closing(replies_in_order(texts, translate, self.batch_size, self.max_calls)) as replies,
+            closing(batches_in_order(texts, translate, self.batch_size, self.max_calls)) as batches,
             _set_at_the_end(has_ended),
         ):
-            for reply in replies:
-                require_version(self.model_version, reply.model_version, f"{self.address}, model {reply.model}")
-                yield from reply.translations
+            for translations in batches:
+                yield from translations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +131,7 @@ class BundleWorker:
         """The same, with which no other version may be loaded."""
         return replace(self, model_version=info.version)
 
-    def __call__(self) -> TranslateAll:
+    def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
         from service.models.local import LocalTranslator
 
         local = LocalTranslator.open(self.bundle, precision=self.precision, threads=self.threads)
@@ -150,12 +164,12 @@ def require_version(wanted: str | None, given: str, where: str) -> None:
         )
 
 
-def replies_in_order(
+def batches_in_order(
     texts: Iterable[str], translate: TranslateBatch, batch_size: int, max_calls: int
-) -> Generator[TranslateReply, None, None]:
-    """One reply for each batch of texts, `max_calls` calls at a time; texts are taken as replies are."""
+) -> Generator[Sequence[Translation], None, None]:
+    """The translations of each batch of texts, `max_calls` batches at a time; texts are taken as translations are."""
     iterator = iter(texts)
-    calls: deque[Future[TranslateReply]] = deque()
+    calls: deque[Future[Sequence[Translation]]] = deque()
     pool = ThreadPoolExecutor(max_calls, thread_name_prefix="bulk")
     try:
         while True:

@@ -42,12 +42,13 @@ def bulk(
     workers: Annotated[int, typer.Option(min=1, help="With --engine ray.")] = 2,
     part_size: Annotated[int, typer.Option(min=1, help="Records kept together; what a kill can cost.")] = 1000,
     max_outage: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0.0,
-            help="With --server: seconds at a stretch without an answer, or any word of room, before the run ends.",
+            help="Of a server: seconds at a stretch without an answer, or any word of room, before the run ends.  "
+            "[default: 300]",
         ),
-    ] = 300.0,
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Begin again, whatever is there.")] = False,
 ) -> None:
     """Translate a file of any length; the same command goes on where a killed one stopped.

@@ -40,13 +40,15 @@ class Bulk:
     num_workers: int
     part_size: int
     is_forced: bool
-    max_outage_s: float = MAX_OUTAGE_S
+    max_outage_s: float | None = None  # None: the usual
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ValueError(f"--engine is {self.engine!r}, there are {' and '.join(ENGINES)}")
         if self.source.suffix != self.output.suffix:
             raise ValueError(f"{self.output} has another suffix than {self.source}: the format stays the same")
+        if self.bundle is not None and self.max_outage_s is not None:
+            raise ValueError("give --bundle or --max-outage, not both: without a server there is none to wait for")
 
 
 def run(bulk: Bulk, console: Console) -> int:
@@ -90,7 +92,7 @@ def _worker(bulk: Bulk) -> ServerWorker | BundleWorker:
         client_config=client_config,
         options=bulk.options,
         model=bulk.model,
-        max_outage_s=bulk.max_outage_s,
+        max_outage_s=MAX_OUTAGE_S if bulk.max_outage_s is None else bulk.max_outage_s,
     )
 
 

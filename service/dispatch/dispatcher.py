@@ -374,7 +374,7 @@ class Dispatcher:
         """The future has a result, or nobody wants one any more."""
         if pending.timer is not None:
             pending.timer.cancel()
-        reason = drop_reason(future)
+        reason = drop_reason(future, is_late=time.monotonic() >= pending.progress.late_from)
         if pending.slot is None:
             self._leave_queue(pending)
         elif pending.job.id in pending.slot.jobs:  # without an answer yet

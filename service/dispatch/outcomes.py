@@ -32,8 +32,12 @@ def fail(future: "asyncio.Future[JobResult]", error: DragomanError) -> None:
         future.set_exception(error)
 
 
-def drop_reason(future: "asyncio.Future[JobResult]") -> str | None:
-    """Why a job that is done has no result, as a label; None if it has, or failed otherwise."""
+def drop_reason(future: "asyncio.Future[JobResult]", *, is_late: bool) -> str | None:
+    """Why a job that is done has no result, as a label; None if it has, or failed otherwise.
+
+    Args:
+        is_late: a call that ends now without an answer is at its deadline: that takes its jobs back, as a caller does.
+    """
     if future.cancelled():
-        return "cancelled"
+        return "deadline" if is_late else "cancelled"
     return "deadline" if isinstance(future.exception(), DeadlineExceeded) else None

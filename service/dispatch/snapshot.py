@@ -14,7 +14,7 @@ class EngineSnapshot:
     state: EngineState  # waiting: for another attempt to start one
     jobs: int  # sentences it holds
     rows: int  # hypotheses it decodes, as it last reported
-    max_rows: int  # that it runs at most; less than configured after memory was short
+    max_rows: int  # up to which it starts jobs, likewise; less than configured where memory is short
     restarts: int  # processes lost in this place
     silent_s: float  # since its last sign of life
 

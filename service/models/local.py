@@ -4,14 +4,14 @@ Gives the same `Translation` records as the client.  Knows no gRPC; serves one c
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Protocol, Self
 
 from model.bundle import Bundle
 from service.config import LimitsConfig
-from service.engine.job import Job, JobFailure, Outcome, SearchParams
+from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchParams
 from service.errors import InternalError, InvalidInput
 from service.models.bundle_check import load_tokenizer
 from service.models.codec import BLANK_TRANSLATION, TextCodec
@@ -23,6 +23,8 @@ from service.translation import ModelInfo, TranslateOptions, Translation
 # Texts read ahead and sorted by length, so that sentences encoded together need little padding.  A thousand sentences
 # keep the largest batch busy many times over.
 DEFAULT_WINDOW = 1_024
+# Of a sentence, where memory is short: the engine runs half as much at once after each, so by then it was alone.
+_MAX_TRIES = 12
 
 
 class Loop(Protocol):
@@ -41,12 +43,21 @@ class Loop(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A text in the engine."""
+
+    position: int
+    job: Job
+    tries: int = 1
+
+
 @dataclass(slots=True)
 class _Progress:
     """One call's texts on their way: read, in the engine, done but not yet their turn."""
 
     texts: Iterator[tuple[int, str]]  # position, text
-    jobs: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> position, source tokens
+    jobs: dict[int, _Started] = field(default_factory=dict)  # by id
     done: dict[int, Translation] = field(default_factory=dict)  # by position
     next_position: int = 0  # of the text whose translation is given out next
 
@@ -154,16 +165,24 @@ class LocalTranslator:
         for position, ids in sorted(sources, key=lambda source: -len(source[1])):
             if ids:
                 job = Job(id=next(self._job_ids), source_ids=tuple(ids), params=params)
-                progress.jobs[job.id] = (position, len(ids))
-                self._loop.submit(job)
+                self._submit(progress, _Started(position, job))
             else:
                 progress.done[position] = BLANK_TRANSLATION
+
+    def _submit(self, progress: _Progress, started: _Started) -> None:
+        progress.jobs[started.job.id] = started
+        self._loop.submit(started.job)
 
     def _settle(self, progress: _Progress, outcome: Outcome) -> None:
         if outcome.job_id not in progress.jobs:
             return  # of a caller that went away
-        position, source_tokens = progress.jobs.pop(outcome.job_id)
+        started = progress.jobs.pop(outcome.job_id)
+        position, source_tokens = started.position, len(started.job.source_ids)
         if isinstance(outcome, JobFailure):
+            if outcome.kind is FailureKind.OUT_OF_MEMORY and started.tries < _MAX_TRIES:
+                again = replace(started.job, id=next(self._job_ids))
+                self._submit(progress, _Started(position, again, started.tries + 1))
+                return
             progress.done[position] = Translation(error=InternalError(outcome.message), source_tokens=source_tokens)
             return
         hypotheses = self._codec.decode(outcome.hypotheses)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from service.engine.job import JobResult, SearchParams
-from service.errors import InternalError, InvalidInput
+from service.errors import DeadlineExceeded, InternalError, InvalidInput
 from service.models.codec import BLANK_TRANSLATION, TextCodec
 from service.telemetry.calls import current_progress
 from service.traffic.admission import Permit
@@ -188,6 +188,9 @@ class Translator:
         current_progress().finished_texts = len(sources) - len(jobs)
         try:
             results = await asyncio.gather(*(_settle(job, clock) for job in jobs.values()))
+        except DeadlineExceeded:  # of one of them, also when it had no time left to begin: the call ends as late
+            current_progress().late_from = time.monotonic()
+            raise
         finally:
             for job in jobs.values():
                 job.cancel()  # does nothing to those that are done

@@ -7,6 +7,7 @@ Holds no texts.
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from service.translation import Timings
@@ -24,6 +25,7 @@ class Progress:
     source_tokens: int = 0
     target_tokens: int = 0  # of the texts that were translated
     read_timings: Callable[[], Timings] | None = None  # None: the call translates nothing
+    late_from: float = inf  # time.monotonic(): when it ends without an answer from then on, its deadline is why
 
     def timings(self) -> Timings | None:
         """Milliseconds by phase so far, None where nothing is translated."""

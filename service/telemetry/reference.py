@@ -13,7 +13,6 @@ from service.telemetry.families import Definition
 from service.telemetry.metrics import CODE_CLASSES, REJECT_REASONS, Metrics
 from service.telemetry.model_metrics import (
     CHANGES,
-    DROP_REASONS,
     ENCODER_KINDS,
     PRIORITIES,
     STAGES,
@@ -47,7 +46,8 @@ LABELS: dict[str, str] = {
     "code_class": ", ".join(f"`{name}`" for name in CODE_CLASSES),
     "reason": (
         f"`dragoman_rejected_total`: {', '.join(f'`{name}`' for name in REJECT_REASONS)}, `_other`; "
-        f"`dragoman_cancelled_total`: {', '.join(f'`{name}`' for name in DROP_REASONS)}; "
+        "`dragoman_cancelled_total`: `cancelled` (its caller left, or another text of its call had no answer), "
+        "`deadline` (its call was late, or could not be in time any more); "
         "`dragoman_wasted_steps_total`: `dropped`"
     ),
     "client": "name of an API key; `_other` for everybody without one",

@@ -56,7 +56,11 @@ def test_room_is_waited_for_however_long_it_takes_and_no_sooner_than_the_server_
 
 
 @pytest.mark.parametrize(
-    "failure", [AWAY, DeadlineExceeded("60 s"), no_room(""), no_room("deadline_unattainable"), no_room("of_a_proxy")]
+    "failure",
+    [
+        *(AWAY, DeadlineExceeded("60 s"), no_room(""), no_room("of_a_proxy")),
+        *(no_room("deadline_unattainable"), no_room("out_of_memory")),
+    ],
 )
 def test_what_is_not_for_want_of_room_ends_it_when_it_lasts_too_long(failure):
     server = Server(*[failure] * 500)
@@ -77,10 +81,19 @@ def test_server_that_says_it_has_no_room_is_not_away():
     assert sum(server.pauses) > 60.0
 
 
-@pytest.mark.parametrize("failure", [no_room("out_of_memory"), InvalidInput("no such beam", field="options")])
-def test_what_would_fail_the_next_time_too_is_not_tried_again(failure):
-    with pytest.raises(type(failure)):
-        Server(failure).ask()
+def test_wrong_call_is_not_made_again():
+    with pytest.raises(InvalidInput):
+        Server(InvalidInput("no such beam", field="options")).ask()
+
+
+def test_failure_that_its_caller_knows_to_stay_is_not_tried_again():
+    with pytest.raises(Overloaded, match="too large"):
+        until_answered(
+            Server(Overloaded("too large", reason="", retry_after_s=0.0)).call,
+            max_outage_s=60.0,
+            pause=lambda _: pytest.fail("it waits"),
+            is_final=lambda error: "too large" in str(error),
+        )
 
 
 def test_nobody_who_has_ended_waits():

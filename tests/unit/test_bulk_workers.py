@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,60 +12,57 @@ import pytest
 from protos import translation_pb2 as pb
 from service.api.status import to_wire
 from service.bulk.job import JobError
-from service.bulk.workers import ServerWorker, replies_in_order, require_version
+from service.bulk.workers import ServerWorker, batches_in_order, require_version
 from service.client.channel import ClientConfig
 from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
-from service.errors import Overloaded, Unavailable
-from service.translation import Timings, TranslateOptions, TranslateReply, Translation
-from tests.fakes.scripted_server import Context, ScriptedServer, failing_first, shout
-
-TIMINGS = Timings(tokenize_ms=0, queue_ms=0, encode_ms=0, decode_ms=0, detokenize_ms=0, total_ms=0)
+from service.errors import InvalidInput, Overloaded, TooLong, Unavailable
+from service.translation import TranslateOptions, Translation
+from tests.fakes.scripted_server import Context, ScriptedServer, failing, failing_first, shout
 
 
-def reply(batch: list[str]) -> TranslateReply:
+def counted(batch: list[str]) -> list[Translation]:
     """Says with how many tokens each text came, for want of a translation."""
-    translations = [Translation(source_tokens=int(text)) for text in batch]
-    return TranslateReply(translations=translations, model="m", model_version="1", timings=TIMINGS)
+    return [Translation(source_tokens=int(text)) for text in batch]
 
 
-def numbers(replies) -> list[int]:
-    return [item.source_tokens for answer in replies for item in answer.translations]
+def numbers(batches: Iterable[Sequence[Translation]]) -> list[int]:
+    return [item.source_tokens for translations in batches for item in translations]
 
 
 @pytest.mark.parametrize(("batch_size", "max_calls"), [(1, 1), (3, 2), (4, 8), (100, 3)])
-def test_replies_come_in_order(batch_size, max_calls):
-    replies = replies_in_order(map(str, range(20)), reply, batch_size, max_calls)
+def test_batches_come_in_order(batch_size, max_calls):
+    batches = batches_in_order(map(str, range(20)), counted, batch_size, max_calls)
 
-    assert numbers(replies) == list(range(20))
+    assert numbers(batches) == list(range(20))
 
 
 def test_calls_are_under_way_at_the_same_time():
     together = threading.Barrier(3, timeout=20)  # breaks unless three calls meet
 
-    def meet(batch: list[str]) -> TranslateReply:
+    def meet(batch: list[str]) -> list[Translation]:
         together.wait()
-        return reply(batch)
+        return counted(batch)
 
-    assert numbers(replies_in_order(map(str, range(6)), meet, 1, 3)) == list(range(6))
+    assert numbers(batches_in_order(map(str, range(6)), meet, 1, 3)) == list(range(6))
 
 
 def test_texts_are_read_no_further_than_the_calls_need():
     texts = iter(map(str, range(100)))
-    replies = replies_in_order(texts, reply, 2, 3)
+    batches = batches_in_order(texts, counted, 2, 3)
 
-    next(replies)
-    replies.close()
+    next(batches)
+    batches.close()
 
     assert next(texts) == "6"
 
 
 def test_a_call_that_fails_ends_it():
-    def fail(batch: list[str]) -> TranslateReply:
+    def fail(batch: list[str]) -> list[Translation]:
         raise Unavailable("gone")
 
     with pytest.raises(Unavailable, match="gone"):
-        next(replies_in_order(["1"], fail, 1, 2))
+        next(batches_in_order(["1"], fail, 1, 2))
 
 
 def test_another_version_than_the_job_began_with_is_refused():
@@ -128,14 +125,34 @@ class TestServerWorker:
         assert len(running.service.requests) == 3
         assert capsys.readouterr().err == "waiting, until there is room: not yet\n"
 
-    async def test_batch_that_is_too_large_for_a_message_ends_the_run(self, running):
-        config = ClientConfig(retry=RetryPolicy(max_attempts=1), max_message_bytes=4)
+    async def test_text_too_large_for_a_message_has_its_own_error_and_the_others_their_translations(self, running):
+        config = ClientConfig(retry=RetryPolicy(max_attempts=1), max_message_bytes=200)
         worker = ServerWorker(
             address=running.address, client_config=lambda: config, options=TranslateOptions(), max_outage_s=0.0
         )
 
-        with pytest.raises(Overloaded, match="larger than max"):
-            await asyncio.to_thread(lambda: list(worker()(["a"])))
+        translations = await asyncio.to_thread(lambda: list(worker()(["a", "b" * 300, "c", "d"])))
+
+        assert [item.error and type(item.error) for item in translations] == [None, TooLong, None, None]
+        assert "larger than max" in str(translations[1].error)
+        assert [item.text for item in translations if item.error is None] == ["A", "C", "D"]
+
+    async def test_batch_is_halved_until_the_server_takes_it(self, running):
+        refusal = to_wire(InvalidInput("texts has so many entries", field="texts"))
+
+        async def take_two(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+            refuse = failing(refusal.code, refusal.message, refusal.trailers)
+            return await (refuse if len(request.texts) > 2 else shout)(request, context)
+
+        running.service.handler = take_two
+        worker = ServerWorker(
+            address=running.address, client_config=ClientConfig, options=TranslateOptions(), max_outage_s=0.0
+        )
+
+        translations = await asyncio.to_thread(lambda: list(worker()("abcdefg")))
+
+        assert "".join(item.text for item in translations) == "ABCDEFG"
+        assert [len(request.texts) for request in running.service.requests] == [7, 3, 1, 2, 4, 2, 2]
 
     async def test_server_that_stays_away_ends_the_run(self, running):
         await running.server.stop(grace=None)

@@ -215,6 +215,14 @@ def test_wrong_usage_is_exit_code_2_and_says_what(arguments, message):
     assert message in result.stderr
 
 
+def test_bulk_refuses_an_outage_of_a_server_that_it_does_not_call():
+    result = run("bulk", "in.txt", "out.txt", "--bundle", "b", "--max-outage", "300")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("dragoman: give --bundle or --max-outage, not both")
+    assert result.stderr.count("\n") == 1
+
+
 def test_progress_is_silent_unless_standard_error_is_a_terminal(mirror):
     assert run("translate", "--bundle", "x", "one").stderr == ""
     assert "1/1" in run("translate", "--bundle", "x", "one", "--progress").stderr

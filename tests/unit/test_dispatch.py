@@ -134,6 +134,7 @@ async def test_engine_that_runs_less_for_want_of_memory_is_given_less():
         await asyncio.sleep(0)
 
         assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
+        assert [engine.max_rows for engine in dispatcher.snapshot(time.monotonic()).engines] == [4]
         assert dispatcher._load() == Load(num_engines=1, rows=6, max_rows=4)
         for job in jobs:
             job.cancel()
@@ -331,6 +332,20 @@ async def test_job_cancelled_while_decoding_frees_its_rows():
         assert (dispatcher.running_jobs, dispatcher.live_rows) == (0, 0)
         assert counts.dropped == [("decode", "cancelled")] * 5
         assert sum(stats.wasted_steps for stats in counts.stats) > 0
+
+
+@pytest.mark.parametrize(("late_in_s", "reason"), [(-0.1, "deadline"), (3600.0, "cancelled")])
+async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(late_in_s, reason):
+    counts = Counts()
+    async with running(observer=counts) as dispatcher:
+        follow(Progress(late_from=time.monotonic() + late_in_s))
+        job = dispatcher.submit(SLOW, PARAMS, time.monotonic() + 3600.0)
+        await asyncio.sleep(0)
+
+        job.cancel()
+        await asyncio.sleep(0)
+
+    assert [why for _, why in counts.dropped] == [reason]
 
 
 async def test_deadline_passes_in_the_queue():

@@ -19,7 +19,7 @@ from google.rpc import error_details_pb2, status_pb2
 from service.api.api_keys import KeyFile, digest_of, generate_key
 from service.api.authentication import Authenticator
 from service.api.call import Call, current_call
-from service.api.interceptors import MAX_WATCHES, REFUSALS_LOGGED, CallInterceptor, _is_at_deadline
+from service.api.interceptors import MAX_WATCHES, REFUSALS_LOGGED, CallInterceptor, _late_from
 from service.api.wire import Malformed
 from service.config import TelemetryConfig
 from service.errors import (
@@ -377,7 +377,7 @@ class TestTime:
             method="One", request_id="r", started=100.0, deadline=100.0 + timeout_s, is_limit_ours=False, limit_s=60.0
         )
 
-        assert _is_at_deadline(call, 100.0 + cancelled_after_s) is is_late
+        assert (100.0 + cancelled_after_s >= _late_from(call)) is is_late
 
     async def test_caller_that_leaves_frees_the_handler(self, harness):
         begun, ended = asyncio.Event(), asyncio.Event()

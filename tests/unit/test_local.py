@@ -147,6 +147,31 @@ def test_reading_ahead_is_bounded_and_the_engine_never_waits_for_the_end_of_a_wi
     assert loop.most_live <= 6 + 3
 
 
+def test_sentences_that_were_too_many_for_the_memory_run_again_and_one_that_is_too_large_alone_fails():
+    class Narrow(BackwardsLoop):
+        """Has memory for so many at once, and runs half as many after each time that there were more."""
+
+        most, at_once = 2, 16
+
+        def step(self) -> list[Outcome]:
+            running = list(self.jobs.values())[: self.at_once]
+            too_large = [job for job in running if job.source_ids[0] == ord("x")]
+            if len(running) <= self.most and not too_large:
+                return [self._end(self.jobs.pop(job.id)) for job in running]
+            self.at_once = max(1, self.at_once // 2)
+            return [
+                JobFailure(job_id=self.jobs.pop(job.id).id, kind=FailureKind.OUT_OF_MEMORY, message="too little memory")
+                for job in running
+            ]
+
+    words = ["ab", "cd", "ef", "xx", "gh", "ij"]
+
+    translations = list(translator(Narrow()).translate_all(words))
+
+    assert [item.text for item in translations if item.error is None] == ["ba", "dc", "fe", "hg", "ji"]
+    assert isinstance(translations[3].error, InternalError)
+
+
 def test_with_a_window_of_one_each_text_is_answered_before_the_next_is_read():
     events = []
 

@@ -211,6 +211,7 @@ class TestBadTexts:
 class TestWholeCall:
     @pytest.mark.parametrize("error", [Unavailable("engine lost"), DeadlineExceeded("late")])
     async def test_lost_or_late_job_ends_the_call_and_cancels_the_others(self, setup, error):
+        follow(progress := Progress())
         task = setup.start("a", "b", "c")
         await setup.submitted(3)
         setup.dispatcher.futures[1].set_exception(error)
@@ -218,6 +219,7 @@ class TestWholeCall:
         with pytest.raises(type(error), match=str(error)):
             await task
         assert [future.cancelled() for future in setup.dispatcher.futures] == [True, False, True]
+        assert (progress.late_from <= time.monotonic()) is isinstance(error, DeadlineExceeded)
 
     async def test_cancelled_call_cancels_its_jobs(self, setup):
         task = setup.start("a", "b")
