@@ -131,11 +131,13 @@ def serve(
             return
         import asyncio
 
+        import uvloop
+
         from service.commands.demo import demonstration
         from service.front.server import serve as serve_until_stopped
 
-        with demonstration(demo, server_config):
-            exit_code = asyncio.run(serve_until_stopped(server_config))
+        with demonstration(demo, server_config), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            exit_code = runner.run(serve_until_stopped(server_config))
     raise typer.Exit(exit_code)
 
 

@@ -1,11 +1,11 @@
 """`make fuzz`: bad bytes and bad manners against a real server with the echo engine, and what it made of them.
 
     python -m tests.fuzz --messages 1000000
-    python -m tests.fuzz --lost-by-grpc resets      # what that flood alone costs
 
-Held: the process lives, its memory is flat (judged from five minutes on), legitimate calls beside it are answered,
-nothing ends with UNKNOWN, INTERNAL or UNAVAILABLE, neither here nor in the server's books, at least 30 % of the
-messages reach admission, the books balance on every page.
+Held: the process lives, its memory is flat (judged from five minutes on, less what grpcio loses, which is measured
+after it on a server with nothing of ours in it), legitimate calls beside it are answered, nothing ends with UNKNOWN,
+INTERNAL or UNAVAILABLE, neither here nor in the server's books, at least 30 % of the messages reach admission, the
+books balance on every page.
 
 The legitimate caller has a name of its own, as it would have an address of its own.
 """
@@ -29,25 +29,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.fakes.books import Watch, samples, watching
-from tests.fakes.calls import calling
+from tests.fakes.calls import TRANSLATE, calling
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.memory import after_warm_up, memory_figures
 from tests.fakes.probe import Probe, probing
 from tests.fakes.server_process import ROOT, ServerProcess, start
-from tests.fuzz.floods import flooding
-from tests.fuzz.lost import ALONE, lost_by_grpc
+from tests.fuzz.floods import MESSAGE, flooding
+from tests.fuzz.lost import LOSSES, lost_bytes_per_call, settled
 
 FORBIDDEN = ("UNKNOWN", "INTERNAL", "UNAVAILABLE")
 LEAST_ADMITTED = 0.3
 FLAT_BYTES_PER_MESSAGE = 20.0  # 20 MB in a million; the slope's lower end must be below, what grpcio loses left out
 # Before that the heap is finding its size: what peaks together leaves holes, 25 - 40 MiB after 80 s.
 JUDGED_S = 300.0
-# grpcio 1.85.1 never frees the 80 bytes (a chunk of 96) of each operation that fails because its call is gone
-# (github.com/grpc/grpc/issues/43360).  They belong to compiled code, the server cannot free them.  Bytes of resident
-# memory by what is done to it; `python -m tests.fuzz --lost-by-grpc resets` (or deaf) sends one flood alone and prints
-# them for each round.  After the first round it was 140 - 300 for a reset, so this is not more than is lost; deaf calls
-# were between -3,049 and 762, so nothing is forgiven for them.  To go with a release that frees them.
-LOST_BY_GRPC = {"resets": 128.0}
+LOST_MEASURED_S = 40.0  # for each flood
 IDENTITY = "x-fuzz-caller"
 LEGITIMATE = ((IDENTITY, "legitimate"),)
 SETTINGS = {"DRAGOMAN_SECURITY__IDENTITY_HEADER": IDENTITY, "DRAGOMAN_SECURITY__TRUSTED_PROXIES": "127.0.0.0/8"}
@@ -63,8 +58,6 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lost-by-grpc", choices=ALONE, help="only this flood, and the memory that each of it costs")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of that flood")
     return parser.parse_args(words)
 
 
@@ -81,7 +74,19 @@ async def run(options: argparse.Namespace, server: ServerProcess) -> dict[str, A
         async with probing(calls, metadata=LEGITIMATE) as beside:
             reports = await _send(options, server, progress)
         seconds = time.monotonic() - began
-    return _figures(options, server, seconds, reports, dict(floods), alone, beside, watch)
+        translate: Any = calls.channel.unary_unary(TRANSLATE)
+        answer_bytes = len(await translate(MESSAGE))
+    lost = await asyncio.to_thread(_lost_by_grpc, dict(floods), answer_bytes) if seconds >= JUDGED_S else {}
+    return _figures(options, server, seconds, reports, dict(floods), lost, alone, beside, watch)
+
+
+def _lost_by_grpc(floods: dict[str, int], answer_bytes: int) -> dict[str, Any]:
+    """For each flood whose calls cost grpcio memory: how many there were, and bytes for each."""
+    lost = {}
+    for name, (counted, _) in LOSSES.items():
+        rounds = lost_bytes_per_call(name, answer_bytes=answer_bytes, seconds=LOST_MEASURED_S)
+        lost[name] = {"calls": floods[counted], "bytes_per_call": round(settled(rounds)), "rounds": rounds}
+    return lost
 
 
 async def _send(options: argparse.Namespace, server: ServerProcess, progress: Progress) -> list[dict[str, Any]]:
@@ -111,13 +116,14 @@ def _figures(
     seconds: float,
     reports: list[dict[str, Any]],
     floods: dict[str, int],
+    lost: dict[str, Any],
     alone: Probe,
     beside: Probe,
     watch: Watch,
 ) -> dict[str, Any]:
     sent = sum(_sent(report) for report in reports)
     front = memory_figures(after_warm_up(watch), lambda moment: moment.front_bytes)
-    lost = sum(floods[kind] * size for kind, size in LOST_BY_GRPC.items()) * MIB_PER_HOUR / seconds
+    lost_bytes = sum(each["calls"] * each["bytes_per_call"] for each in lost.values())
     return {
         "messages": sent,
         "seed": options.seed,
@@ -132,9 +138,10 @@ def _figures(
         "engine_restarts": server.metric("dragoman_engine_restarts_total"),
         "is_memory_judged": seconds >= JUDGED_S,
         "front": front,
-        "lost_by_grpc_mib_per_hour": round(lost, 2),
+        "lost_by_grpc": lost,
+        "lost_by_grpc_mib": round(lost_bytes / 2**20, 2),
         "front_bytes_per_message": {
-            name: round((front[name] - lost) / MIB_PER_HOUR * seconds / sent, 2)
+            name: round((front[name] / MIB_PER_HOUR * seconds - lost_bytes) / sent, 2)
             for name in ("slope_low", "slope", "slope_high")
         },
         "legitimate_calls": len(beside.waits),
@@ -203,9 +210,6 @@ def main() -> int:
         directory = Path(scratch)
         server = start(write_echo_bundle(directory / "echo"), directory, **SETTINGS)
         try:
-            if options.lost_by_grpc:
-                print(json.dumps(lost_by_grpc(server, options.lost_by_grpc, options.seconds)))
-                return 0
             figures = asyncio.run(run(options, server))
         finally:
             server.process.kill()

@@ -20,7 +20,8 @@ from tests.fakes.http2_peer import (
     settings_frame,
 )
 
-REQUEST = grpc_message(pb.TranslateRequest(texts=["some words"] * 20).SerializeToString())
+MESSAGE = pb.TranslateRequest(texts=["some words"] * 20).SerializeToString()
+REQUEST = grpc_message(MESSAGE)
 
 RESET_PAUSE_S = 5.0
 TINY_WINDOW = 64  # bytes of an answer that the server may send before it has been read
@@ -31,8 +32,8 @@ Flood = Callable[[int, threading.Event, Counter[str]], None]
 def resets(port: int, is_over: threading.Event, counts: Counter[str], pause_s: float = RESET_PAUSE_S) -> None:
     """Bursts of 500 calls that are taken back at once, each burst on a connection of its own.
 
-    Not more of them, as each call costs memory that grpcio never frees (`LOST_BY_GRPC` in __main__.py): it would cover
-    what messages cost.  Floods without a pause are tests/reliability/test_transport.py's.
+    Not more of them, as each call costs memory that grpcio never frees (lost.py): it would cover what messages cost.
+    Floods without a pause are tests/reliability/test_transport.py's.
     """
     while not is_over.is_set():
         with Peer(port) as peer:
