@@ -1,0 +1,121 @@
+"""Dragoman on Ray Serve in a cluster of this machine's own: a driver as a process, and what is seen of its replicas.
+
+    python -m tests.fakes.serve_on_ray '{"num_replicas": 2, "settings": {}}'
+
+writes {"port": ...} once it serves, redeploys for each such line on its input, and ends with it.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+
+from tests.fakes.server_process import ROOT, ServerProcess
+
+_PORTS_FILE = "lifecycle.ports_file="
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """An application that serves."""
+
+    driver: "subprocess.Popen[str]"
+    address: str
+
+    def redeploy(self, num_replicas: int, settings: Mapping[str, object]) -> None:
+        """Return when Serve has so many replicas with these settings."""
+        _tell(self.driver, num_replicas, settings)
+        _hear(self.driver)
+
+    def servers(self) -> list[ServerProcess]:
+        """The servers of its replicas that serve now."""
+        found = []
+        for child in psutil.Process(self.driver.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess, FileNotFoundError):
+                words = child.cmdline()
+                if "service.ray_serve" in words:
+                    (file,) = (word.removeprefix(_PORTS_FILE) for word in words if word.startswith(_PORTS_FILE))
+                    ports = json.loads(Path(file).read_text(encoding="utf-8"))
+                    process = cast("Any", child)
+                    found.append(ServerProcess(process, Path(os.devnull), ports["grpc_port"], ports["http_port"]))
+        return found
+
+    def pids(self) -> set[int]:
+        """The process ids of those servers."""
+        return {server.process.pid for server in self.servers()}
+
+
+@contextmanager
+def deployed(
+    num_replicas: int, settings: Mapping[str, object], environment: Mapping[str, str]
+) -> Iterator[Deployed]:
+    """A cluster of its own, with the application on it."""
+    program = [sys.executable, "-m", "tests.fakes.serve_on_ray"]
+    with subprocess.Popen(
+        program, cwd=ROOT, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        try:
+            _tell(driver, num_replicas, settings)
+            yield Deployed(driver, f"127.0.0.1:{_hear(driver)}")
+        finally:
+            assert driver.stdin
+            driver.stdin.close()
+            driver.wait(60)
+
+
+def _tell(driver: "subprocess.Popen[str]", num_replicas: int, settings: Mapping[str, object]) -> None:
+    assert driver.stdin
+    print(json.dumps({"num_replicas": num_replicas, "settings": settings}), file=driver.stdin, flush=True)
+
+
+def _hear(driver: "subprocess.Popen[str]") -> int:
+    assert driver.stdout
+    for line in driver.stdout:
+        if line.startswith('{"port"'):
+            port: int = json.loads(line)["port"]
+            return port
+    raise AssertionError(f"the driver ended with status {driver.wait(60)}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    """The driver."""
+    import ray
+    from ray import serve
+
+    from service.ray_serve.application import Translator
+
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    port = _free_port()
+    serve.start(
+        proxy_location="HeadOnly",
+        http_options={"host": "127.0.0.1", "port": _free_port()},
+        grpc_options={"port": port, "grpc_servicer_functions": ["service.ray_serve.edge.add_to_proxy"]},
+    )
+    for line in sys.stdin:
+        wanted = json.loads(line)
+        application = Translator.options(
+            num_replicas=wanted["num_replicas"], ray_actor_options={"num_cpus": 0.1}, health_check_period_s=1.0
+        ).bind(None, wanted["settings"])
+        serve.run(application, name="dragoman", route_prefix=None)
+        print(json.dumps({"port": port}), flush=True)
+    serve.shutdown()
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
