@@ -54,9 +54,7 @@ class Deployed:
 
 
 @contextmanager
-def deployed(
-    num_replicas: int, settings: Mapping[str, object], environment: Mapping[str, str]
-) -> Iterator[Deployed]:
+def deployed(num_replicas: int, settings: Mapping[str, object], environment: Mapping[str, str]) -> Iterator[Deployed]:
     """A cluster of its own, with the application on it."""
     program = [sys.executable, "-m", "tests.fakes.serve_on_ray"]
     with subprocess.Popen(

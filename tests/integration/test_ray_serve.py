@@ -98,7 +98,7 @@ async def test_the_replica_knows_the_deadline_and_keeps_it(ray_serve):
 async def test_a_call_and_a_stream_that_are_left_free_their_rows(ray_serve):
     async with calling(ray_serve.address) as calls:
         call, stream = calls.translate(LONG), calls.translate_stream()
-        await stream.write(pb.TranslateStreamRequest(items=[pb.TranslateStreamItem(text=LONG)]))
+        await stream.write(pb.TranslateStreamRequest(texts=[pb.StreamText(text=LONG)]))
         await eventually(lambda: total(ray_serve, "dragoman_running_jobs") == 2)
 
         call.cancel()
