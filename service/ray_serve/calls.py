@@ -75,7 +75,9 @@ def final_status(code: grpc.StatusCode, message: str, trailers: Metadata) -> Wir
 
 
 def status_code(code: Any) -> grpc.StatusCode:
-    """The code of a gRPC context, which holds numbers or members; 0, its first value, is OK."""
+    """The code of a gRPC context: a member, a number, or None as long as nobody has set it, which is OK."""
+    if code is None:
+        return grpc.StatusCode.OK
     if isinstance(code, grpc.StatusCode):
         return code
     return next((member for member in grpc.StatusCode if member.value[0] == code), grpc.StatusCode.UNKNOWN)
