@@ -28,6 +28,10 @@ CLIENT_HEADER = "x-dragoman-client"  # in which a replica tells its server who c
 _OF_SERVE = {"application", "request_id", "multiplexed_model_id", "session_id"}
 _OF_THE_CHANNEL = ("grpc-", "user-agent", ":")
 _DETAILS_KEY = "grpc-status-details-bin"
+_PASSING = {  # what Serve itself says with these codes; its own messages are traces, or name what only Ray knows
+    grpc.StatusCode.INTERNAL: "the replica that had the call is gone",
+    grpc.StatusCode.NOT_FOUND: "Serve does not know the application yet, or metadata `application` has to name it",
+}
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -65,13 +69,13 @@ def final_status(code: grpc.StatusCode, message: str, trailers: Metadata) -> Wir
     """What the client is told where Serve has this status.
 
     A server's own statuses have details.  INTERNAL without any is Serve's word for a replica that died with the call,
-    and its message is a trace: such a call can be sent again.
+    NOT_FOUND that for an application of which a proxy has not heard yet: such calls can be sent again.
     """
     kept = tuple(trailers)
-    if code is not grpc.StatusCode.INTERNAL or any(key == _DETAILS_KEY for key, _ in kept):
+    if code not in _PASSING or any(key == _DETAILS_KEY for key, _ in kept):
         return WireStatus(code, message, kept)
-    lost = to_wire(Unavailable("the replica that had the call is gone"))
-    return replace(lost, trailers=(*lost.trailers, *kept))
+    passing = to_wire(Unavailable(_PASSING[code]))
+    return replace(passing, trailers=(*passing.trailers, *kept))
 
 
 def status_code(code: Any) -> grpc.StatusCode:

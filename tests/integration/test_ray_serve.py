@@ -43,8 +43,8 @@ def total(application: Deployed, name: str, **labels: str) -> float:
 async def test_our_client_and_plain_grpc_get_the_bundle_s_translations(ray_serve):
     sentences = list(own_sentences(20))
     async with AsyncClient(ray_serve.address) as client, calling(ray_serve.address) as calls:
-        await client.wait_until_ready(WITHIN_S)
         (model,) = await client.models()
+        await client.wait_until_ready(WITHIN_S)
         reply = await client.translate(sentences, options=TranslateOptions(beam_size=2))
         streamed = dict([pair async for pair in client.translate_stream(sentences)])
 

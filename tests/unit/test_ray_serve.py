@@ -179,13 +179,15 @@ async def test_other_methods_are_not_implemented():
         assert (await failure(method(b""))).code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_internal_is_a_lost_replica_only_where_it_has_no_details():
+def test_what_serve_says_of_its_own_troubles_can_be_tried_again():
     ours = to_wire(InternalError("a bug"))
 
     assert final_status(ours.code, ours.message, ours.trailers) == ours
     lost = final_status(grpc.StatusCode.INTERNAL, "a trace", [("request_id", "7")])
     assert (lost.code, lost.message) == (grpc.StatusCode.UNAVAILABLE, "the replica that had the call is gone")
     assert lost.trailers[-1] == ("request_id", "7")
+    unknown = final_status(grpc.StatusCode.NOT_FOUND, "Application metadata not set.", ())
+    assert (unknown.code, unknown.message[:36]) == (grpc.StatusCode.UNAVAILABLE, "Serve does not know the application ")
     late = final_status(grpc.StatusCode.DEADLINE_EXCEEDED, "Request timed out.", ())
     assert late.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
