@@ -109,7 +109,7 @@ def main() -> None:
         application = Translator.options(
             num_replicas=wanted["num_replicas"], ray_actor_options={"num_cpus": 0.1}, health_check_period_s=1.0
         ).bind(None, wanted["settings"])
-        serve.run(application, name="dragoman", route_prefix=None)
+        serve.run(application, name="dragoman")
         print(json.dumps({"port": port}), flush=True)
     serve.shutdown()
     ray.shutdown()
