@@ -44,7 +44,7 @@ class Edge(grpc.GenericRpcHandler):
 
     def __init__(self) -> None:
         """Methods that take and give bytes; without Serve, nobody answers them."""
-        once = grpc.unary_unary_rpc_method_handler(_nobody)
+        once: Any = grpc.unary_unary_rpc_method_handler(_nobody)
         self._method_handlers: dict[str, Any] = {
             TRANSLATE: once,
             LIST_MODELS: once,

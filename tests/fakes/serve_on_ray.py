@@ -1,8 +1,7 @@
-"""Dragoman on Ray Serve in a cluster of this machine's own: a driver as a process, and what is seen of its replicas.
+"""deploy/ray/serve.yaml on a Ray cluster of this machine alone: its driver, a process, and what is seen of its replicas.
 
-    python -m tests.fakes.serve_on_ray '{"num_replicas": 2, "settings": {}}'
-
-writes {"port": ...} once it serves, redeploys for each such line on its input, and ends with it.
+The driver, `python -m tests.fakes.serve_on_ray`, deploys for each line of its input, such as
+{"num_replicas": 2, "settings": {}}, says {"port": ...} when that serves, and ends with its input.
 """
 
 import json
@@ -20,6 +19,7 @@ import psutil
 
 from tests.fakes.server_process import ROOT, ServerProcess
 
+SERVE_YAML = ROOT / "deploy" / "ray" / "serve.yaml"
 _PORTS_FILE = "lifecycle.ports_file="
 
 
@@ -90,26 +90,36 @@ def _free_port() -> int:
         return port
 
 
+def _adapt(config: dict[str, Any], num_replicas: int, settings: Mapping[str, object]) -> None:
+    """Change the file's content for this machine: small replicas, as many as are wanted, whose end is noticed soon."""
+    (application,) = config["applications"]
+    (deployment,) = application["deployments"]
+    del deployment["autoscaling_config"]
+    deployment |= {"num_replicas": num_replicas, "ray_actor_options": {"num_cpus": 0.1}, "health_check_period_s": 1.0}
+    application["args"]["settings"] |= {"engine.num_engines": 1, **settings}
+
+
 def main() -> None:
     """The driver."""
     import ray
+    import yaml
     from ray import serve
-
-    from service.ray_serve.application import Translator
+    from ray.serve.context import _get_global_client
+    from ray.serve.schema import ServeDeploySchema
 
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     port = _free_port()
+    content = SERVE_YAML.read_text(encoding="utf-8")
+    config = yaml.safe_load(content)
     serve.start(
         proxy_location="HeadOnly",
-        http_options={"host": "127.0.0.1", "port": _free_port()},
-        grpc_options={"port": port, "grpc_servicer_functions": ["service.ray_serve.edge.add_to_proxy"]},
+        http_options={**config["http_options"], "port": _free_port()},
+        grpc_options={**config["grpc_options"], "port": port},
     )
     for line in sys.stdin:
-        wanted = json.loads(line)
-        application = Translator.options(
-            num_replicas=wanted["num_replicas"], ray_actor_options={"num_cpus": 0.1}, health_check_period_s=1.0
-        ).bind(None, wanted["settings"])
-        serve.run(application, name="dragoman")
+        config = yaml.safe_load(content)
+        _adapt(config, **json.loads(line))
+        _get_global_client().deploy_apps(ServeDeploySchema.model_validate(config), _blocking=True)
         print(json.dumps({"port": port}), flush=True)
     serve.shutdown()
     ray.shutdown()

@@ -6,8 +6,10 @@ from collections import Counter
 import grpc
 import pytest
 
+from model.bundle import default_bundle_dir
 from protos import translation_pb2 as pb
 from service.client.client import AsyncClient
+from service.models.local import LocalTranslator
 from service.translation import TranslateOptions
 from tests.fakes.calls import TRANSLATE, calling, code_of, error_info, eventually, failure, trailer
 from tests.fakes.own_text import own_sentences
@@ -149,3 +151,15 @@ async def test_a_replica_that_is_taken_away_finishes_its_calls(ray_serve):
         assert await asyncio.gather(*under_way) == [[LONG]] * 4
         await eventually(lambda: len(ray_serve.servers()) == 1, WITHIN_S)
         assert await calls.texts("still here") == ["still here"]
+
+
+async def test_the_included_model_translates_as_it_does_without_ray(ray_serve):
+    sentences = list(own_sentences(20))
+    model = {"engine.bundle": str(default_bundle_dir()), "engine.runner_factory": "service.engine.runner:create_runner"}
+
+    await asyncio.to_thread(ray_serve.redeploy, 1, {**SETTINGS, **model})
+
+    async with AsyncClient(ray_serve.address) as client:
+        reply = await client.translate(sentences)
+    expected = LocalTranslator.open(default_bundle_dir(), threads=1).translate_all(sentences)
+    assert [translation.text for translation in reply.translations] == [translation.text for translation in expected]
