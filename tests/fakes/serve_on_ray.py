@@ -1,4 +1,4 @@
-"""deploy/ray/serve.yaml on a Ray cluster of this machine alone: its driver, a process, and what is seen of its replicas.
+"""deploy/ray/serve.yaml on a Ray cluster of this machine: its driver, a process, and what is seen of its replicas.
 
 The driver, `python -m tests.fakes.serve_on_ray`, deploys for each line of its input, such as
 {"num_replicas": 2, "settings": {}}, says {"port": ...} when that serves, and ends with its input.

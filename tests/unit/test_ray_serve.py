@@ -1,6 +1,7 @@
 """Ray Serve's surroundings without Ray: what stands before it in its proxies, a replica's forwarding, its server."""
 
 import asyncio
+import importlib.util
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from service.api.status import to_wire
 from service.client.retry import RetryPolicy, service_config
-from service.config import ConfigError
+from service.config import ConfigError, load_config
 from service.errors import InternalError, Overloaded
 from service.ray_serve import calls
 from service.ray_serve.calls import ForwardedCall, final_status, forwarded_metadata
@@ -217,6 +218,19 @@ def test_a_replica_decides_where_its_server_listens_and_the_user_the_rest():
     assert server_settings({})["listen.http"] == "false"
     with pytest.raises(ConfigError, match=r"listen\.grpc_port: a replica sets that itself"):
         server_settings({"listen.grpc_port": 7})
+
+
+def test_the_file_that_is_deployed_names_what_is_there():
+    yaml = pytest.importorskip("yaml", reason="no PyYAML: the extra ray brings it")
+    content = yaml.safe_load((ROOT / "deploy" / "ray" / "serve.yaml").read_text())
+    (function,) = content["grpc_options"]["grpc_servicer_functions"]
+    (application,) = content["applications"]
+    settings = server_settings(application["args"]["settings"])
+
+    module, _, name = function.rpartition(".")
+    assert getattr(importlib.import_module(module), name) is add_to_proxy
+    assert importlib.util.find_spec(application["import_path"].partition(":")[0])
+    assert load_config(None, settings).engine.num_engines == 2
 
 
 class Server(grpc.GenericRpcHandler):
