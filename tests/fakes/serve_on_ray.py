@@ -116,13 +116,13 @@ def main() -> None:
         http_options={**config["http_options"], "port": _free_port()},
         grpc_options={**config["grpc_options"], "port": port},
     )
+    client: Any = _get_global_client()
     for line in sys.stdin:
         config = yaml.safe_load(content)
         _adapt(config, **json.loads(line))
-        _get_global_client().deploy_apps(ServeDeploySchema.model_validate(config), _blocking=True)
+        client.deploy_apps(ServeDeploySchema.model_validate(config), _blocking=True)
         print(json.dumps({"port": port}), flush=True)
     serve.shutdown()
-    ray.shutdown()
 
 
 if __name__ == "__main__":
