@@ -21,14 +21,13 @@ class Arguments(BaseModel):
     settings: dict[str, bool | int | float | str] = {}  # stronger than the file, by dotted name
 
 
-_as_deployment = serve.deployment(
+Translator = serve.deployment(
     name="Translator",
     max_ongoing_requests=MAX_ONGOING_CALLS,
     health_check_period_s=5.0,  # three failures in a row: an engine that is replaced meanwhile costs no replica
     health_check_timeout_s=10.0,
     graceful_shutdown_timeout_s=70.0,  # `limits.max_request_seconds`, and some for the server's end
-)
-Translator = _as_deployment(Replica)
+)(Replica)
 
 
 def build(arguments: Arguments) -> serve.Application:
