@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,12 +117,13 @@ def main() -> None:
         grpc_options={**config["grpc_options"], "port": port},
     )
     client: Any = _get_global_client()
+    shut_down: Callable[[], None] = serve.shutdown  # untyped there
     for line in sys.stdin:
         config = yaml.safe_load(content)
         _adapt(config, **json.loads(line))
         client.deploy_apps(ServeDeploySchema.model_validate(config), _blocking=True)
         print(json.dumps({"port": port}), flush=True)
-    serve.shutdown()
+    shut_down()
 
 
 if __name__ == "__main__":
