@@ -107,7 +107,7 @@ def main() -> None:
     from ray.serve.context import _get_global_client
     from ray.serve.schema import ServeDeploySchema
 
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     port = _free_port()
     content = SERVE_YAML.read_text(encoding="utf-8")
     config = yaml.safe_load(content)
