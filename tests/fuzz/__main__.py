@@ -74,7 +74,7 @@ async def run(options: argparse.Namespace, server: ServerProcess) -> dict[str, A
         async with probing(calls, metadata=LEGITIMATE) as beside:
             reports = await _send(options, server, progress)
         seconds = time.monotonic() - began
-        translate: Any = calls.channel.unary_unary(TRANSLATE)
+        translate = calls.method(TRANSLATE)
         answer_bytes = len(await translate(MESSAGE))
     lost = await asyncio.to_thread(_lost_by_grpc, dict(floods), answer_bytes) if seconds >= JUDGED_S else {}
     return _figures(options, server, seconds, reports, dict(floods), lost, alone, beside, watch)
