@@ -50,6 +50,7 @@ REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make m
 _DEADLINE_ROUNDING = 0.01
 _LAST_MOMENT_S = 0.05
 _LAST_MOMENT_SHARE = 0.1
+_TIMER_ROUNDING_S = 0.002  # uvloop's clock counts milliseconds: its timers may go off that much early
 _STOPPING = "the server is stopping"
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -291,7 +292,7 @@ def _late(call: Call) -> DeadlineExceeded:
 def _late_from(call: Call) -> float:
     """From when on a call that is cancelled is so because of its deadline."""
     if call.is_limit_ours:
-        return call.deadline
+        return call.deadline - _TIMER_ROUNDING_S
     allowed_s = call.deadline - call.started
     slack_s = min(_LAST_MOMENT_S, _LAST_MOMENT_SHARE * allowed_s) + _DEADLINE_ROUNDING * allowed_s
     return call.deadline - slack_s

@@ -1,8 +1,8 @@
 """A small HTTP server for machines: GET /metrics, /healthz and /readyz.
 
 One answer per connection, read and written on the event loop with time limits and a limit on connections, so that a
-slow or hanging scraper costs nothing.  /metrics takes milliseconds to write: a crowd of scrapers shares one page.  No
-other path, no body, no TLS: put a proxy in front where that is wanted.
+slow or hanging scraper costs nothing.  A page that is being written is for all who ask meanwhile, and a crowd of
+scrapers shares one for a moment more.  No other path, no body, no TLS: put a proxy in front where that is wanted.
 """
 
 import asyncio
@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+
+from service.telemetry.logs import describe_error, get_logger
 
 TIMEOUT_S = 5.0  # for the request to arrive, and again for the answer to leave
 MAX_REQUEST_BYTES = 16 << 10  # request line and headers
@@ -98,10 +100,14 @@ class HttpServer:
     async def _page(self, path: str, make_page: MakePage) -> Page:
         begun_at, page = self._made.get(path, (0.0, None))
         now = self._clock()
-        if page is None or len(self._connections) <= CROWD or now - begun_at > SHARED_FOR_S:
+        if page is None or (page.done() and (len(self._connections) <= CROWD or now - begun_at > SHARED_FOR_S)):
             page = asyncio.ensure_future(make_page())
             self._made[path] = (now, page)
-        return await asyncio.shield(page)  # a reader that gives up does not take it from the others
+        try:
+            return await asyncio.shield(page)  # a reader that gives up does not take it from the others
+        except Exception as error:  # noqa: BLE001 - none may leave a connection open
+            get_logger().error("page_failed", path=path, **describe_error(error))
+            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, b"the log has the error\n")
 
     def _not_found(self) -> Page:
         return Page(HTTPStatus.NOT_FOUND, f"try {' '.join(self._pages)}\n".encode())

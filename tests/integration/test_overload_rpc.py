@@ -30,7 +30,7 @@ async def test_deadline_in_mid_decode_frees_the_rows(start_server):
 
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await eventually(is_idle(server))
-        assert server.metric("dragoman_cancelled_total", where="decode") == 2
+        assert server.metric("dragoman_cancelled_total", where="decode", reason="deadline") == 2
         assert server.metric("dragoman_requests_total", code="DEADLINE_EXCEEDED") == 1
         assert await calls.texts("next") == ["next"]
 
@@ -44,7 +44,7 @@ async def test_call_without_deadline_ends_at_the_server_s_limit(start_server):
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert error.details() == "the call took longer than 0.3 s, the most this server allows"
         await eventually(is_idle(server))
-        assert server.metric("dragoman_cancelled_total", where="decode") == 1
+        assert server.metric("dragoman_cancelled_total", where="decode", reason="deadline") == 1
 
 
 @pytest.mark.promise("B2")

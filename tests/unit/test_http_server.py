@@ -60,3 +60,40 @@ async def test_a_crowd_shares_a_page_for_a_moment():
             later = await read(port)
 
     assert (set(shared), later) == ({b"1\n"}, b"2\n")
+
+
+async def test_page_that_is_being_written_is_for_all_who_ask_meanwhile_and_outlives_the_first():
+    begun, may_end, count = asyncio.Event(), asyncio.Event(), 0
+
+    async def page() -> Page:
+        nonlocal count
+        count += 1
+        begun.set()
+        await may_end.wait()
+        return Page(HTTPStatus.OK, b"%d\n" % count)
+
+    server = HttpServer({"/metrics": page}, max_connections=64, timeout_s=0.3)
+    port = await server.start("127.0.0.1", 0)
+    first = asyncio.create_task(read(port))
+    await begun.wait()
+    gave_up = await first
+    second = asyncio.create_task(read(port))
+    asyncio.get_running_loop().call_later(0.05, may_end.set)
+
+    assert (gave_up, await second) == (b"", b"1\n")
+    await server.stop()
+
+
+async def test_page_that_fails_is_an_error_for_its_reader_and_the_next_one_is_made_anew():
+    outcomes = [ValueError("no"), None]
+
+    async def page() -> Page:
+        if error := outcomes.pop(0):
+            raise error
+        return Page(HTTPStatus.OK, b"good\n")
+
+    server = HttpServer({"/metrics": page}, max_connections=64)
+    port = await server.start("127.0.0.1", 0)
+
+    assert [await read(port), await read(port)] == [b"the log has the error\n", b"good\n"]
+    await server.stop()
