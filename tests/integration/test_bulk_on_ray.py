@@ -48,7 +48,12 @@ def occupied(address: str) -> Iterator[None]:
 
 def await_words(words: str, process: "subprocess.Popen[str]") -> None:
     assert process.stderr
-    assert any(words in line for line in process.stderr), f"never said {words!r}"
+    limit = threading.Timer(WITHIN_S, process.kill)  # which ends its words
+    limit.start()
+    try:
+        assert any(words in line for line in process.stderr), f"did not say {words!r} within {WITHIN_S:g} s"
+    finally:
+        limit.cancel()
 
 
 @pytest.mark.slow  # Ray alone takes half of it to start and stop
