@@ -19,7 +19,7 @@ pytest.importorskip("ray", reason="needs the extra ray")
 LINES = 400
 TOO_LONG = "x" * 20_000  # characters; the server's limit is 10,000
 SLOW_S = "0.004"  # seconds a step of the echo runner, so that there is a middle
-# A refused call is sent for the last time after some milliseconds.
+# A refused call is sent again soon.
 ROOM_FOR_TWO = {"DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS": "2", "DRAGOMAN_LIMITS__RETRY_AFTER_S": "0.001"}
 ALMOST_A_SECOND = "x" * 200  # a step each
 
