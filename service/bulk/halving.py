@@ -5,7 +5,7 @@ Pure; knows no channel and no job.
 
 from collections.abc import Callable, Sequence
 
-from service.errors import DragomanError, InvalidInput, Overloaded, TooLong
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong
 from service.translation import Translation
 
 TranslateBatch = Callable[[list[str]], Sequence[Translation]]
@@ -25,6 +25,8 @@ def is_too_large(error: DragomanError, num_texts: int) -> bool:
         return False
     if isinstance(error, InvalidInput):
         return error.field == "texts"  # more of them than the server takes in a call
+    if isinstance(error, DeadlineExceeded):
+        return True  # of a server that cannot tell beforehand: the same texts would be decoded in vain again
     return isinstance(error, Overloaded) and error.reason in _LESS_MAY_FIT
 
 
@@ -36,7 +38,7 @@ def translated_in_pieces(batch: list[str], translate: TranslateBatch) -> list[Tr
     """
     try:
         return [*translate(batch)]
-    except (InvalidInput, Overloaded) as error:
+    except (InvalidInput, Overloaded, DeadlineExceeded) as error:
         if not is_too_large(error, len(batch)):
             raise
         if len(batch) == 1:

@@ -48,12 +48,13 @@ def translate_on_ray(
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
     try:
         import ray  # noqa: PLC0415 - of the extra `ray`
+        from ray.util.queue import Queue  # noqa: PLC0415 - as above
     except ImportError as error:
         raise ValueError("--engine ray needs Ray: pip install 'dragoman[ray]'") from error
     ray.init(address=config.address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    with _repeated(say) as say_from_afar:
+    with _repeated(Queue(actor_options={"num_cpus": 0}), say) as say_from_afar:
         done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
             _Worker,
             fn_constructor_args=(job, opener, say_from_afar),
@@ -66,26 +67,29 @@ def translate_on_ray(
 
 
 @contextmanager
-def _repeated(say: Say) -> Iterator[Say]:
-    """Something that travels to the workers; what it is told there, `say` is told here."""
-    from ray.util.queue import Queue  # noqa: PLC0415 - as above
-
-    lines = Queue(actor_options={"num_cpus": 0})
+def _repeated(lines: Any, say: Say) -> Iterator[Say]:
+    """Something that travels to the workers; what it is told there, `say` is told here, through this queue of Ray's."""
 
     def repeat() -> None:
         with suppress(Exception):  # the queue's node was lost, and with it only words
             while (line := lines.get()) is not None:
-                say(line)
+                with suppress(Exception):  # of `say`: the next line may be heard
+                    say(line)
+            lines.shutdown(force=True)  # here, where it holds nobody; a queue that is left ends with the run
 
     thread = threading.Thread(target=repeat, name="bulk-said", daemon=True)
     thread.start()
     try:
         yield _FromAfar(lines)
     finally:
-        with suppress(Exception):
-            lines.put(None)
-            thread.join(_LAST_WORDS_S)
-            lines.shutdown(force=True)
+        _send(lines, None)
+        thread.join(_LAST_WORDS_S)
+
+
+def _send(lines: Any, line: str | None) -> None:
+    """Put it into the queue without waiting until it is there: a queue that is lost must hold nobody."""
+    with suppress(Exception):
+        lines.actor.put_nowait.remote(line)
 
 
 class _FromAfar:
@@ -95,8 +99,7 @@ class _FromAfar:
         self._lines = lines
 
     def __call__(self, line: str) -> None:
-        with suppress(Exception):
-            self._lines.put(line)
+        _send(self._lines, line)
 
 
 class _Worker:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pieces
 from service.bulk.job import JobError
 from service.bulk.patience import MAX_OUTAGE_S, WaitReport, until_answered
+from service.client.retry import RetryPolicy
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateAll, TranslateOptions, Translation
 
@@ -99,8 +100,10 @@ class ServerWorker:
         def translate(batch: list[str]) -> Sequence[Translation]:
             return translated_in_pieces(batch, call_patiently)
 
-        # A call that waits for a server which is away would end as one that took too long.
-        config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False)
+        # A call that waits for a server which is away would end as one that took too long; and what waits and halves
+        # here is not to be sent five times by gRPC first.
+        once = RetryPolicy(max_attempts=1)
+        config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False, retry=once)
         with (
             Client(self.address, config) as client,
             closing(batches_in_order(texts, translate, self.batch_size, self.max_calls)) as batches,

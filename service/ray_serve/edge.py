@@ -4,6 +4,7 @@ Serve alone would parse each message there, forget the client's deadline, and se
 headers, gRPC's clients do not send a call again.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -108,7 +109,10 @@ async def _end(context: Context) -> None:
     """
     code = status_code(context.code())
     if code is not grpc.StatusCode.OK:
-        status = final_status(code, _text(context.details()), context.trailing_metadata() or ())
+        message = _text(context.details())
+        status = final_status(code, message, context.trailing_metadata() or ())
+        if code is grpc.StatusCode.INTERNAL and status.code is not code:  # the client is not told what Serve said
+            logging.getLogger("ray.serve").warning("a call ended as %s, for Serve's %a", status.code.name, message)
         await context.abort(status.code, status.message, status.trailers)
 
 

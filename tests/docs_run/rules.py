@@ -9,7 +9,7 @@ LEFT_OUT = {
     r"^make (reliability|fuzz|soak|prove-bulk|try-monitoring|deploy-check|try-docs)\b": "a check of its own",
     r"^make .*image|docker": "needs a container engine; `make image try-image` is the check",
     r"^kubectl apply": "needs a cluster; `make deploy-check` judges what would be applied",
-    r"^envoy|^helm": "needs replicas, or a cluster; `make deploy-check` runs both",
+    r"^envoy|^helm": "needs replicas, or a cluster; `make deploy-check` runs Envoy, and lints and renders the chart",
     r"^(ray|serve) |127\.0\.0\.1:9000": "starts a cluster; tests/integration/test_ray_serve.py does",
     r"\bhaproxy -f": "runs until it is stopped, with two replicas elsewhere; `make deploy-check` reads its file",
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",

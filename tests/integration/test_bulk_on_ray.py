@@ -19,7 +19,7 @@ pytest.importorskip("ray", reason="needs the extra ray")
 LINES = 400
 TOO_LONG = "x" * 20_000  # characters; the server's limit is 10,000
 SLOW_S = "0.004"  # seconds a step of the echo runner, so that there is a middle
-# A refused call is sent for the last time after some milliseconds.
+# A refused call is sent again soon.
 ROOM_FOR_TWO = {"DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS": "2", "DRAGOMAN_LIMITS__RETRY_AFTER_S": "0.001"}
 ALMOST_A_SECOND = "x" * 200  # a step each
 
@@ -48,7 +48,12 @@ def occupied(address: str) -> Iterator[None]:
 
 def await_words(words: str, process: "subprocess.Popen[str]") -> None:
     assert process.stderr
-    assert any(words in line for line in process.stderr), f"never said {words!r}"
+    limit = threading.Timer(WITHIN_S, process.kill)  # which ends its words
+    limit.start()
+    try:
+        assert any(words in line for line in process.stderr), f"did not say {words!r} within {WITHIN_S:g} s"
+    finally:
+        limit.cancel()
 
 
 @pytest.mark.slow  # Ray alone takes half of it to start and stop

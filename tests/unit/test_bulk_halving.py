@@ -3,10 +3,11 @@
 import pytest
 
 from service.bulk.halving import is_too_large, translated_in_pieces
-from service.errors import DragomanError, InvalidInput, Overloaded, TooLong
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong
 from service.translation import Translation
 
 MESSAGE = Overloaded("SERVER: Received message larger than max (5 vs. 4)", reason="", retry_after_s=0.0)
+LATE = DeadlineExceeded("the limit of 60 s passed")
 TOO_MANY = InvalidInput("texts has 9 entries, from 1 to 4 are accepted", field="texts")
 
 
@@ -29,7 +30,9 @@ class Server:
         return [Translation(source_tokens=len(text)) for text in batch]
 
 
-@pytest.mark.parametrize("refusal", [MESSAGE, TOO_MANY, refused("out_of_memory"), refused("deadline_unattainable")])
+@pytest.mark.parametrize(
+    "refusal", [MESSAGE, TOO_MANY, LATE, refused("out_of_memory"), refused("deadline_unattainable")]
+)
 def test_batch_that_is_too_large_is_halved_until_it_fits_and_keeps_its_order(refusal):
     server = Server(3, refusal)
 
@@ -47,11 +50,11 @@ def test_text_that_fits_in_no_message_has_that_as_its_error():
     assert (before.error, after.error) == (None, None)
 
 
-@pytest.mark.parametrize("reason", ["out_of_memory", "deadline_unattainable"])
-def test_text_that_finds_no_memory_or_time_even_alone_is_the_server_s_trouble(reason):
-    server = Server(0, refused(reason))
+@pytest.mark.parametrize("refusal", [LATE, refused("out_of_memory"), refused("deadline_unattainable")])
+def test_text_that_finds_no_memory_or_time_even_alone_is_the_server_s_trouble(refusal):
+    server = Server(0, refusal)
 
-    with pytest.raises(Overloaded):
+    with pytest.raises(type(refusal)):
         translated_in_pieces(["a", "b"], server)
 
     assert server.asked == ["a b", "a"]

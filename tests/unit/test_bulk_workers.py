@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from protos import translation_pb2 as pb
@@ -14,9 +15,8 @@ from service.api.status import to_wire
 from service.bulk.job import JobError
 from service.bulk.workers import ServerWorker, batches_in_order, require_version
 from service.client.channel import ClientConfig
-from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
-from service.errors import InvalidInput, Overloaded, TooLong, Unavailable
+from service.errors import DeadlineExceeded, InvalidInput, Overloaded, TooLong, Unavailable
 from service.translation import TranslateOptions, Translation
 from tests.fakes.scripted_server import Context, ScriptedServer, failing, failing_first, shout
 
@@ -114,9 +114,8 @@ class TestServerWorker:
     async def test_room_is_waited_for_longer_than_the_retry_policy_says(self, running, capsys):
         refusal = to_wire(Overloaded("no room", reason="queue_full", retry_after_s=0.01))
         running.service.handler = failing_first(2, refusal.code, refusal.trailers)
-        config = ClientConfig(retry=RetryPolicy(max_attempts=1))
         worker = ServerWorker(
-            address=running.address, client_config=lambda: config, options=TranslateOptions(), max_outage_s=0.0
+            address=running.address, client_config=ClientConfig, options=TranslateOptions(), max_outage_s=0.0
         )
 
         translations = await asyncio.to_thread(lambda: list(worker()(["a"])))
@@ -125,8 +124,19 @@ class TestServerWorker:
         assert len(running.service.requests) == 3
         assert capsys.readouterr().err == "waiting, until there is room: not yet\n"
 
+    @pytest.mark.parametrize("code", ["UNAVAILABLE", "CANCELLED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"])
+    async def test_other_failures_that_pass_are_waited_for_here_and_not_by_grpc(self, running, capsys, code):
+        running.service.handler = failing_first(1, grpc.StatusCode[code])
+        worker = ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())
+
+        translations = await asyncio.to_thread(lambda: list(worker()(["a"])))
+
+        assert [item.text for item in translations] == ["A"]
+        assert len(running.service.requests) == 2
+        assert capsys.readouterr().err == "waiting, at most 300 s (--max-outage): not yet\n"
+
     async def test_text_too_large_for_a_message_has_its_own_error_and_the_others_their_translations(self, running):
-        config = ClientConfig(retry=RetryPolicy(max_attempts=1), max_message_bytes=200)
+        config = ClientConfig(max_message_bytes=200)
         worker = ServerWorker(
             address=running.address, client_config=lambda: config, options=TranslateOptions(), max_outage_s=0.0
         )
@@ -136,9 +146,18 @@ class TestServerWorker:
         assert [item.error and type(item.error) for item in translations] == [None, TooLong, None, None]
         assert "larger than max" in str(translations[1].error)
         assert [item.text for item in translations if item.error is None] == ["A", "C", "D"]
+        assert [len(request.texts) for request in running.service.requests] == [4, 2, 1, 1, 2]
 
-    async def test_batch_is_halved_until_the_server_takes_it(self, running):
-        refusal = to_wire(InvalidInput("texts has so many entries", field="texts"))
+    @pytest.mark.parametrize(
+        "error",
+        [
+            InvalidInput("texts has so many entries", field="texts"),
+            Overloaded("no memory", reason="out_of_memory", retry_after_s=0.01),
+            DeadlineExceeded("the limit of 60 s passed"),
+        ],
+    )
+    async def test_batch_is_sent_once_and_halved_until_the_server_takes_it(self, running, error):
+        refusal = to_wire(error)
 
         async def take_two(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
             refuse = failing(refusal.code, refusal.message, refusal.trailers)
@@ -156,9 +175,8 @@ class TestServerWorker:
 
     async def test_server_that_stays_away_ends_the_run(self, running):
         await running.server.stop(grace=None)
-        config = ClientConfig(retry=RetryPolicy(max_attempts=1))
         worker = ServerWorker(
-            address=running.address, client_config=lambda: config, options=TranslateOptions(), max_outage_s=0.5
+            address=running.address, client_config=ClientConfig, options=TranslateOptions(), max_outage_s=0.5
         )
 
         with pytest.raises(Unavailable):

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
@@ -137,7 +138,8 @@ async def test_a_refusal_arrives_with_its_details_and_is_tried_again_as_the_poli
         assert await method(b"", timeout=TIMEOUT_S) == b"third time"
 
 
-async def test_a_call_whose_replica_died_is_tried_again_too():
+async def test_a_call_whose_replica_died_is_tried_again_too_and_serve_s_word_is_kept(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("ray.serve"), "propagate", True)  # Serve's own import switches it off
     num_calls = 0
 
     async def answer(call: ForwardedCall, context: Any) -> bytes:
@@ -145,7 +147,7 @@ async def test_a_call_whose_replica_died_is_tried_again_too():
         num_calls += 1
         if num_calls == 1:
             context.set_code(grpc.StatusCode.INTERNAL)
-            context.set_details("ActorDiedError, and a trace")
+            context.set_details("ActorDiedError,\nand a trace")
             return b""
         return b"from another one"
 
@@ -153,6 +155,8 @@ async def test_a_call_whose_replica_died_is_tried_again_too():
         method: Any = channel.unary_unary(calls.TRANSLATE)
 
         assert await method(b"", timeout=TIMEOUT_S) == b"from another one"
+    (record,) = [record for record in caplog.records if record.name == "ray.serve"]
+    assert record.getMessage() == r"a call ended as UNAVAILABLE, for Serve's 'ActorDiedError,\nand a trace'"
 
 
 async def test_a_stream_ends_with_the_status_of_its_last_empty_answer():
