@@ -79,7 +79,7 @@ prove-bulk: setup-dev  ## 100,000 lines by `dragoman bulk`, killed ten times: 20
 try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
 	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
 
-try-docs: setup-dev  ## Every command of README and docs/ that can be run here, with the real server, 6 minutes; DOCS_ARGS='docs/secure.md'
+try-docs: setup-dev  ## Every command of README and docs/ that can be run here, with the real server; DOCS_ARGS='docs/secure.md'
 	$(BIN)/python -m tests.docs_run $(DOCS_ARGS)
 
 bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
