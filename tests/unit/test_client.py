@@ -265,7 +265,12 @@ async def test_option_that_the_wire_cannot_carry_is_refused_before_the_call(clie
 
 
 async def test_a_long_list_keeps_its_order_in_bounded_calls(running):
+    three_are_there = asyncio.Event()
+
     async def later_first(request: pb.TranslateRequest, context: object) -> pb.TranslateResponse:
+        if len(running.service.requests) == 3:
+            three_are_there.set()
+        await three_are_there.wait()
         for _ in range(50 - len(running.service.requests)):  # the first calls take the most turns of the loop
             await asyncio.sleep(0)
         return await shout(request, context)
