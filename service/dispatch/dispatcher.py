@@ -76,6 +76,7 @@ class _Slot:
         self.keeper = EngineKeeper(spec, config, self)
         self.jobs: dict[int, _Pending] = {}  # until the engine has answered, cancelled or not
         self.rows = 0  # that the jobs it holds need
+        self.source_tokens = 0  # of those
         self.live_rows = 0  # that were decoding at its last report
         self.max_rows = self._given_rows = spec.scheduler.max_rows  # the first: less while it is short of memory
         self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
@@ -88,12 +89,13 @@ class _Slot:
         pending.progress.phase = "decode"
         self.jobs[pending.job.id] = pending
         self.rows += pending.job.params.beam_size
+        self.source_tokens += len(pending.job.source_ids)
 
     def fail_all(self, error: DragomanError) -> None:
         for pending in self.jobs.values():
             fail(pending.future, error)
         self.jobs.clear()
-        self.rows = 0
+        self.rows = self.source_tokens = 0
 
     def heard(self, report: Report) -> None:
         self.heard_at = time.monotonic()
@@ -101,6 +103,7 @@ class _Slot:
             pending = self.jobs.pop(outcome.job_id, None)
             if pending is not None:  # not failed meanwhile
                 self.rows -= pending.job.params.beam_size
+                self.source_tokens -= len(pending.job.source_ids)
                 self._dispatcher.job_answered(pending.job, outcome)
                 resolve(pending.future, outcome)
         if report.stats:
@@ -308,7 +311,7 @@ class Dispatcher:
             self._fail_queue(refusal)
 
     def _hand_out(self) -> None:
-        """Give the jobs whose turn it is to the engines with the fewest rows, as far as their credits reach."""
+        """Give the jobs whose turn it is to the engines that hold least, as far as their credits reach."""
         self._is_scheduled = False
         now = time.monotonic()
         batches: dict[_Slot, list[_Pending]] = {}
@@ -363,7 +366,7 @@ class Dispatcher:
     def _choose_slot(self, job: Job, now: float) -> _Slot | None:
         rows, ahead = job.params.beam_size, self._backlog.lookahead_jobs(now) * job.params.beam_size
         slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + rows <= slot.max_rows + ahead]
-        return min(slots, key=lambda slot: slot.rows / slot.max_rows, default=None)
+        return min(slots, key=lambda slot: (slot.rows / slot.max_rows, slot.source_tokens), default=None)
 
     def _leave_queue(self, pending: _Pending) -> None:
         if pending.entry is not None and self._backlog.remove(pending.entry):

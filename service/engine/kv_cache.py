@@ -143,9 +143,7 @@ class KeyValueCache:
         self._columns_left -= self.beam_size
         if self._columns_left < 0:
             self._make_room()
-        rows = self._mask.rows(self.num_sentences)  # [B * K, C]
-        hypothesis = np.arange(len(rows))
-        rows[hypothesis, np.repeat(self.columns, self.beam_size) + hypothesis % self.beam_size] = 0.0
+        self._mask.show(self.columns)
 
     def advance(self, parents: Ints) -> None:
         """Count the columns that a decoder step has written, and give every hypothesis its parent's past.
@@ -156,9 +154,7 @@ class KeyValueCache:
         self.columns[:] += self.beam_size
         self.past_lengths[:] += 1
         if self.beam_size > 1:
-            rows = self._mask.rows(self.num_sentences)  # [B * K, C]
-            first = np.arange(0, len(rows), self.beam_size)
-            rows[:] = rows.take((first[:, None] + parents).ravel(), axis=0)
+            self._mask.follow(parents)
 
     def _arrays(self) -> list[npt.NDArray[np.generic]]:
         """What is kept per slot beside the buffers."""

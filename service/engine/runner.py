@@ -28,6 +28,8 @@ EXACT_INT8 = "session.x64quantprecision"
 # Joins a sum with the normalisation behind it: on a CPU five times as slow as the two apart (0.76 ms against 0.15).
 _SLOW_FUSION = "SkipLayerNormFusion"
 
+_MAX_LAYOUTS = 256  # bindings that are kept of a cache, a few kB each
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -121,15 +123,17 @@ class OnnxRunner:
     def _binding(
         self, decoder: ort.InferenceSession, cache: KeyValueCache, vocabulary: LiveVocabulary | None
     ) -> "_Binding":
-        """The one for so many sentences, with the arrays as they lie now."""
-        memory = (*cache.memory, 0 if vocabulary is None else vocabulary.generation)
+        """The one for the arrays as they lie now."""
+        generation, num_columns = (0, 0) if vocabulary is None else (vocabulary.generation, vocabulary.num_columns)
+        memory, layout = (*cache.memory, generation), (*cache.layout, num_columns)
         bindings = self._bindings.get(cache)
         if bindings is None or bindings.memory != memory:  # what is kept for old memory would keep it from being freed
             bindings = self._bindings[cache] = _Bindings(memory)
-        binding = bindings.of_size.get(cache.num_sentences)
+        binding = bindings.of_layout.get(layout)
         if binding is None:
-            binding = bindings.of_size[cache.num_sentences] = _Binding(decoder, cache)
-        binding.follow(cache, vocabulary)
+            if len(bindings.of_layout) == _MAX_LAYOUTS:
+                del bindings.of_layout[next(iter(bindings.of_layout))]  # the oldest
+            binding = bindings.of_layout[layout] = _Binding(decoder, cache, vocabulary)
         return binding
 
 
@@ -164,68 +168,64 @@ def load_shortlist(bundle: Bundle, precision: str | None, num_threads: int) -> _
 
 
 class _Bindings:
-    """Those of one cache, by number of sentences, for as long as its memory stays where it is."""
+    """Those of one cache, by the shapes of its arrays, for as long as its memory stays where it is."""
 
     def __init__(self, memory: tuple[int, ...]) -> None:
         self.memory = memory
-        self.of_size: dict[int, _Binding] = {}
+        self.of_layout: dict[tuple[int, ...], _Binding] = {}
 
 
 class _Binding:
-    """The memory that the decoder graph reads and writes for a number of sentences of one cache.
+    """The memory that the decoder graph reads and writes, for arrays of certain shapes.
 
     Nearly all of it is the cache's own, so that a step copies nothing but tokens and scores.  To tell ONNX Runtime an
-    address takes about 10 us, so only arrays whose shape has changed since the binding's last step are told again.
+    address takes about 10 us, 30 of them as long as a third of a step of one sentence: so a binding is kept and, when
+    the shapes come again, used again.
     """
 
-    def __init__(self, decoder: ort.InferenceSession, cache: KeyValueCache) -> None:
+    def __init__(self, decoder: ort.InferenceSession, cache: KeyValueCache, vocabulary: LiveVocabulary | None) -> None:
         num_sentences, beam_size = cache.num_sentences, cache.beam_size
         width = num_candidates(beam_size)
         self.io = decoder.io_binding()
-        self._keep: dict[str, npt.NDArray[Any]] = {}  # ONNX Runtime holds addresses, not references
-        self._columns = self._source_columns = self._vocabulary_columns = 0  # of the arrays that are bound
+        self._keep: list[npt.NDArray[Any]] = []  # ONNX Runtime holds addresses, not references
         self.tokens = self._input("tokens", np.zeros((num_sentences, beam_size), np.int64))
         self.scores = self._input("scores", np.zeros((num_sentences, beam_size, 1), np.float32))
         self._input("past_lengths", cache.past_lengths)
         self._input("columns", cache.columns)
+        self._input("self_mask", cache.mask)
         self._input("source_lengths", cache.source_lengths)
         self._input("edit_places", np.zeros(0, np.int64))
         self._input("edit_values", np.zeros(0, np.float32))
         self._input("num_candidates", np.array([width], np.int64))
+        self._bind_caches(cache)
+        if vocabulary is not None:
+            self._bind_vocabulary(vocabulary)
         self.best = self._output("candidate_scores", np.zeros((num_sentences, width), np.float32))
         self.ids = self._output("candidate_ids", np.zeros((num_sentences, width), np.int64))
         self.check = self._output("check", np.zeros(num_sentences, np.float32))
 
-    def follow(self, cache: KeyValueCache, vocabulary: LiveVocabulary | None) -> None:
-        """Bind the arrays that have another shape than in this binding's last step."""
-        _, columns, source_columns = cache.layout
-        if source_columns != self._source_columns:
-            self._source_columns = source_columns
-            arrays = cache.cross_arrays()
-            for name, array in zip(layer_names("cross", len(arrays) // 2), arrays, strict=True):
-                self._input(name, array)
-        if columns != self._columns:
-            self._columns = columns
-            self._input("self_mask", cache.mask)
-            arrays = cache.self_arrays()
-            for name, array in zip(layer_names("self", len(arrays) // 2), arrays, strict=True):
-                self._input(name, array)
-                self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
-        if vocabulary is not None and vocabulary.num_columns != self._vocabulary_columns:
-            self._vocabulary_columns = vocabulary.num_columns
-            self._input("vocabulary_weights", vocabulary.weights)
-            if vocabulary.has_scales:
-                self._input("vocabulary_scales", vocabulary.scales)
-            self._input("vocabulary_mask", vocabulary.mask)
+    def _bind_caches(self, cache: KeyValueCache) -> None:
+        cross, own = cache.cross_arrays(), cache.self_arrays()
+        for name, array in zip(layer_names("cross", len(cross) // 2), cross, strict=True):
+            self._input(name, array)
+        for name, array in zip(layer_names("self", len(own) // 2), own, strict=True):
+            self._input(name, array)
+            self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
+
+    def _bind_vocabulary(self, vocabulary: LiveVocabulary) -> None:
+        self._input("vocabulary_weights", vocabulary.weights)
+        if vocabulary.has_scales:
+            self._input("vocabulary_scales", vocabulary.scales)
+        self._input("vocabulary_mask", vocabulary.mask)
 
     def _input(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        self._keep[name] = array
+        self._keep.append(array)
         return array
 
     def _output(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         self.io.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        self._keep[name] = array
+        self._keep.append(array)
         return array
 
 

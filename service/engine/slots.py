@@ -172,6 +172,7 @@ class MaskBuffer:
         self._beam_size = beam_size
         self._kept = _KEPT_SLOTS * beam_size * _INITIAL_COLUMNS
         self._memory = np.full(_INITIAL_SLOTS * beam_size * _INITIAL_COLUMNS, masked)
+        self._lay_out()
 
     def rows(self, num_slots: int) -> npt.NDArray[Any]:
         """[N * K, C] of the first slots."""
@@ -181,6 +182,15 @@ class MaskBuffer:
     def of_slot(self, slot: int) -> npt.NDArray[Any]:
         """[K, C]."""
         return self.rows(slot + 1)[slot * self._beam_size :]
+
+    def show(self, columns: Ints) -> None:
+        """Let hypothesis k of slot n attend to column `columns[n]` + k."""
+        self._memory[self._diagonals[: columns.size] + columns[:, None]] = 0.0
+
+    def follow(self, parents: Ints) -> None:
+        """Let each hypothesis attend to what its parent, [n, K], attends to."""
+        rows = self.rows(len(parents))
+        rows[:] = rows.take((self._first_rows[: len(parents)] + parents).ravel(), axis=0)
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
         """As `SlotBuffers.resize`; new columns are masked."""
@@ -196,6 +206,14 @@ class MaskBuffer:
         rows = self.rows(num_used)
         rows[:, :kept] = old[:, :kept]
         rows[:, kept:] = self.masked
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        size, hypotheses = self._beam_size * self.num_columns, np.arange(self._beam_size)
+        slots = np.arange(self._memory.size // size)[:, None]  # [N, 1]
+        self._first_rows = slots * self._beam_size
+        # [N, K]: where hypothesis k of slot n has its column k, counted from the memory's beginning.
+        self._diagonals = slots * size + hypotheses * (self.num_columns + 1)
 
 
 class Storage(Protocol):

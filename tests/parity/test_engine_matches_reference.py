@@ -10,6 +10,7 @@ import pytest
 from model.bundle import Bundle, BundleError, DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
+from service.engine import runner as runner_module
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.kv_cache import Encoded
 from service.engine.loop import EngineLoop
@@ -117,6 +118,18 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
     for job in jobs:
         alone = run(EngineLoop(runner), [job])[job.id]
         assert hypotheses(alone) == hypotheses(together[job.id]), f"seed {seed}, job {job.id}"
+
+
+def test_bindings_that_are_not_kept_are_made_again(model, bundle, monkeypatch):
+    jobs = random_jobs(model, 20, seed=8)
+    expected = run(EngineLoop(OnnxRunner(bundle)), jobs)
+
+    monkeypatch.setattr(runner_module, "_MAX_LAYOUTS", 1)
+    found = run(EngineLoop(OnnxRunner(bundle)), jobs)
+
+    assert {job_id: hypotheses(outcome) for job_id, outcome in found.items()} == {
+        job_id: hypotheses(outcome) for job_id, outcome in expected.items()
+    }
 
 
 def test_cancelled_neighbour_leaves_the_others_bit_for_bit_as_they_were(model, bundle):

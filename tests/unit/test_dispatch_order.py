@@ -57,6 +57,14 @@ async def test_batch_work_ages():
         assert await order_of(jobs) == ["interactive0", "batch0", "interactive1", "batch1"]
 
 
+async def test_of_engines_with_as_many_rows_the_one_with_fewer_source_tokens_is_next():
+    async with running(ONE_AT_A_TIME, replace(CONFIG, num_engines=2)) as dispatcher:
+        jobs = {"long": dispatcher.submit(SLOW, LONG, None)}
+        jobs |= {f"short{n}": dispatcher.submit(NORMAL, PARAMS, None) for n in range(3)}
+
+        assert await order_of(jobs) == ["short0", "short1", "long", "short2"]
+
+
 async def test_work_is_forecast_once_engines_have_reported_some():
     counts = Counts()
     async with running(ONE_AT_A_TIME, observer=counts) as dispatcher:

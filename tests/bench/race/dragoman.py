@@ -2,8 +2,8 @@
 
 One engine needs no process: then both contestants are called as libraries.  Several do, since the loop of each is
 Python.  Here a caller stands where the server has its queue: it gives the oldest sentence to the engine with the
-fewest, as far as each can start them at once or next (`service/dispatch/dispatcher.py` has the same rule, and
-deadlines).
+fewest, of equals to the one with the fewest source tokens, as far as each can start them at once or next
+(`service/dispatch/dispatcher.py` has the same rule, and deadlines).
 """
 
 import selectors
@@ -196,11 +196,12 @@ class EngineProcesses:
         """Deal out what waits: oldest first, to the engine with the fewest; one message for each engine."""
         dealt: dict[int, list[Job]] = {}
         while self._waiting:
-            number, engine = min(enumerate(self._engines), key=lambda pair: pair[1].num_running)
+            number, engine = min(enumerate(self._engines), key=lambda pair: pair[1].load)
             if engine.num_running >= self._room:
                 break
-            engine.num_running += 1
-            dealt.setdefault(number, []).append(self._waiting.popleft())
+            job = self._waiting.popleft()
+            engine.running[job.id] = len(job.source_ids)
+            dealt.setdefault(number, []).append(job)
         for number, jobs in dealt.items():
             self._engines[number].send(jobs)
 
@@ -210,9 +211,19 @@ class _Process:
 
     def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
         self.channel = channel
-        self.num_running = 0
+        self.running: dict[int, int] = {}  # job -> its source tokens
         self._process = process
         self._stream = channel.makefile("rb", buffering=0)
+
+    @property
+    def num_running(self) -> int:
+        """Jobs it has."""
+        return len(self.running)
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Jobs it has, and their source tokens."""
+        return len(self.running), sum(self.running.values())
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
@@ -252,7 +263,8 @@ class _Process:
         report = self._read()
         if not isinstance(report, Report):
             raise RuntimeError("the engine process has ended")  # noqa: TRY004 - not a wrong argument
-        self.num_running -= len(report.outcomes)
+        for outcome in report.outcomes:
+            del self.running[outcome.job_id]
         return [result_of(outcome) for outcome in report.outcomes]
 
     def kill(self) -> None:
