@@ -48,7 +48,7 @@ class Found:
 
 
 def plain_search(script: Script, params: SearchParams) -> Found:
-    """Beam search."""
+    """What beam search finds, best first, and in how many steps."""
     beam: list[tuple[np.float32, tuple[int, ...]]] = [(np.float32(0), ())]
     finished: list[Hypothesis] = []
     top_finished, num_steps, is_enough = False, 0, False
@@ -98,7 +98,7 @@ def _is_enough(num_finished: int, params: SearchParams, *, top_finished: bool) -
 
 
 def plain_greedy(script: Script, params: SearchParams) -> tuple[int, ...]:
-    """Tokens of greedy search."""
+    """The likeliest token of each step, without the end of sentence."""
     tokens: tuple[int, ...] = ()
     while len(tokens) < params.max_target_tokens:
         token = int(np.argmax(script((BOS_ID, *tokens))))
