@@ -118,7 +118,7 @@ PROMISES: dict[str, Promise] = {
 # Rows held by tests of these files; a name stands for all tests that begin with it.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "A16": ("test_threads.py::test_version_",),
-    "B8": ("test_stream_rpc.py::test_slow_reader_stops",),
+    "B8": ("test_stream_flow.py::test_slow_reader_stops",),
     "E6": (
         "test_model_repository.py::test_bad_versions_are_refused",
         "test_model_repository.py::test_version_whose_process_crashes",
