@@ -5,7 +5,7 @@ import gc
 # A collection of everything after so many of the middle generation; Python makes one after 10.  It looks at every
 # call that waits, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
 # (tests/unit/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived through two
-# others; calls leave few behind (tests/unit/test_interceptors.py -k garbage).
+# others; calls leave few behind (tests/unit/test_call_books.py -k garbage).
 _FULL_COLLECTION_EVERY = 100
 
 

@@ -115,12 +115,15 @@ def trailer(error: grpc.aio.AioRpcError, name: str) -> object:
     return dict(error.trailing_metadata() or ()).get(name)
 
 
+def status_of(error: grpc.aio.AioRpcError) -> status_pb2.Status:
+    """The status with the details that came with an error."""
+    return status_pb2.Status.FromString(trailer(error, "grpc-status-details-bin"))
+
+
 def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
     """What a program reads of an error."""
-    trailers = dict(error.trailing_metadata() or ())
-    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
     info = error_details_pb2.ErrorInfo()
-    assert status.details[0].Unpack(info)
+    assert status_of(error).details[0].Unpack(info)
     return info
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from grpc_health.v1 import health, health_pb2_grpc
 
 from protos import translation_pb2 as pb
@@ -93,6 +94,15 @@ class ScriptedServer:
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self.service, self.server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
         self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[ScriptedServer]:
+    """One that serves."""
+    scripted = ScriptedServer()
+    await scripted.server.start()
+    yield scripted
+    await scripted.server.stop(grace=None)
 
 
 def failing(code: grpc.StatusCode, message: str = "no", trailers: tuple[tuple[str, str | bytes], ...] = ()) -> Handler:

@@ -1,4 +1,4 @@
-"""The pages for machines: metrics, liveness, readiness; and clients of HTTP that misbehave."""
+"""The pages for machines: metrics, liveness, readiness; clients of HTTP that misbehave; and no such port at all."""
 
 import asyncio
 import shutil
@@ -194,3 +194,12 @@ async def test_hanging_scrapers_are_bounded_and_cost_the_calls_nothing(start_ser
     finally:
         for connection in hanging:
             connection.close()
+
+
+async def test_http_port_can_be_switched_off(start_server):
+    server = start_server(DRAGOMAN_LISTEN__HTTP="false")
+
+    async with calling(server.address) as calls:
+        assert await calls.texts("a") == ["a"]
+    assert server.listening_ports() == {server.grpc_port}
+    assert "http_port" not in server.log_text()

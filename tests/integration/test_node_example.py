@@ -8,7 +8,10 @@ from typing import NamedTuple
 import grpc
 import pytest
 
-from tests.fakes.scripted_server import ScriptedServer, failing, failing_first
+from tests.fakes.scripted_server import failing, failing_first
+from tests.fakes.scripted_server import running as scripted
+
+__all__ = ["scripted"]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "node"
 NODE = shutil.which("node")
@@ -39,14 +42,6 @@ async def node(address: str, *arguments: str, stdin: str = "") -> Output:
         out, errors = await process.communicate(stdin.encode())
     assert process.returncode is not None
     return Output(process.returncode, out.decode().splitlines(), errors.decode())
-
-
-@pytest.fixture
-async def scripted():
-    running = ScriptedServer()
-    await running.server.start()
-    yield running
-    await running.server.stop(grace=None)
 
 
 async def test_call_gives_the_translations_in_order(server):

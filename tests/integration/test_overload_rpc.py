@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import TRANSLATE, calling, code_of, error_info, eventually, failure
+from tests.fakes.calls import TRANSLATE, calling, code_of, error_info, eventually, failure, status_of
 from tests.fakes.server_process import ServerProcess
 
 SLOW = {"ECHO_STEP_S": "0.02"}
@@ -131,7 +131,7 @@ async def test_refusal_tells_a_program_why_and_when_to_come_back(start_server):
         )
         trailers = dict(error.trailing_metadata())
         retry = error_details_pb2.RetryInfo()
-        assert status_pb2.Status.FromString(trailers["grpc-status-details-bin"]).details[1].Unpack(retry)
+        assert status_of(error).details[1].Unpack(retry)
         assert (trailers["grpc-retry-pushback-ms"], retry.retry_delay.ToMilliseconds()) == ("250", 250)
         assert error_info(error).reason == "token_budget"
         assert (await first).translations[0].status.code == 0

@@ -118,28 +118,28 @@ PROMISES: dict[str, Promise] = {
 # Rows held by tests of these files; a name stands for all tests that begin with it.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "A16": ("test_threads.py::test_version_",),
-    "B8": ("test_stream_rpc.py::test_slow_reader_stops",),
+    "B8": ("test_stream_flow.py::test_slow_reader_stops",),
     "E6": (
         "test_model_repository.py::test_bad_versions_are_refused",
         "test_model_repository.py::test_version_whose_process_crashes",
         "test_model_repository.py::test_twenty_swaps",
     ),
     "E7": ("test_model_repository.py::test_twenty_swaps", "test_model_repository.py::test_call_under_way"),
-    "F1": ("test_security.py::test_a_good_key_opens", "test_security.py::test_health_needs_no_key"),
+    "F1": ("test_keys_rpc.py::test_a_good_key_opens", "test_keys_rpc.py::test_health_needs_no_key"),
     "F2": (
-        "test_security.py::test_handshake_failures",
-        "test_security.py::test_expired_certificate",
-        "test_security.py::test_client_without_a_certificate",
+        "test_tls_rpc.py::test_handshake_failures",
+        "test_tls_rpc.py::test_expired_certificate",
+        "test_tls_rpc.py::test_client_without_a_certificate",
     ),
     "F3": (
-        "test_security.py::test_new_certificates_are_taken",
-        "test_security.py::test_broken_new_certificate",
-        "test_security.py::test_file_that_cannot_be_used",
+        "test_tls_rpc.py::test_new_certificates_are_taken",
+        "test_tls_rpc.py::test_broken_new_certificate",
+        "test_tls_rpc.py::test_file_that_cannot_be_used",
     ),
     "F4": (
-        "test_security.py::test_admin_methods_are_not",
+        "test_keys_rpc.py::test_admin_methods_are_not",
         "test_admin_rpc.py::test_there_is_no_admin_port",
         "test_admin_rpc.py::test_the_data_port_knows_nothing",
     ),
-    "F5": ("test_security.py::test_neither_text_nor_key",),
+    "F5": ("test_log_contents.py::test_neither_text_nor_key",),
 }

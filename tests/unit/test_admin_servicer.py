@@ -3,18 +3,19 @@
 import asyncio
 import gc
 from collections.abc import Sequence
-from io import StringIO
 
 import pytest
 
 from protos import admin_pb2 as pb
 from service.api.admin_servicer import AdminServicer
 from service.api.server_status import ServerSnapshot
-from service.config import TelemetryConfig
 from service.errors import FailedPrecondition, InvalidInput
 from service.models.changes import ModelChange, Result
-from service.telemetry.logs import configure_logging, get_logger
+from service.telemetry.logs import get_logger
 from tests.fakes.calls import eventually
+from tests.fakes.logs import log
+
+__all__ = ["log"]
 
 
 def change(name: str, version: str, result: Result, reason: str = "") -> ModelChange:
@@ -40,13 +41,6 @@ class FakeReloader:
 
 def unread() -> ServerSnapshot:
     raise AssertionError
-
-
-@pytest.fixture
-def log() -> StringIO:
-    stream = StringIO()
-    configure_logging(TelemetryConfig(log_format="json"), stream)
-    return stream
 
 
 async def test_reload_answers_with_every_change():

@@ -4,36 +4,24 @@ import hmac
 import json
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from service.api import api_keys
 from service.api.api_keys import KeyFile, digest_of, generate_key, parse_keys
-from service.config import ConfigError, TelemetryConfig
-from service.telemetry.logs import configure_logging
+from service.config import ConfigError
 from service.traffic.clients import Client, Priority
+from tests.fakes.clock import Clock
+from tests.fakes.logs import log
+
+__all__ = ["log"]
 
 KEY, OTHER = generate_key(), generate_key()
 
 
 def entry(key: str = KEY, *lines: str, name: str = "shop") -> str:
     return "\n".join(["[[keys]]", f'name = "{name}"', f'sha256 = "{digest_of(key).hex()}"', *lines, ""])
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def log() -> StringIO:
-    stream = StringIO()
-    configure_logging(TelemetryConfig(log_format="json"), stream)
-    return stream
 
 
 class TestKey:

@@ -28,17 +28,11 @@ from service.errors import (
     Unavailable,
 )
 from service.translation import TranslateOptions
-from tests.fakes.scripted_server import Context, ScriptedServer, failing, failing_first, shout
+from tests.fakes.scripted_server import Context, ScriptedServer, failing, failing_first, running, shout
+
+__all__ = ["running"]
 
 QUICK = ClientConfig(timeout_s=10.0, retry=RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.02))
-
-
-@pytest.fixture
-async def running() -> AsyncIterator[ScriptedServer]:
-    server = ScriptedServer()
-    await server.server.start()
-    yield server
-    await server.server.stop(grace=None)
 
 
 @pytest.fixture

@@ -17,19 +17,13 @@ from service.errors import DeadlineExceeded, InvalidInput, NotFound, Unavailable
 from service.traffic.clients import Priority
 from service.translation import TranslateOptions
 from tests.fakes.calls import eventually
-from tests.fakes.scripted_server import ScriptedServer, shout_each, shouted
+from tests.fakes.scripted_server import ScriptedServer, running, shout_each, shouted
+
+__all__ = ["running"]
 
 QUICK = ClientConfig(max_stream_texts=8, retry=RetryPolicy(initial_backoff_s=0.001, max_backoff_s=0.01))
 TEXTS = [f"text {number}" for number in range(100)]
 UNAVAILABLE = pb.Translation(status=pb.Status(code=14, message="the engine process was lost"))
-
-
-@pytest.fixture
-async def running() -> AsyncIterator[ScriptedServer]:
-    server = ScriptedServer()
-    await server.server.start()
-    yield server
-    await server.server.stop(grace=None)
 
 
 @pytest.fixture(params=["asyncio", "blocking"])

@@ -1,4 +1,4 @@
-"""Which job the dispatcher gives to an engine next, and which never; real engine processes, as in test_dispatch."""
+"""Which job the dispatcher gives to an engine next, and which never; with real engine processes."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from service.engine.scheduler import SchedulerConfig
 from service.errors import DeadlineExceeded
 from service.traffic.backlog import Forecast
 from service.traffic.clients import Client, Priority
-from tests.unit.test_dispatch import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, running
+from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, running
 
 ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
 A, B = Client(name="a"), Client(name="b")

@@ -1,6 +1,6 @@
 """The engine with a scripted model: what joins, leaves or fails never changes a neighbour's result."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -8,26 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import EOS_ID
-from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
-from service.engine.kv_cache import Encoded, KeyValueCache
-from service.engine.loop import EngineLoop, encoder_batches, group_key
+from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome
 from service.engine.scheduler import SchedulerConfig
-from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, misbehaving_script, random_script
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def job(job_id: int, source: Sequence[int] = (5, 6, 7), *, deadline: float | None = None, **params: float) -> Job:
-    defaults = {"beam_size": 2, "max_target_tokens": 10}
-    search = SearchParams(**{**defaults, **params})  # type: ignore[arg-type]
-    return Job(id=job_id, source_ids=(*source, EOS_ID), params=search, deadline=deadline)
+from tests.fakes.clock import Clock
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner
+from tests.fakes.scripted_engine import (
+    Recorder,
+    alone,
+    assert_nothing_is_left,
+    engine,
+    engine_with,
+    job,
+    never_ending,
+    run,
+    tokens,
+)
 
 
 def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] = (1, 2, 3, 5)) -> Job:
@@ -35,74 +30,6 @@ def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] 
     source = rng.integers(4, 30, size=length).tolist()
     beam_size = int(rng.choice(beam_sizes))
     return job(job_id, source, beam_size=beam_size, max_target_tokens=int(rng.integers(1, 14)))
-
-
-def engine(runner: FakeRunner | None = None, clock: Clock | None = None, **budgets: int) -> EngineLoop:
-    return engine_with(SchedulerConfig(**budgets), runner, clock)
-
-
-def engine_with(config: SchedulerConfig, runner: FakeRunner | None = None, clock: Clock | None = None) -> EngineLoop:
-    return EngineLoop(runner or FakeRunner(misbehaving_script), config, clock=clock or Clock())
-
-
-def run(loop: EngineLoop, jobs: Iterable[Job] = ()) -> dict[int, Outcome]:
-    for each in jobs:
-        loop.submit(each)
-    outcomes: dict[int, Outcome] = {}
-    while not loop.is_idle:
-        for outcome in loop.step():
-            assert outcome.job_id not in outcomes
-            outcomes[outcome.job_id] = outcome
-    return outcomes
-
-
-def alone(each: Job) -> Outcome:
-    return run(engine(), [each])[each.id]
-
-
-def tokens(outcome: Outcome) -> object:
-    return outcome.hypotheses if isinstance(outcome, JobResult) else outcome
-
-
-def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-    log_probs = misbehaving_script(source, prefix)
-    log_probs[EOS_ID] = -1000.0
-    return log_probs
-
-
-class Ticking(FakeRunner):
-    """Every run of the encoder takes two seconds, every decoder step of one sentence half a second."""
-
-    def __init__(self, clock: Clock, script: Script = random_script) -> None:
-        def ticking(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-            clock.now += 0.25  # for each of two hypotheses
-            return script(source, prefix)
-
-        super().__init__(ticking)
-        self._clock = clock
-
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-        self._clock.now += 2.0
-        return super().encode(sources)
-
-
-class Recorder(FakeRunner):
-    """Remembers what was encoded together."""
-
-    def __init__(self) -> None:
-        super().__init__(misbehaving_script)
-        self.runs: list[list[tuple[int, ...]]] = []
-
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-        self.runs.append([tuple(source) for source in sources])
-        return super().encode(sources)
-
-
-def assert_nothing_is_left(loop: EngineLoop) -> None:
-    assert loop.is_idle
-    assert loop._encoded == {}
-    assert loop._arrived_at == {}
-    assert not any(group.sentences for group in loop._groups.values())
 
 
 def test_new_engine_is_idle_and_a_step_gives_nothing():
@@ -128,20 +55,6 @@ def test_length_limit_ends_a_sentence():
     assert len(result.hypotheses[0].token_ids) == 6
     assert result.hypotheses[0].finish_reason is FinishReason.LENGTH
     assert result.num_steps == 6
-
-
-def test_finished_job_frees_its_rows_before_the_next_step():
-    runner = FakeRunner()
-    loop = engine(runner, max_rows=4)
-    for each in (job(0, max_target_tokens=1), job(1, max_target_tokens=9), job(2, [9, 9, 9, 9])):
-        loop.submit(each)
-
-    first = loop.step()
-    loop.step()
-
-    assert [outcome.job_id for outcome in first] == [0]
-    assert runner.step_rows == [4, 4]
-    assert len(runner.encoded) == 3  # job 2 took the place at once
 
 
 @pytest.mark.promise("B2")
@@ -180,7 +93,7 @@ def test_steps_of_a_job_that_is_dropped_are_wasted():
 @pytest.mark.promise("B1", "B3")
 @pytest.mark.parametrize("why", ["cancelled", "late"])
 def test_job_that_is_dropped_while_waiting_is_never_started(why):
-    clock, runner = Clock(), Recorder()
+    clock, runner = Clock(100.0), Recorder()
     loop = engine(runner, clock, max_rows=2, max_ahead_tokens=1)
     loop.submit(job(0, max_target_tokens=3))
     loop.submit(job(1, [8, 8], deadline=105.0 if why == "late" else None))
@@ -209,7 +122,7 @@ def test_cancelling_a_job_that_has_ended_is_no_error():
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_job_whose_deadline_passes_ends_at_the_next_step(is_running):
-    clock = Clock()
+    clock = Clock(100.0)
     loop = engine(clock=clock, max_rows=2)
     if not is_running:
         loop.submit(job(7, max_target_tokens=40))
@@ -249,96 +162,6 @@ def test_sentence_that_cannot_be_encoded_fails_alone():
     assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
     assert_nothing_is_left(loop)
     assert all(tokens(outcomes[each.id]) == tokens(alone(each)) for each in (jobs[0], jobs[2]))
-
-
-@pytest.mark.promise("A15")
-def test_encoder_without_memory_fails_its_sentence_as_out_of_memory():
-    class Short(FakeRunner):
-        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-            if any(source[0] == POISON_TOKEN for source in sources):
-                raise MemoryError
-            return super().encode(sources)
-
-    jobs = [job(0, [5, 9]), job(1, [POISON_TOKEN, 7])]
-    loop = engine(Short(misbehaving_script))
-
-    outcomes = run(loop, jobs)
-
-    assert _kind(outcomes[1]) is FailureKind.OUT_OF_MEMORY
-    assert tokens(outcomes[0]) == tokens(alone(jobs[0]))
-    assert_nothing_is_left(loop)
-
-
-@pytest.mark.promise("A15")
-def test_decoder_without_memory_fails_its_batch_and_the_next_sentence_is_translated():
-    failures = [MemoryError(), MemoryError("Unable to allocate 3 GiB")]
-
-    def short(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        if failures:
-            raise failures.pop()
-        return random_script(source, prefix)
-
-    loop = engine(FakeRunner(short), max_rows=4)
-
-    outcomes = run(loop, [job(number) for number in range(4)])  # two at a time, and one with half of the rows
-
-    assert [_kind(outcomes[number]) for number in range(4)] == [FailureKind.OUT_OF_MEMORY] * 3 + [None]
-    assert_nothing_is_left(loop)
-
-
-@pytest.mark.promise("A15")
-@pytest.mark.parametrize(("seconds_later", "rows"), [(59.0, 2), (60.0, 4)])
-def test_rows_that_were_given_up_for_want_of_memory_come_back(seconds_later, rows):
-    clock, failures = Clock(), [MemoryError()]
-
-    def short(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        if failures:
-            raise failures.pop()
-        return never_ending(source, prefix)
-
-    loop = engine(FakeRunner(short), clock, max_rows=4)
-    run(loop, [job(number) for number in range(2)])
-    clock.now += seconds_later
-
-    for number in range(2, 4):
-        loop.submit(job(number))
-    loop.step()
-
-    assert loop.take_stats().live_rows == rows
-
-
-@pytest.mark.promise("A15")
-def test_step_without_memory_halves_the_rows_once_however_many_sentences_it_fails():
-    class Short(FakeRunner):
-        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-            raise MemoryError
-
-    loop = engine(Short(), max_rows=128)
-    for number in range(7):
-        loop.submit(job(number))
-
-    outcomes = loop.step()
-
-    assert [_kind(outcome) for outcome in outcomes] == [FailureKind.OUT_OF_MEMORY] * 7
-    assert loop.take_stats().max_rows == 64
-    loop.step()
-    assert loop.take_stats().max_rows == 64
-
-
-@pytest.mark.promise("A15")
-def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
-    class Full(FakeRunner):
-        def new_cache(self, beam_size: int) -> KeyValueCache:
-            raise MemoryError
-
-    loop = engine(Full())
-
-    assert _kind(run(loop, [job(0)])[0]) is FailureKind.OUT_OF_MEMORY
-    assert_nothing_is_left(loop)
-
-
-def _kind(outcome: Outcome) -> FailureKind | None:
-    return outcome.kind if isinstance(outcome, JobFailure) else None
 
 
 def test_decoder_that_fails_takes_the_engine_with_it():
@@ -391,235 +214,3 @@ def test_order_of_arrival_does_not_change_a_result(seed, order):
     permuted = run(engine(), [jobs[n] for n in order])
 
     assert {n: tokens(straight[n]) for n in range(8)} == {n: tokens(permuted[n]) for n in range(8)}
-
-
-def test_beam_sizes_decode_in_groups_of_their_own():
-    runner = FakeRunner()
-    loop = engine(runner)
-    for number, beam_size in enumerate((1, 4, 1, 2)):
-        loop.submit(job(number, beam_size=beam_size))
-
-    loop.step()
-
-    assert sorted(runner.step_rows) == [2, 2, 4]
-    assert len(runner.encoded) == 4
-
-
-def test_long_sources_decode_in_groups_of_their_own():
-    runner = FakeRunner(never_ending)
-    loop = engine(runner)
-    for number, length in enumerate((3, 63, 64, 127, 128, 200)):  # one more each: end-of-sentence
-        loop.submit(job(number, [5] * length))
-
-    loop.step()
-
-    assert runner.step_rows == [4, 4, 4]
-    assert sorted(loop._groups) == [(2, 64, False), (2, 128, False), (2, 256, False)]
-
-
-def test_group_of_a_job_is_its_beam_size_the_width_of_its_source_and_whether_it_keeps_to_its_shortlist():
-    assert group_key(job(0, [5] * 3)) == (2, 64, False)
-    assert group_key(job(0, [5] * 63, beam_size=1)) == (1, 64, False)
-    assert group_key(job(0, [5] * 64, beam_size=5)) == (5, 128, False)
-    assert group_key(job(0, use_shortlist=True)) == (2, 64, True)
-
-
-def test_caches_of_groups_long_unused_are_given_up():
-    loop = engine()
-    for number, beam_size in enumerate((1, 2, 3, 4, 5)):
-        run(loop, [job(number, beam_size=beam_size)])
-
-    assert list(loop._groups) == [(3, 64, False), (4, 64, False), (5, 64, False)]
-
-
-def test_cache_that_grew_is_given_up_with_its_last_sentence():
-    loop = engine(FakeRunner(never_ending), max_rows=1_000, max_encode_tokens=100_000, max_source_tokens=100_000)
-    run(loop, [job(0, beam_size=1, max_target_tokens=1), *(job(n, max_target_tokens=1) for n in range(1, 300))])
-
-    assert list(loop._groups) == [(1, 64, False)]
-
-
-# What comes next is encoded with what starts.
-
-
-def test_jobs_that_come_next_are_encoded_with_those_that_start_and_not_again():
-    runner = Recorder()
-    loop = engine(runner, max_rows=2)
-    jobs = [job(n, [5 + n] * 3) for n in range(4)]
-    for each in jobs:
-        loop.submit(each)
-
-    loop.step()
-
-    assert runner.runs == [[each.source_ids for each in jobs]]
-    assert runner.step_rows == [2]
-    results = run(loop)
-    assert len(runner.runs) == 1
-    assert {n: tokens(results[n]) for n in (1, 2, 3)} == {n: tokens(alone(jobs[n])) for n in (1, 2, 3)}
-    assert_nothing_is_left(loop)
-
-
-def test_no_more_than_the_budget_is_encoded_ahead_and_the_rest_when_the_next_one_starts():
-    runner = Recorder()
-    loop = engine(runner, max_rows=2, max_ahead_tokens=8)
-    jobs = [job(n, [5 + n] * 3, max_target_tokens=1) for n in range(5)]
-
-    run(loop, jobs)
-
-    assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
-
-
-def test_what_is_encoded_already_is_left_out_of_the_next_run():
-    runner = Recorder()
-    loop = engine(runner, max_rows=4, max_ahead_tokens=4)
-    jobs = [job(n, [5 + n] * 3, max_target_tokens=1) for n in range(5)]
-
-    run(loop, jobs)
-
-    assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
-
-
-def test_nothing_is_encoded_while_nothing_starts():
-    runner = Recorder()
-    loop = engine(runner, max_rows=2)
-    loop.submit(job(0, max_target_tokens=9))
-    loop.step()
-    loop.submit(job(1))
-
-    loop.step()
-
-    assert len(runner.runs) == 1
-
-
-@pytest.mark.parametrize("why", ["cancelled", "late"])
-def test_job_that_is_dropped_after_it_was_encoded_leaves_nothing_behind(why):
-    clock, runner = Clock(), Recorder()
-    loop = engine(runner, clock, max_rows=2)
-    jobs = [job(0), job(1, [8, 8], deadline=105.0 if why == "late" else None), job(2, [9, 9])]
-    for each in jobs:
-        loop.submit(each)
-    loop.step()
-    assert loop._encoded.keys() == {1, 2}
-
-    if why == "late":
-        clock.now = 105.0
-    else:
-        loop.cancel(1)
-    outcomes = {outcome.job_id: outcome for outcome in loop.step()}
-    assert loop._encoded.keys() <= {2}
-    outcomes |= run(loop)
-
-    dropped = outcomes[1]
-    assert isinstance(dropped, JobFailure)
-    assert dropped.kind is (FailureKind.DEADLINE if why == "late" else FailureKind.CANCELLED)
-    assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
-    assert len(runner.runs) == 1
-    assert loop.take_stats().wasted_steps == 0
-    assert_nothing_is_left(loop)
-
-
-def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_other():
-    runner = Recorder()
-    loop = engine(runner, max_rows=2)
-    jobs = [job(0, max_target_tokens=2), job(1, [POISON_TOKEN, 7]), job(2, [6, 6], max_target_tokens=2)]
-    for each in jobs:
-        loop.submit(each)
-
-    assert all(outcome.job_id == 0 for outcome in loop.step())
-    assert sorted(runner.runs[1:]) == sorted([each.source_ids] for each in jobs)  # the second try, one by one
-    outcomes = run(loop)
-
-    assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
-    assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
-    assert len(runner.runs) == 4
-    assert_nothing_is_left(loop)
-
-
-def test_time_between_the_encoder_and_the_first_rows_is_time_in_the_queue():
-    clock = Clock()
-    loop = engine(Ticking(clock, never_ending), clock, max_rows=2)
-    outcomes = run(loop, [job(0, max_target_tokens=4), job(1, max_target_tokens=3)])
-
-    times = [(each.queue_s, each.encode_s, each.decode_s) for each in outcomes.values() if isinstance(each, JobResult)]
-    assert times == [(0.0, 2.0, 2.0), (2.0, 2.0, 1.5)]
-    assert clock.now == 100.0 + 2.0 + 2.0 + 1.5
-
-
-def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
-    lengths = [100, 3, 60, 61, 5, 4, 300, 62, 5, 191]
-    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
-
-    batches = [[len(each.source_ids) for each in batch] for batch in encoder_batches(jobs, 192)]
-
-    assert batches == [[3, 4, 5, 5], [60, 61, 62], [100], [191], [300]]
-    assert list(encoder_batches([], 192)) == []
-
-
-@settings(max_examples=50, deadline=None)
-@given(lengths=st.lists(st.integers(1, 250), max_size=40))
-def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
-    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
-
-    batches = [list(batch) for batch in encoder_batches(jobs, 192)]
-
-    assert sorted(each.id for batch in batches for each in batch) == list(range(len(lengths)))
-    for batch in batches:
-        longest = max(len(each.source_ids) for each in batch)
-        assert len(batch) == 1 or len(batch) * longest <= 192
-
-
-def test_times_of_a_job_begin_with_its_submission():
-    clock = Clock()
-    loop = engine(Ticking(clock), clock)
-    early = Job(id=0, source_ids=(5, EOS_ID), params=SearchParams(beam_size=2, max_target_tokens=3), submitted_at=90.0)
-    loop.submit(early)
-    clock.now = 104.0
-
-    result = run(loop)[0]
-
-    assert isinstance(result, JobResult)
-    assert (result.queue_s, result.encode_s, result.decode_s) == (14.0, 2.0, 0.5 * result.num_steps)
-    stats = loop.take_stats()
-    assert stats.encode_s == (2.0,)
-    assert stats.step_decode_s == (0.5,) * result.num_steps
-    assert stats.step_beam_s == (0.0,) * result.num_steps
-    assert stats.busy_s == 2.0 + 0.5 * result.num_steps
-
-
-def test_job_without_a_time_of_submission_waits_from_its_arrival():
-    clock = Clock()
-    loop = engine(clock=clock)
-    loop.submit(job(0))
-    clock.now += 3.0
-
-    result = run(loop)[0]
-
-    assert isinstance(result, JobResult)
-    assert result.queue_s == 3.0
-
-
-def test_statistics_count_what_happened_since_they_were_last_taken():
-    loop = engine(max_rows=6)
-    for each in (job(0, [5, 6, 7, 8, 9]), job(1, [5]), job(2), job(3)):
-        loop.submit(each)
-    loop.step()
-    loop.step()
-    loop.cancel(0)
-    loop.step()
-
-    stats = loop.take_stats()
-
-    assert stats.steps == 3
-    assert stats.step_rows == (6, 6, 6)
-    assert stats.rows == 18
-    assert stats.encoded_sentences == 4
-    assert stats.source_tokens == 6 + 2 + 4 + 4
-    assert stats.padded_source_tokens == 4 * 6  # the fourth was encoded ahead
-    assert stats.padding_ratio == 1 - 16 / 24
-    assert stats.wasted_steps == 2
-    assert (stats.live_rows, stats.waiting_jobs) == (6, 0)
-    assert loop.take_stats() == StepStats(live_rows=6, max_rows=6)
-
-
-def test_padding_ratio_of_no_encoder_run_is_zero():
-    assert StepStats().padding_ratio == 0.0

@@ -1,25 +1,18 @@
 """The log of slow calls: what a line holds, and how many there are."""
 
 import json
-from io import StringIO
 
 import pytest
 
-from service.config import TelemetryConfig
 from service.telemetry.calls import EndedCall, Progress
 from service.telemetry.log_limit import LogLimit
-from service.telemetry.logs import configure_logging
 from service.telemetry.slow_calls import SlowCalls
 from service.translation import Timings
+from tests.fakes.logs import log
+
+__all__ = ["log"]
 
 TIMINGS = Timings(tokenize_ms=1.0, queue_ms=2.0, encode_ms=3.04, decode_ms=4.0, detokenize_ms=5.0, total_ms=15.0)
-
-
-@pytest.fixture
-def log() -> StringIO:
-    stream = StringIO()
-    configure_logging(TelemetryConfig(log_format="json"), stream)
-    return stream
 
 
 def ended(duration_s: float, progress: Progress | None = None) -> EndedCall:

@@ -4,22 +4,13 @@ import asyncio
 import json
 import os
 import signal
-from io import StringIO
 
-import pytest
-
-from service.config import TelemetryConfig
 from service.front import stack_dump
-from service.telemetry.logs import configure_logging
+from tests.fakes.logs import log
+
+__all__ = ["log"]
 
 SECRET = "geheim"
-
-
-@pytest.fixture
-def log() -> StringIO:
-    stream = StringIO()
-    configure_logging(TelemetryConfig(log_format="json"), stream)
-    return stream
 
 
 async def innermost(started: asyncio.Event, text: str) -> None:

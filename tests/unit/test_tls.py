@@ -1,7 +1,6 @@
 """Certificates of the server: which files are taken, when they are looked at, and what a broken one does."""
 
 import json
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from service.api.watched_files import WatchedFiles
-from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig, TelemetryConfig
+from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig
 from service.front.tls import ServerTls, TlsFiles, read_material, server_tls, warn_of_open_ports
-from service.telemetry.logs import configure_logging
 from tests.fakes.certificates import Authority, Pair
+from tests.fakes.clock import Clock
+from tests.fakes.logs import log
 
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+__all__ = ["log"]
 
 
 @pytest.fixture
@@ -34,13 +29,6 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def pair(authority: Authority) -> Pair:
     return authority.issue("server")
-
-
-@pytest.fixture
-def log() -> StringIO:
-    stream = StringIO()
-    configure_logging(TelemetryConfig(log_format="json"), stream)
-    return stream
 
 
 def files_of(pair: Pair, client_ca: Path | None = None) -> TlsFiles:

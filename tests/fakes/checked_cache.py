@@ -1,0 +1,148 @@
+"""A key/value cache beside plain lists of what each hypothesis must see of its own past."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from service.engine.kv_cache import MASKED, CacheShape, Encoded, KeyValueCache
+from service.engine.slots import SlotBuffers
+
+SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=2)
+Ints = npt.NDArray[np.int64]
+
+
+def encoded(*lengths: int, seed: int = 0) -> Encoded:
+    """Random keys and values, also in the padding."""
+    rng = np.random.default_rng(seed)
+    shape = (len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
+    arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(2 * SHAPE.num_layers)]
+    return Encoded(arrays, np.array(lengths, np.int32))
+
+
+def memories(cache: KeyValueCache) -> list[npt.NDArray[np.float32]]:
+    """All there is, used or not."""
+    return [memory for slots in cache.slots if isinstance(slots, SlotBuffers) for memory in slots._memory]
+
+
+def contents(array: int, numbers: Sequence[int]) -> npt.NDArray[np.float32]:
+    """[H, C, d_head]: what steps write to the columns of these numbers in the given array; float32 holds it exactly."""
+    place = 10 * np.arange(SHAPE.num_heads)[:, None, None] + np.arange(SHAPE.d_head)
+    return np.asarray(100 * np.array(numbers).reshape(1, -1, 1) + 50 * (array % 2) + place + array // 2 / 2, np.float32)
+
+
+@dataclass
+class Past:
+    """A sentence as the oracle has it."""
+
+    source: list[npt.NDArray[np.float32]]  # 2 L arrays [H, S, d_head]
+    columns: list[list[int]]  # by hypothesis: the numbers of its columns, oldest first
+    num_steps: int = 0
+
+
+@dataclass
+class CheckedCache:
+    """A cache beside lists of what each hypothesis must see."""
+
+    beam_size: int
+    cache: KeyValueCache = field(init=False)
+    pasts: list[Past] = field(default_factory=list)
+    num_columns: int = 0  # written so far, by any sentence
+    _arrays_by_key: dict[object, object] = field(default_factory=dict)
+    _before: tuple[object, object] = (None, None)
+
+    def __post_init__(self) -> None:
+        self.cache = KeyValueCache(SHAPE, self.beam_size)
+
+    def append(self, source: Encoded, indices: Sequence[int]) -> None:
+        """Let these sentences of what was encoded join."""
+        self.cache.append(source, indices)
+        for index in indices:
+            kept = [array[index, :, : source.lengths[index]].copy() for array in source.arrays]
+            self.pasts.append(Past(kept, [[] for _ in range(self.beam_size)]))
+        self._check_keys()
+
+    def step(self, parents: Ints) -> None:
+        """One decoder step, after which each hypothesis [B, K] goes on from its parent."""
+        self.cache.prepare()
+        self._check_keys()
+        self._write()
+        assert ((self.cache.mask == 0.0).sum(axis=-1) == self.cache.past_lengths[:, :, None] + 1).all()
+        self.cache.advance(parents)
+        for past, order in zip(self.pasts, parents.tolist(), strict=True):
+            past.columns = [list(past.columns[parent]) for parent in order]
+            past.num_steps += 1
+
+    def _write(self) -> None:
+        """As the step graph: K columns a sentence."""
+        arrays = self.cache.self_arrays()
+        for index, past in enumerate(self.pasts):
+            first = self.cache.columns[index]
+            assert first + self.beam_size <= arrays[0].shape[2]
+            new = range(self.num_columns, self.num_columns + self.beam_size)
+            for number, array in enumerate(arrays):
+                array[index, :, first : first + self.beam_size] = contents(number, new)
+            for columns, number in zip(past.columns, new, strict=True):
+                columns.append(number)
+            self.num_columns = new.stop
+
+    def remove(self, index: int, *, is_finite: bool = True) -> None:
+        """Let a sentence leave; one that is not finite has left NaN everywhere."""
+        if not is_finite:
+            for array in [*self.cache.self_arrays(), *self.cache.cross_arrays()]:
+                array[index] = np.nan
+        self.cache.remove(index, is_finite=is_finite)
+        self.pasts[index] = self.pasts[-1]
+        self.pasts.pop()
+        self._check_keys()
+
+    def check(self) -> None:
+        """The cache against the lists."""
+        cache = self.cache
+        assert cache.num_sentences == len(self.pasts)
+        assert cache.past_lengths[:, 0].tolist() == [past.num_steps for past in self.pasts]
+        assert cache.source_lengths.tolist() == [past.source[0].shape[1] for past in self.pasts]
+        for index, past in enumerate(self.pasts):
+            for stored, source in zip(cache.cross_arrays(), past.source, strict=True):
+                assert np.array_equal(stored[index, :, : source.shape[1]], source)
+            for hypothesis, numbers in enumerate(past.columns):
+                self._check_hypothesis(index, hypothesis, numbers)
+        assert all(np.isfinite(memory).all() for memory in memories(cache))
+
+    def _check_hypothesis(self, index: int, hypothesis: int, numbers: list[int]) -> None:
+        mask = self.cache.mask[index, 0, hypothesis]
+        is_seen = mask == 0.0
+        assert (is_seen | (mask == MASKED)).all()
+        for number, array in enumerate(self.cache.self_arrays()):
+            assert np.array_equal(array[index][:, is_seen], contents(number, numbers))
+
+    def _check_keys(self) -> None:
+        """`memory` and `layout` change when an address or a shape does, and only then."""
+        if not self.pasts:
+            return
+        cache = self.cache
+        key: object = (cache.memory, cache.layout)
+        arrays: object = tuple(
+            (array.ctypes.data, array.shape)
+            for array in (*cache.self_arrays(), *cache.cross_arrays(), *numbers_of(cache), cache.mask)
+        )
+        key_before, arrays_before = self._before
+        assert (key == key_before) == (arrays == arrays_before)
+        assert self._arrays_by_key.setdefault(key, arrays) == arrays
+        self._before = key, arrays
+
+
+def numbers_of(cache: KeyValueCache) -> list[npt.NDArray[np.int64] | npt.NDArray[np.int32]]:
+    """The arrays with a number or two for each sentence."""
+    return [cache.past_lengths, cache.source_lengths, cache.columns]
+
+
+def random_parents(rng: np.random.Generator, num_sentences: int, beam_size: int) -> Ints:
+    """[B, K], whatever they are."""
+    return rng.integers(0, beam_size, (num_sentences, beam_size))
+
+
+def own_parents(num_sentences: int, beam_size: int) -> Ints:
+    """Nobody takes another's place, so that nothing can be squeezed out."""
+    return np.tile(np.arange(beam_size), (num_sentences, 1))

@@ -1,0 +1,68 @@
+"""The command line as a user meets it, in this process."""
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from service.commands.cli import app
+from service.engine.job import FinishReason
+from service.models.codec import BLANK_TRANSLATION
+from service.models.local import LocalTranslator
+from service.translation import TranslatedText, TranslateOptions, Translation
+from tests.fakes.scripted_server import ScriptedServer
+
+
+def run(*arguments: str, stdin: str | bytes | None = None, env: dict[str, str | None] | None = None) -> Result:
+    """What `dragoman` does with these words; no server is named by the environment unless `env` does."""
+    return CliRunner().invoke(app, arguments, input=stdin, env={"DRAGOMAN_SERVER": None, **(env or {})})
+
+
+async def run_against(server: ScriptedServer, *arguments: str, stdin: str | bytes | None = None) -> Result:
+    """The same with the address of a server."""
+    return await asyncio.to_thread(run, *arguments, "--server", server.address, stdin=stdin)
+
+
+class Mirror:
+    """Stands for the in-process translator: words backwards."""
+
+    def __init__(self) -> None:
+        self.opened: dict[str, Any] = {}
+        self.options: TranslateOptions | None = None
+
+    def open(self, directory: Path, **arguments: Any) -> "Mirror":
+        self.opened = {"directory": directory, **arguments}
+        return self
+
+    def require(self, **names: str | None) -> None:
+        self.opened |= names
+
+    def translate_all(self, texts: Iterable[str], options: TranslateOptions) -> Iterator[Translation]:
+        self.options = options
+        for text in texts:
+            hypothesis = TranslatedText(
+                text=text[::-1], score=-1.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1
+            )
+            yield Translation(hypotheses=(hypothesis,)) if text.strip() else BLANK_TRANSLATION
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    """In the place of every translator in this process."""
+    fake = Mirror()
+    monkeypatch.setattr(LocalTranslator, "open", fake.open)
+    return fake
+
+
+def help_defaults(command: str) -> dict[str, str]:
+    """What the help of a command says after "default:", by flag."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    options = [option for option in group.commands[command].params if isinstance(option, typer.core.TyperOption)]
+    said = [(option.opts[0], re.search(r"\[default: (.*)\]", option.help or "")) for option in options]
+    return {flag: match[1] for flag, match in said if match}

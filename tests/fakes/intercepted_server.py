@@ -1,0 +1,144 @@
+"""A gRPC server behind the interceptor of every call, with handlers that the test scripts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from service.api.authentication import Authenticator
+from service.api.interceptors import CallInterceptor
+from service.api.wire import Malformed
+from service.telemetry.calls import CallObserver, EndedCall
+from service.telemetry.metrics import Metrics
+
+ONE, MANY = "test.Service/One", "test.Service/Many"
+SECRET = "geheim"
+Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
+
+
+class Harness:
+    """A server whose One method runs `behaviour` and whose Many method streams `stream`."""
+
+    def __init__(self, max_request_seconds: float, authenticator: Authenticator | None = None) -> None:
+        self.metrics = Metrics()
+        self.parsed: list[bytes] = []
+        self.ended: list[EndedCall] = []
+        self.observers: list[CallObserver] = [self.ended.append]
+        self.interceptor = CallInterceptor(
+            self.metrics,
+            methods=frozenset({ONE, MANY}),
+            max_request_seconds=max_request_seconds,
+            authenticator=authenticator,
+            observers=self.observers,
+        )
+        self.behaviour: Behaviour
+        self.stream: Callable[..., AsyncIterator[bytes]]
+        self.server = grpc.aio.server(interceptors=[self.interceptor])
+        handlers: Any = {
+            "One": grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
+            "Many": grpc.unary_stream_rpc_method_handler(self._many, request_deserializer=self._parse),
+            "Unlisted": grpc.unary_unary_rpc_method_handler(self._one),
+        }
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    def _parse(self, data: bytes) -> bytes | Malformed:
+        self.parsed.append(data)
+        return Malformed("texts[0] is not valid UTF-8", "texts[0]") if data == b"bad" else data
+
+    async def _one(self, request: bytes, context: Any) -> bytes:
+        return await self.behaviour(request, context)
+
+    async def _many(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        async for item in self.stream(request, context):
+            yield item
+
+    def one(self, request: bytes = b"hi", **options: Any) -> Any:
+        """A started call."""
+        method: Any = self.channel.unary_unary(f"/{ONE}")
+        return method(request, **options)
+
+    def many(self, request: bytes = b"hi") -> Any:
+        """A started stream."""
+        method: Any = self.channel.unary_stream(f"/{MANY}")
+        return method(request)
+
+    async def books(self, method: str = ONE) -> dict[str, float]:
+        """Answered calls by code, once every call that was cancelled is in the books; received ones are as many."""
+        read = self.metrics.registry.get_sample_value
+        async with asyncio.timeout(5):
+            while read("dragoman_requests_in_flight", {"method": method}):  # noqa: ASYNC110  books raise no events
+                await asyncio.sleep(0.01)
+        samples = [sample for family in self.metrics.registry.collect() for sample in family.samples]
+        answered = {
+            sample.labels["code"]: sample.value
+            for sample in samples
+            if sample.name == "dragoman_requests_total" and sample.labels["method"] == method
+        }
+        received = read("dragoman_requests_received_total", {"method": method}) or 0.0
+        assert received == sum(answered.values())
+        return answered
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Harness"]:
+        """Itself, with a channel to it."""
+        await self.server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as self.channel:
+            yield self
+        await self.server.stop(None)
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    """One that lets calls take a minute."""
+    async with Harness(max_request_seconds=60.0).running() as running:
+        yield running
+
+
+@pytest.fixture
+async def impatient() -> AsyncIterator[Harness]:
+    """One that lets calls take 50 ms."""
+    async with Harness(max_request_seconds=0.05).running() as running:
+        yield running
+
+
+def raising(error: BaseException) -> Behaviour:
+    """Fails with this."""
+
+    async def behaviour(request: bytes, context: Any) -> bytes:
+        raise error
+
+    return behaviour
+
+
+def answering(answer: bytes) -> Behaviour:
+    """Answers this, whatever the request."""
+
+    async def behaviour(request: bytes, context: Any) -> bytes:
+        return answer
+
+    return behaviour
+
+
+async def forever(request: bytes, context: Any) -> bytes:
+    """Has no end of its own."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def echo_soon(request: bytes, context: Any) -> bytes:
+    """The request, a turn of the event loop later."""
+    await asyncio.sleep(0)
+    return request
+
+
+async def opening_code(call: Any) -> grpc.StatusCode:
+    """OK once a stream's first message is there, else the status that the stream ended with."""
+    try:
+        return grpc.StatusCode.OK if await call.read() else grpc.StatusCode.UNKNOWN
+    except grpc.aio.AioRpcError as error:
+        return error.code()

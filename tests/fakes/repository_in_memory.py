@@ -1,0 +1,147 @@
+"""A model repository in memory with a reloader of its own, whose hosts start when the test lets them: no processes."""
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from service.models.catalog import LoadedModel
+from service.models.changes import ModelChange, Result
+from service.models.host import HostState
+from service.models.reloader import Reloader
+from service.models.repository import Candidate, Candidates, RepositoryError, version_order
+from service.translation import ModelInfo, TranslateOptions
+
+
+def _info(name: str, version: str) -> ModelInfo:
+    return ModelInfo(
+        name=name,
+        version=version,
+        source_language="en",
+        target_language="de",
+        precision="int8",
+        device="cpu",
+        default_options=TranslateOptions(),
+        max_source_tokens=512,
+        max_beam_size=16,
+    )
+
+
+@dataclass(eq=False)
+class FakeHost:
+    """A version that serves as soon as `gate` is open."""
+
+    info: ModelInfo
+    gate: asyncio.Event
+    error: Exception | None = None
+    sha256_12: str = "abc"
+    state: HostState = HostState.LOADING
+    is_closed: bool = False
+    close_error: Exception | None = None
+    dispatcher: Any = field(default_factory=lambda: SimpleNamespace(is_ready=True))
+
+    def __post_init__(self) -> None:
+        translator: Any = None
+        self.model = LoadedModel(info=self.info, max_target_tokens=9, translator=translator)
+
+    @property
+    def calls(self) -> int:
+        return self.model.lease.calls
+
+    async def start(self) -> None:
+        await self.gate.wait()
+        if self.error:
+            raise self.error
+        self.state = HostState.SERVING
+
+    async def drain(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self.model.lease.wait_idle()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        self.is_closed = True
+        if self.close_error:
+            raise self.close_error
+
+
+class Directory:
+    """A repository in memory, and everything that a reloader is given."""
+
+    def __init__(self, *versions: str) -> None:
+        self.content: dict[str, str] = dict.fromkeys(versions, "1")  # "name/version" -> its manifest
+        self.bad: dict[str, Exception] = {}  # that fail the check
+        self.broken: dict[str, Exception] = {}  # that fail the start
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.hosts: list[FakeHost] = []
+        self.checked: list[str] = []
+        self.scans = 0
+        self.were_daemons: list[bool] = []  # the threads that scanned and checked
+        self.counted: list[tuple[str, str]] = []
+        make_host: Any = self.make_host
+        observer: Any = self
+        self.reloader = Reloader(self, self.check, make_host, observer, drain_s=5.0)
+
+    def scan(self) -> Candidates:
+        self.scans += 1
+        self.were_daemons.append(threading.current_thread().daemon)
+        if not self.content:
+            raise RepositoryError("model repository is empty")
+        names = sorted({key.partition("/")[0] for key in self.content})
+        return {name: tuple(self.candidates(name)) for name in names}
+
+    def candidates(self, name: str) -> list[Candidate]:
+        """Its versions, the highest first."""
+        versions = [key.partition("/")[2] for key in self.content if key.startswith(f"{name}/")]
+        return [
+            Candidate(
+                directory=Path(name) / version,
+                name=name,
+                version=version,
+                manifest_sha256=self.content[f"{name}/{version}"],
+                fingerprint=self.content[f"{name}/{version}"],
+            )
+            for version in sorted(versions, key=version_order, reverse=True)
+        ]
+
+    def check(self, candidate: Candidate) -> Any:
+        self.checked.append(candidate.label)
+        self.were_daemons.append(threading.current_thread().daemon)
+        if error := self.bad.get(candidate.label):
+            raise error
+        return candidate
+
+    def make_host(self, candidate: Any) -> FakeHost:
+        self.hosts.append(
+            FakeHost(_info(candidate.name, candidate.version), self.gate, self.broken.get(candidate.label))
+        )
+        return self.hosts[-1]
+
+    def model_changed(self, name: str, result: str) -> None:
+        self.counted.append((name, result))
+
+    def model_loaded(self, host: FakeHost) -> None:
+        pass
+
+    def model_unloaded(self, host: FakeHost) -> None:
+        pass
+
+    async def load(self) -> None:
+        """As at the start of a server."""
+        await self.reloader.load(await self.reloader.prepare())
+
+    def serving(self) -> list[str]:
+        """Name and version of each model that serves."""
+        return [f"{model.info.name}/{model.info.version}" for model in self.reloader.catalog.models]
+
+
+def change(label: str, result: Result, reason: str = "") -> ModelChange:
+    """Of the version that is called so: NAME/VERSION."""
+    name, _, version = label.partition("/")
+    return ModelChange(name=name, version=version, result=result, reason=reason)

@@ -1,0 +1,84 @@
+"""The engine's loop around a scripted model, jobs for it, and what became of them."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from model.config import EOS_ID
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.kv_cache import Encoded
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.clock import Clock
+from tests.fakes.fake_runner import FakeRunner, misbehaving_script
+
+
+def job(job_id: int, source: Sequence[int] = (5, 6, 7), *, deadline: float | None = None, **params: float) -> Job:
+    """Two hypotheses of ten tokens at most, unless `params` say otherwise; end-of-sentence is added to the source."""
+    defaults = {"beam_size": 2, "max_target_tokens": 10}
+    search = SearchParams(**{**defaults, **params})  # type: ignore[arg-type]
+    return Job(id=job_id, source_ids=(*source, EOS_ID), params=search, deadline=deadline)
+
+
+def engine(runner: FakeRunner | None = None, clock: Clock | None = None, **budgets: int) -> EngineLoop:
+    """One that is idle, with these budgets of its scheduler."""
+    return engine_with(SchedulerConfig(**budgets), runner, clock)
+
+
+def engine_with(config: SchedulerConfig, runner: FakeRunner | None = None, clock: Clock | None = None) -> EngineLoop:
+    """The same with a configuration; its time begins at 100 s."""
+    return EngineLoop(runner or FakeRunner(misbehaving_script), config, clock=clock or Clock(100.0))
+
+
+def run(loop: EngineLoop, jobs: Iterable[Job] = ()) -> dict[int, Outcome]:
+    """Submit these and step until nothing is left; each job's only outcome."""
+    for each in jobs:
+        loop.submit(each)
+    outcomes: dict[int, Outcome] = {}
+    while not loop.is_idle:
+        for outcome in loop.step():
+            assert outcome.job_id not in outcomes
+            outcomes[outcome.job_id] = outcome
+    return outcomes
+
+
+def alone(each: Job) -> Outcome:
+    """What becomes of the job in an engine of its own."""
+    return run(engine(), [each])[each.id]
+
+
+def tokens(outcome: Outcome) -> object:
+    """What must not depend on the neighbours."""
+    return outcome.hypotheses if isinstance(outcome, JobResult) else outcome
+
+
+def kind_of(outcome: Outcome) -> FailureKind | None:
+    """Of the failure; None of a result."""
+    return outcome.kind if isinstance(outcome, JobFailure) else None
+
+
+def assert_nothing_is_left(loop: EngineLoop) -> None:
+    """No sentence has left a trace."""
+    assert loop.is_idle
+    assert loop._encoded == {}
+    assert loop._arrived_at == {}
+    assert not any(group.sentences for group in loop._groups.values())
+
+
+def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+    """A script that does not end a sentence."""
+    log_probs = misbehaving_script(source, prefix)
+    log_probs[EOS_ID] = -1000.0
+    return log_probs
+
+
+class Recorder(FakeRunner):
+    """Remembers what was encoded together."""
+
+    def __init__(self) -> None:
+        super().__init__(misbehaving_script)
+        self.runs: list[list[tuple[int, ...]]] = []
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        self.runs.append([tuple(source) for source in sources])
+        return super().encode(sources)

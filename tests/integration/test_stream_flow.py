@@ -1,0 +1,97 @@
+"""Flow control of TranslateStream on the real server, both ways, and beside calls."""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from protos import translation_pb2 as pb
+from tests.fakes.calls import Calls, calling, code_of, error_info, eventually
+from tests.fakes.server_process import ServerProcess
+from tests.fakes.streams import SLOW, SMALL_WINDOW, all_of, end_of, has_gone_idle, message, opened
+
+
+async def standstill(server: ServerProcess, num_texts: int) -> float:
+    """Answered texts once streams hold so many, none of them runs, and that was so for two looks without an answer."""
+    names = ("stream_texts", "running_jobs", "queue_requests", "source_tokens_count")
+    looks = [[-1.0]]
+
+    def is_still() -> bool:
+        looks.append([server.metric(f"dragoman_{name}") for name in names])
+        return looks[-1][:3] == [num_texts, 0, 0] and looks[-1] == looks[-2]
+
+    await eventually(is_still)
+    return looks[-1][3]
+
+
+class TestFlowControl:
+    async def test_slow_reader_stops_its_own_stream_and_nothing_else(self, start_server):
+        """With every place taken by an answer nobody reads, nothing runs, nothing more is read, others are served."""
+        server = start_server(DRAGOMAN_LIMITS__MAX_STREAM_TEXTS="16")
+        num_texts, text = 600, "x" * 50
+        options = pb.TranslateOptions(beam_size=8, num_hypotheses=8)  # answers larger than texts
+        async with grpc.aio.insecure_channel(server.address, options=SMALL_WINDOW) as channel:
+            call = Calls(channel).translate_stream()
+
+            async def send_all() -> None:
+                await call.write(message(options=options))
+                for number in range(num_texts):
+                    await call.write(message((number, text)))
+                await call.done_writing()
+
+            sending = asyncio.create_task(send_all())
+            answered = await standstill(server, num_texts=16)
+            async with calling(server.address) as others:
+                for number in range(50):
+                    assert await others.texts(f"other {number}") == [f"other {number}"]
+
+            assert server.metric("dragoman_source_tokens_count") == answered + 50
+            assert answered < num_texts / 2
+            assert server.metric("dragoman_token_budget_used_ratio") == 0
+            assert await all_of(call) == dict.fromkeys(range(num_texts), text)  # once it reads, it gets everything
+            await sending
+
+    async def test_idle_streams_and_health_watches_take_nothing_from_calls(self, start_server):
+        server = start_server(DRAGOMAN_LIMITS__MAX_STREAMS="3", DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1", **SLOW)
+        async with calling(server.address) as calls:
+            streams = [await opened(calls, message()) for _ in range(3)]
+            await eventually(lambda: server.metric("dragoman_streams") == 3)
+
+            error = await end_of(calls.translate_stream())
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert error.details() == "3 streams are open, at most 3 may be"
+            assert error_info(error).reason == "streams"
+            assert server.metric("dragoman_rejected_total", reason="streams") == 1
+            assert server.metric("dragoman_running_jobs") == 0
+            assert await calls.texts("a call") == ["a call"]
+
+            await streams[0].done_writing()
+            assert await all_of(streams[0]) == {}
+            assert await all_of(await self._done(await opened(calls, message((1, "next"))))) == {1: "next"}
+
+    async def _done(self, call: Any) -> Any:
+        await call.done_writing()
+        return call
+
+    async def test_text_without_room_waits_where_a_call_is_refused(self, start_server):
+        server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", ECHO_STEP_S="0.005")
+        async with calling(server.address) as calls:
+            call = await opened(calls, message(*((number, "x" * 58) for number in range(10))))
+            await eventually(lambda: server.metric("dragoman_stream_texts") == 10)
+
+            assert await code_of(calls.translate("x" * 90)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+            await call.done_writing()
+            assert await all_of(call) == dict.fromkeys(range(10), "x" * 58)
+            assert server.metric("dragoman_rejected_total", reason="token_budget") == 1
+            await has_gone_idle(server)
+
+    async def test_waiting_text_is_woken_by_a_call_that_leaves(self, start_server):
+        server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", ECHO_STEP_S="0.005")
+        async with calling(server.address) as calls:
+            before = calls.translate("x" * 90)
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+            call = await opened(calls, message((1, "y" * 90)))
+            await call.done_writing()
+
+            assert await all_of(call) == {1: "y" * 90}
+            assert (await before).translations[0].status.code == 0

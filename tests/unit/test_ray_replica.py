@@ -1,0 +1,50 @@
+"""A replica's server: how it is set, and that it neither starts nor stays without its replica."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from service.config import ConfigError, load_config
+from service.ray_serve.edge import add_to_proxy
+from service.ray_serve.owned_server import OwnedServer
+from service.ray_serve.replica import server_settings
+from tests.fakes.server_process import ROOT
+
+
+def test_a_replica_decides_where_its_server_listens_and_the_user_the_rest():
+    settings = server_settings({"engine.threads": 2, "listen.http": True})
+
+    assert (settings["engine.threads"], settings["listen.http"]) == ("2", "true")
+    assert (settings["listen.grpc_host"], settings["listen.grpc_port"]) == ("127.0.0.1", "0")
+    assert server_settings({})["listen.http"] == "false"
+    with pytest.raises(ConfigError, match=r"listen\.grpc_port: a replica sets that itself"):
+        server_settings({"listen.grpc_port": 7})
+
+
+def test_the_file_that_is_deployed_names_what_is_there():
+    yaml = pytest.importorskip("yaml", reason="no PyYAML: the extra ray brings it")
+    content = yaml.safe_load((ROOT / "deploy" / "ray" / "serve.yaml").read_text())
+    (function,) = content["grpc_options"]["grpc_servicer_functions"]
+    (application,) = content["applications"]
+    settings = server_settings(application["args"]["settings"])
+
+    module, _, name = function.rpartition(".")
+    assert getattr(importlib.import_module(module), name) is add_to_proxy
+    assert importlib.util.find_spec(application["import_path"].partition(":")[0])
+    assert load_config(None, settings).engine.num_engines == 2
+
+
+def test_a_server_that_does_not_start_is_told_and_not_waited_for():
+    with pytest.raises(RuntimeError, match="ended with status 2 before it served"):
+        OwnedServer(("--set", "limits.max_texts=0"), lambda status: None)
+
+
+def test_a_server_whose_parent_has_died_already_does_not_start():
+    command = [sys.executable, "-m", "service.ray_serve", str(os.getppid()), "version"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "")
