@@ -72,7 +72,6 @@ async def test_a_server_that_hangs_is_waited_for_and_gets_the_same_batch_again(r
     assert output.read_text() == "".join(f"{line.upper()}\n" for line in lines)
     assert [len(request.texts) for request in running.service.requests] == [BATCH_SIZE] * (NUM_BATCHES + 1)
     assert running.service.requests[HANGS_AT - 1] == running.service.requests[HANGS_AT]
-    assert said == [
-        "waiting, at most 300 s (--max-outage): a call was late (Deadline Exceeded), "
-        f"and no server was ready at {running.address} within 0.5 s"
-    ]
+    (line,) = said
+    assert line.startswith("waiting, at most 300 s (--max-outage): a call was late (Deadline Exceeded), ")
+    assert line.endswith(f", and no server was ready at {running.address} within 0.5 s")
