@@ -117,23 +117,28 @@ class _Worker:
     def __init__(self, job: Job, opener: Opener, say: Say) -> None:
         self._job = job
         self._open = partial(opener, say)
+        self._failure = ""
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         columns = zip(batch["index"], batch["start"], batch["count"], strict=True)
         parts = [Part(int(index), int(start), int(count)) for index, start, count in columns]
-        return batch | {"failure": [self._failure(part) for part in parts]}
+        return batch | {"failure": [self._translate(part) for part in parts]}
 
     @cached_property
     def _translate_all(self) -> TranslateAll:
         return self._open()
 
-    def _failure(self, part: Part) -> str:
-        """Why there is no such part, for `_raise`; empty where there is one now."""
+    def _translate(self, part: Part) -> str:
+        """Why there is no such part, for `_raise`; empty where there is one now.
+
+        After a failure nothing is tried: Ray hands on what a worker returns when all parts that it was given are through.
+        """
         try:
-            translate_parts(self._job, [part], self._translate_all, lambda _: None)
+            if not self._failure:
+                translate_parts(self._job, [part], self._translate_all, lambda _: None)
         except (DragomanError, ValueError, OSError) as error:
-            return pickle.dumps(error).hex()
-        return ""
+            self._failure = pickle.dumps(error).hex()
+        return self._failure
 
 
 def _raise(failure: str) -> None:

@@ -35,8 +35,12 @@ def job(tmp_path: Path) -> Job:
 
 def worked(job: Job, translate_all: TranslateAll) -> list[str]:
     """The failures of a worker that is given all parts."""
+
+    def opener(say: Say = silence) -> TranslateAll:
+        return translate_all
+
     with job.opened():
-        worker = _Worker(job, lambda say: translate_all, silence)
+        worker = _Worker(job, opener, silence)
         columns = zip(*((part.index, part.start, part.count) for part in job.parts), strict=True)
         failures: list[str] = worker(dict(zip(("index", "start", "count"), columns, strict=True)))["failure"]
         return failures
@@ -72,8 +76,21 @@ def test_failure_is_raised_where_the_run_was_started_as_it_was(job, error):
     assert vars(caught.value) == vars(error)
 
 
+def test_worker_that_has_failed_tries_no_other_part(job):
+    tries: list[int] = []
+
+    def fail(texts: Iterable[str]) -> Iterator[Translation]:
+        tries.append(len(list(texts)))
+        raise Unavailable("nobody there")
+
+    first, second = worked(job, fail)
+
+    assert tries == [2]
+    assert first == second != ""
+
+
 def test_failure_to_open_comes_with_the_first_part(job):
-    def refuse(say: Say) -> TranslateAll:
+    def refuse(say: Say = silence) -> TranslateAll:
         raise JobError("no such bundle")
 
     with job.opened():
