@@ -131,7 +131,7 @@ class _Worker:
     def _translate(self, part: Part) -> str:
         """Why there is no such part, for `_raise`; empty where there is one now.
 
-        After a failure nothing is tried: Ray hands on what a worker returns when all parts that it was given are through.
+        After a failure nothing is tried: Ray hands on what a worker returns when all parts it was given are through.
         """
         try:
             if not self._failure:
