@@ -17,9 +17,16 @@
 `status.py` maps each class to its gRPC status.  A message says what, given and limit.
 """
 
+import copyreg
+from typing import Any
+
 
 class DragomanError(Exception):
-    """Base of all errors below; `str(error)` is safe to show to a client."""
+    """Base of all errors below; `str(error)` is safe to show to a client.  They travel between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the error is; the usual way, by its constructor and message alone, lacks what else that wants."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InvalidInput(DragomanError):

@@ -113,7 +113,7 @@ class JsonLines:
         return [self._object(line, file) for line in _read_lines(file, part)]
 
     def text(self, record: dict[str, Any]) -> str:
-        return str(record[self.field])
+        return _text_of(record[self.field])
 
     def encode(self, records: Sequence[dict[str, Any]], translations: Sequence[str]) -> bytes:
         pairs = zip(records, translations, strict=True)
@@ -221,7 +221,7 @@ class Parquet:
         return rows
 
     def text(self, record: dict[str, Any]) -> str:
-        return str(record[self.column] or "")
+        return _text_of(record[self.column])
 
     def encode(self, records: Sequence[dict[str, Any]], translations: Sequence[str]) -> bytes:
         """The translations alone: the other columns are taken from the source when the parts are joined."""
@@ -239,6 +239,10 @@ class Parquet:
                 table = file.read_row_group(group)
                 column = pa.array([next(texts) for _ in range(table.num_rows)], pa.string())
                 writer.write_table(table.append_column(self.target, column).cast(schema))
+
+
+def _text_of(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _parquet() -> Any:

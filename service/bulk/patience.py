@@ -1,5 +1,7 @@
 """How long a bulk run bears with its server: for room as long as the server is alive, without one for a while.
 
+A call that was late says nothing of which it is, so the server is asked (ARCHITECTURE.md, "A late call is a question").
+
 Pure but for the pauses and the words, which its caller makes.
 """
 
@@ -59,6 +61,36 @@ def until_answered(
         on_wait(failure)
         if not pause(backoff.next_s(at_least_s=failure.retry_after_s if isinstance(failure, Overloaded) else 0.0)):
             raise failure
+
+
+def late_if_alive(call: Callable[[], Reply], ask: Callable[[], None]) -> Reply:
+    """The reply of a call, which is late only if its server lives: one that hangs is away.
+
+    Args:
+        call: raises DragomanError.
+        ask: returns when the server says that it serves; raises Unavailable when it does not in time.
+
+    Raises:
+        Unavailable: the call was late, and the server says nothing, or that it does not serve.
+        DragomanError: of the call.
+    """
+    try:
+        return call()
+    except DeadlineExceeded as late:
+        away = _why_away(ask)
+        if away is None:
+            raise
+        raise Unavailable(f"a call was late ({late}), and {away}") from late
+
+
+def _why_away(ask: Callable[[], None]) -> Unavailable | None:
+    try:
+        ask()
+    except Unavailable as away:
+        return away
+    except DragomanError:
+        return None  # a refusal is an answer
+    return None
 
 
 def is_about_room(error: DragomanError) -> bool:

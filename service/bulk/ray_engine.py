@@ -2,20 +2,27 @@
 
 Input, output and bundle are on a file system that all nodes share.  Ray Data hands out the parts; what a killed worker
 had begun is handed out again, and a part is kept as a whole or not at all, so nothing is lost or doubled.
+
+What ends a run comes back from a worker as a value: of what is raised there, Ray keeps the traceback and loses the
+kind, which decides what the command says and its exit code.
 """
 
 import logging
 import os
+import pickle
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from service.bulk.formats import Part
 from service.bulk.job import Job
 from service.bulk.run import OnPart, translate_parts
 from service.bulk.workers import Opener, Say, say_on_stderr
+from service.errors import DragomanError
+from service.translation import TranslateAll
 
 _LAST_WORDS_S = 5.0  # for what workers said before the end
 
@@ -43,7 +50,8 @@ def translate_on_ray(
         say: is told here what the workers say there.
 
     Raises:
-        ValueError: Ray is not installed.
+        ValueError: Ray is not installed, or a worker cannot translate these files.
+        DragomanError, OSError: likewise; what has been kept stays.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
     try:
@@ -63,6 +71,7 @@ def translate_on_ray(
             num_cpus=config.cpus_per_worker,
         )
         for row in done.iter_rows():
+            _raise(row["failure"])
             on_part(Part(int(row["index"]), int(row["start"]), int(row["count"])))
 
 
@@ -103,15 +112,35 @@ class _FromAfar:
 
 
 class _Worker:
-    """An actor with a model or a connection of its own."""
+    """An actor with a model or a connection of its own, which is opened with the first part."""
 
     def __init__(self, job: Job, opener: Opener, say: Say) -> None:
         self._job = job
-        self._translate_all = opener(say)
+        self._open = partial(opener, say)
+        self._failure = ""
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         columns = zip(batch["index"], batch["start"], batch["count"], strict=True)
-        for index, start, count in columns:
-            part = Part(int(index), int(start), int(count))
-            translate_parts(self._job, [part], self._translate_all, lambda _: None)
-        return batch
+        parts = [Part(int(index), int(start), int(count)) for index, start, count in columns]
+        return batch | {"failure": [self._translate(part) for part in parts]}
+
+    @cached_property
+    def _translate_all(self) -> TranslateAll:
+        return self._open()
+
+    def _translate(self, part: Part) -> str:
+        """Why there is no such part, for `_raise`; empty where there is one now.
+
+        After a failure nothing is tried: Ray hands on what a worker returns when all parts it was given are through.
+        """
+        try:
+            if not self._failure:
+                translate_parts(self._job, [part], self._translate_all, lambda _: None)
+        except (DragomanError, ValueError, OSError) as error:
+            self._failure = pickle.dumps(error).hex()
+        return self._failure
+
+
+def _raise(failure: str) -> None:
+    if failure:
+        raise pickle.loads(bytes.fromhex(failure))  # noqa: S301 - of a worker of ours

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pieces
 from service.bulk.job import JobError
-from service.bulk.patience import MAX_OUTAGE_S, WaitReport, until_answered
+from service.bulk.patience import MAX_OUTAGE_S, WaitReport, late_if_alive, until_answered
 from service.client.retry import RetryPolicy
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateAll, TranslateOptions, Translation
@@ -52,6 +52,7 @@ class ServerWorker:
     model_version: str | None = None  # that has to answer; None: any
     wait_s: float = 30.0
     timeout_s: float = 300.0  # of a call
+    ready_s: float = 10.0  # after a late call: the server says within this that it serves, or is taken to be away
     max_outage_s: float = MAX_OUTAGE_S  # that the server may give no answer at a stretch; for room there is no limit
     batch_size: int = 64
     max_calls: int = 8
@@ -90,7 +91,7 @@ class ServerWorker:
 
         def call_patiently(batch: list[str]) -> Sequence[Translation]:
             return until_answered(
-                partial(call, batch),
+                partial(late_if_alive, partial(call, batch), partial(client.wait_until_ready, self.ready_s)),
                 max_outage_s=self.max_outage_s,
                 pause=lambda seconds: not has_ended.wait(seconds),
                 on_wait=report.waits,

@@ -45,8 +45,8 @@ def bulk(
         float | None,
         typer.Option(
             min=0.0,
-            help="Of a server: seconds at a stretch without an answer, or any word of room, before the run ends.  "
-            "[default: 300]",
+            help="Of a server: seconds at a stretch without an answer, or any word of room, before the run ends; they "
+            "count from the first call that fails.  [default: 300]",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Begin again, whatever is there.")] = False,

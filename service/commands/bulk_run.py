@@ -47,6 +47,8 @@ class Bulk:
             raise ValueError(f"--engine is {self.engine!r}, there are {' and '.join(ENGINES)}")
         if self.source.suffix != self.output.suffix:
             raise ValueError(f"{self.output} has another suffix than {self.source}: the format stays the same")
+        if self.source.resolve() == self.output.resolve():
+            raise ValueError(f"{self.output} is {self.source}: the output is another file")
         if self.bundle is not None and self.max_outage_s is not None:
             raise ValueError("give --bundle or --max-outage, not both: without a server there is none to wait for")
 

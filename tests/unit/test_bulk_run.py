@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,12 @@ def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
 
     assert worker.times_opened == 0
     assert (tmp_path / "out.txt").read_text() == ""
+
+
+@pytest.mark.parametrize("name", ["in.txt", "link.txt"])
+def test_a_file_is_not_translated_into_itself(tmp_path, name):
+    (tmp_path / "in.txt").write_text("a\n")
+    (tmp_path / "link.txt").symlink_to("in.txt")
+
+    with pytest.raises(ValueError, match="the output is another file"):
+        replace(bulk(tmp_path), output=tmp_path / name, is_forced=True)
