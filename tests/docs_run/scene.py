@@ -75,13 +75,14 @@ class Scene:
 
     def _run(self, *words: str) -> str:
         began = time.monotonic()
-        run = partial(subprocess.run, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+        run = partial(subprocess.run, capture_output=True, timeout=_WITHIN_S, check=False)
         try:
             done = run(words, cwd=self._folder, env=self._environment())
         except subprocess.TimeoutExpired:
             raise StepFailed(f"not done within {_WITHIN_S:g} s") from None
         if done.returncode:
-            raise StepFailed(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-_KEPT:]}")
+            said = (done.stderr or done.stdout).decode(errors="replace")  # openssl shows what a server sends: any bytes
+            raise StepFailed(f"exit code {done.returncode}: {said.strip()[-_KEPT:]}")
         return f"done in {time.monotonic() - began:.1f} s"
 
     def _serve(self, command: str) -> str:

@@ -102,3 +102,14 @@ def test_summary_counts_what_is_typed_and_has_a_line_for_each_reason_and_each_fa
         "b.md: five: failed: exit code 1",
         "b.md: (SIGTERM): failed: ended with 1",
     ]
+
+
+def test_a_step_may_print_what_is_no_text(tmp_path):
+    pytest.importorskip("pyarrow", reason="the scene has a Parquet file")
+    from tests.docs_run.scene import Scene, StepFailed
+
+    scene = Scene(tmp_path)
+
+    assert scene.run(Step("command", r"printf '\376'")).startswith("done")
+    with pytest.raises(StepFailed, match="exit code 1: \ufffd"):
+        scene.run(Step("command", r"printf '\376'; false"))
