@@ -82,7 +82,7 @@ prove-bulk: setup-dev  ## 100,000 lines by `dragoman bulk`, killed ten times: 20
 try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
 	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
 
-try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server; DOCS_ARGS='docs/secure.md'
+try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server, 7 minutes; DOCS_ARGS='docs/secure.md'
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m pytest -rs tests/integration/test_grpcurl.py
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
 
