@@ -1,5 +1,6 @@
-# Two environments: .venv has what a user of the server has (no torch), .venv-dev has everything.
-# Both are set up by the targets that need them and again whenever pyproject.toml or constraints.txt change.
+# Two environments: .venv has what a user of the server has (no torch), .venv-dev has everything but what cannot live
+# beside it, which is in .venv-docs.  They are set up by the targets that need them and again whenever pyproject.toml or
+# constraints.txt change.
 
 PYTHON ?= python3
 RUNTIME ?= cpu
@@ -16,9 +17,11 @@ DOCS_ARGS ?=
 
 VENV := .venv
 DEV := .venv-dev
+DOCS := .venv-docs
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests deploy
+RAY_TESTS := tests/integration/test_ray_serve.py tests/integration/test_bulk_on_ray.py $(wildcard tests/unit/test_ray_*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One thread per library, unless told otherwise: tests run beside each other, and results are compared.
@@ -26,7 +29,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring try-docs bench bench-gpu capacity bench-others protos wheel test-wheel image try-image deploy-check try-node lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring try-docs bench bench-gpu capacity bench-others protos wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -79,8 +82,9 @@ prove-bulk: setup-dev  ## 100,000 lines by `dragoman bulk`, killed ten times: 20
 try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
 	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
 
-try-docs: setup-dev  ## Every command of README and docs/ that can be run here, with the real server; DOCS_ARGS='docs/secure.md'
-	$(BIN)/python -m tests.docs_run $(DOCS_ARGS)
+try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server, 7 minutes; DOCS_ARGS='docs/secure.md'
+	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m pytest -rs tests/integration/test_grpcurl.py
+	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
 
 bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
@@ -114,6 +118,9 @@ deploy-check: $(DEV)/.stamp-deploy  ## Judge all of deploy/ with hadolint, kubec
 try-node: setup-dev  ## Install the packages of examples/node and run it against the real server; needs node and npm
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m pytest -rs tests/integration/test_node_example.py $(PYTEST_ARGS)
+
+try-ray: $(DEV)/.stamp-ray  ## Add Ray to .venv-dev and run what needs it: a bulk run that loses a worker, Ray Serve; 2 minutes
+	$(BIN)/python -m pytest -rs $(RAY_TESTS) $(PYTEST_ARGS)
 
 lock:  ## Pin the image's dependencies again, with hashes
 	deploy/lock
@@ -155,6 +162,20 @@ build/gpu-model/manifest.json: model/pretrained/en-de/manifest.json | $(DEV)/.st
 # Linters of deployment files; nothing else needs them.
 $(DEV)/.stamp-deploy: $(DEV)/.stamp
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group deploy
+	@touch $@
+
+# The extra `ray`, which `make test` does without: two minutes of tests, which it runs as well where this was done once.
+$(DEV)/.stamp-ray: $(DEV)/.stamp
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt -e '.[ray]'
+	@touch $@
+
+# Programs that the documents name.  Apart: Locust brings gevent, which patches the standard library, and a pytest plugin.
+$(DOCS)/.stamp: pyproject.toml constraints.txt
+	@echo "setting up $(DOCS)"
+	@$(CHECK_PYTHON)
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(DOCS)/bin/python -m pip install -qq --constraint constraints.txt --group docs
 	@touch $@
 
 clean:  ## Remove builds and caches; the environments stay

@@ -3,8 +3,9 @@
 python tests/bench/bench_loadtest.py [--locust PYTHON] [--rounds 3] [--duration 25]
 
 `dragoman loadtest --find-p99` looks for the capacity, with other arrivals each time, and must find it within 5 %.
-With the Python of an environment that has Locust, both send the same calls at 80 % of the capacity, and must agree on
-p50 and p99 within 10 %.  The server's fake engine keeps to a clock, which a busy machine cannot: then both fail.
+With the Python of an environment that has Locust, such as .venv-docs/bin/python of `make try-docs`, both send the same
+calls at 80 % of the capacity, and must agree on p50 and p99 within 10 %.  The server's fake engine
+keeps to a clock, which a busy machine cannot: then both fail.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What deploy/ holds, judged by the tools that will read it: `make deploy-check`.
+"""What deploy/ holds, and the hosted CI, judged by the tools that will read it: `make deploy-check`.
 
 Kubernetes, the chart and the balancers have files of their own; the dashboard is judged in tests/architecture.
 """
@@ -11,6 +11,7 @@ pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 from tests.deploy.tools import DEPLOY, judged
 
+WORKFLOW = DEPLOY.parent / ".github" / "workflows" / "ci.yml"
 # What a GPU needs, of lines that the CPU's Dockerfile has not, or has otherwise.
 OF_A_GPU = re.compile(r"gpu-model|/int8$|NVIDIA|=cuda|image\.description|--start-period")
 
@@ -38,6 +39,24 @@ def test_compose_file():
         *("--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"),
         comes_with="make deploy-check, or check-jsonschema from PyPI",
     )
+
+
+def test_workflow_of_the_hosted_ci():
+    judged(
+        "check-jsonschema",
+        *("--builtin-schema", "vendor.github-workflows", WORKFLOW),
+        comes_with="make deploy-check, or check-jsonschema from PyPI",
+    )
+
+
+def test_hosted_ci_makes_targets_that_exist():
+    targets = re.findall(r"^([a-z-]+):", (DEPLOY.parent / "Makefile").read_text(), re.MULTILINE)
+    text = WORKFLOW.read_text()
+    (matrix,) = re.findall(r"\btarget: \[(.*)\]", text)
+    made = re.findall(r"run: make ([a-z-]+)$", text, re.MULTILINE)
+
+    assert made
+    assert {*made, *matrix.split(", ")} - {*targets} == set()
 
 
 def test_prometheus_configuration_and_alerts():

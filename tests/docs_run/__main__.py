@@ -16,28 +16,33 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from tests.docs_run.pages import DOCUMENTS, ROOT, Step, steps_in
-from tests.docs_run.scene import Scene, StepFailed
+from tests.docs_run.report import Outcome, print_table, summary
+from tests.docs_run.scene import NotRun, Scene, StepFailed
 
 
-def run_page(page: Path) -> list[tuple[str, str, str]]:
-    """Its name, each of its steps, and what came of it."""
-    rows: list[tuple[str, str, str]] = []
+def run_page(page: Path) -> list[Outcome]:
+    """What came of each of its steps, and of the servers that it takes for granted."""
+    name = str(page.relative_to(ROOT))
     if not (steps := [*steps_in(page.read_text(encoding="utf-8"))]):
-        return rows
+        return []
     with tempfile.TemporaryDirectory() as scratch, closing(Scene(Path(scratch))) as scene:
-        actions: list[tuple[str, Callable[[], str]]] = [("(servers)", scene.begin), ("(SIGTERM)", scene.close)]
-        actions[1:1] = [(_title(step), partial(scene.run, step)) for step in steps]
-        for title, action in actions:
-            try:
-                what = action()
-            except StepFailed as error:
-                what = f"FAILED: {error}"
-            rows.append((str(page.relative_to(ROOT)), title, what))
-            print(": ".join(rows[-1]), file=sys.stderr, flush=True)
-    return rows
+        outcomes = [_tried(name, "(servers)", scene.begin, is_typed=False)]
+        outcomes += [_tried(name, _title(step), partial(scene.run, step)) for step in steps]
+        outcomes += [_tried(name, "(SIGTERM)", scene.close, is_typed=False)]
+    return outcomes
+
+
+def _tried(page: str, title: str, action: Callable[[], str], *, is_typed: bool = True) -> Outcome:
+    try:
+        outcome = Outcome(page, title, "held", action(), is_typed)
+    except StepFailed as error:
+        outcome = Outcome(page, title, "failed", str(error), is_typed)
+    except NotRun as reason:
+        outcome = Outcome(page, title, "not run", str(reason), is_typed)
+    print(outcome, file=sys.stderr, flush=True)
+    return outcome
 
 
 def _title(step: Step) -> str:
@@ -47,14 +52,10 @@ def _title(step: Step) -> str:
 
 def main(pages: list[str]) -> int:
     """0 if every step that is run did what it should, else 1."""
-    rows = [row for page in [Path(page) for page in pages] or DOCUMENTS for row in run_page(page.resolve())]
-    table = Table("document", "step", "what happened", title="Documents")
-    for row in rows:
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160, markup=False).print(table)
-    failed, left_out = (sum(what.startswith(word) for *_, what in rows) for word in ("FAILED: ", "left out: "))
-    print(f"{len(rows)} steps: {len(rows) - failed - left_out} done, {left_out} left out, {failed} failed")
-    return 1 if failed else 0
+    outcomes = [one for page in [Path(page) for page in pages] or DOCUMENTS for one in run_page(page.resolve())]
+    print_table(outcomes, Console(width=None if sys.stdout.isatty() else 160, markup=False))
+    print(*summary(outcomes), sep="\n")
+    return 1 if any(outcome.result == "failed" for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ import re
 
 # By regular expressions; the first that is found in a command counts.
 LEFT_OUT = {
-    r"^make run$": "sets up .venv in the checkout; `make test-wheel` does the same in an environment of its own",
+    r"^make run$": "sets up .venv in the checkout; `.ci/quick-start` runs it where there is none",
     r"^make (test|check)\b|pre-commit install": "sets up .venv-dev in the checkout; continuous integration runs it",
     r"^make (reliability|fuzz|soak|prove-bulk|try-monitoring|deploy-check|try-docs)\b": "a check of its own",
     r"^make .*image|docker": "needs a container engine; `make image try-image` is the check",
-    r"^kubectl apply": "needs a cluster; `make deploy-check` judges what would be applied",
-    r"^envoy|^helm": "needs replicas, or a cluster; `make deploy-check` runs Envoy, and lints and renders the chart",
-    r"^(ray|serve) |127\.0\.0\.1:9000": "starts a cluster; tests/integration/test_ray_serve.py does",
-    r"\bhaproxy -f": "runs until it is stopped, with two replicas elsewhere; `make deploy-check` reads its file",
+    r"^kubectl (apply|-n)": "needs a cluster; `make deploy-check` judges what would be applied",
+    r"^helm": "needs a cluster; `make deploy-check` lints and renders the chart",
+    r"^(ray|serve) |127\.0\.0\.1:9000": "starts a cluster; `make try-ray` does",
+    r"\bhaproxy -f|^envoy -c": "runs until it is stopped, with replicas elsewhere; `make deploy-check` runs it",
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
     r"^python -m model\.train": "needs a corpus and hours; tests/unit/test_train.py trains a small one",
@@ -34,6 +34,7 @@ REPLACED = {
     "--duration 60": "",
     "dragoman loadtest": "dragoman loadtest --duration 2 --warm-up 0.5",
     "--find-p99 250": "--find-p99 250 --first-rate 40 --duration 0.6 --warm-up 0.1",
+    "--run-time 60s": "--run-time 5s",
     "dragoman status --watch": "(timeout --preserve-status -s INT 4 dragoman status --watch || [ $? -eq 130 ])",
     "grpc.health.v1.Health/Watch": "grpc.health.v1.Health/Watch || [ $? -eq 68 ]",  # its DEADLINE_EXCEEDED
 }

@@ -30,6 +30,10 @@ class StepFailed(Exception):
     """A step did not do what a reader expects of it."""
 
 
+class NotRun(Exception):
+    """A step was left out; says why."""
+
+
 class Scene:
     """Where the steps of one page are run; servers go on until the page ends, as in a reader's other terminal."""
 
@@ -55,29 +59,30 @@ class Scene:
         return "all servers ended with 0"
 
     def run(self, step: Step) -> str:
-        """What came of it, or why it was left out; raises StepFailed if it went wrong."""
+        """What came of it; raises StepFailed if it went wrong, and NotRun if it was left out."""
         if step.kind == "python":
             return self._run(sys.executable, "-c", runnable(step.text, self._addresses))
         if step.kind == "settings":
             (self._folder / "dragoman.toml").write_text(runnable(step.text, {}))
             return self._run("bash", "-c", "dragoman serve --config dragoman.toml --check-config")
         if reason := reason_to_leave_out(step.text):
-            return f"left out: {reason}"
+            raise NotRun(reason)
         program = "ray" if "--engine ray" in step.text else program_of(step.text)
         if not shutil.which(program, path=_PATH):
-            return f"left out: {program} is not installed here"
+            raise NotRun(f"{program} is not installed here")
         command = runnable(step.text, self._addresses)
         return self._serve(command) if SERVES.match(command) else self._run("bash", "-o", "pipefail", "-c", command)
 
     def _run(self, *words: str) -> str:
         began = time.monotonic()
-        run = partial(subprocess.run, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+        run = partial(subprocess.run, capture_output=True, timeout=_WITHIN_S, check=False)
         try:
             done = run(words, cwd=self._folder, env=self._environment())
         except subprocess.TimeoutExpired:
             raise StepFailed(f"not done within {_WITHIN_S:g} s") from None
         if done.returncode:
-            raise StepFailed(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-_KEPT:]}")
+            said = (done.stderr or done.stdout).decode(errors="replace")  # openssl shows what a server sends: any bytes
+            raise StepFailed(f"exit code {done.returncode}: {said.strip()[-_KEPT:]}")
         return f"done in {time.monotonic() - began:.1f} s"
 
     def _serve(self, command: str) -> str:

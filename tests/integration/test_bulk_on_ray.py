@@ -14,7 +14,7 @@ from service.errors import Overloaded
 from tests.fakes.bulk_runs import WITHIN_S, await_parts, bulk, parts_folder, ray_workers
 from tests.fakes.own_text import own_sentences
 
-pytest.importorskip("ray", reason="needs the extra ray")
+pytest.importorskip("ray", reason="needs the extra ray: make try-ray")
 
 LINES = 400
 TOO_LONG = "x" * 20_000  # characters; the server's limit is 10,000

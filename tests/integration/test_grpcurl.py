@@ -14,7 +14,7 @@ import pytest
 GRPCURL = shutil.which("grpcurl")
 SERVICE = "dragoman.v1.TranslationService"
 
-pytestmark = pytest.mark.skipif(GRPCURL is None, reason="no grpcurl: github.com/fullstorydev/grpcurl has its releases")
+pytestmark = pytest.mark.skipif(GRPCURL is None, reason="no grpcurl: make try-docs installs it")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.fakes.own_text import own_sentences
 from tests.fakes.serve_on_ray import Deployed, deployed
 from tests.fakes.server_process import environment
 
-pytest.importorskip("ray.serve", reason="needs the extra ray")
+pytest.importorskip("ray.serve", reason="needs the extra ray: make try-ray")
 
 LONG = "x" * 200  # seconds
 MAX_CALLS = 8  # of a replica

@@ -25,7 +25,7 @@ def test_a_replica_decides_where_its_server_listens_and_the_user_the_rest():
 
 
 def test_the_file_that_is_deployed_names_what_is_there():
-    yaml = pytest.importorskip("yaml", reason="no PyYAML: the extra ray brings it")
+    yaml = pytest.importorskip("yaml", reason="no PyYAML: make try-ray brings it")
     content = yaml.safe_load((ROOT / "deploy" / "ray" / "serve.yaml").read_text())
     (function,) = content["grpc_options"]["grpc_servicer_functions"]
     (application,) = content["applications"]
