@@ -22,10 +22,12 @@ from typing import Any
 
 
 class DragomanError(Exception):
-    """Base of all errors below; `str(error)` is safe to show to a client.  They travel between processes."""
+    """Base of all errors below; `str(error)` is safe to show to a client."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what the error is; the usual way, by its constructor and message alone, lacks what else that wants."""
+        """Pickle type, message and attributes; the default calls the constructor with the message alone, which fails
+        where there are keyword-only arguments.
+        """
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 

@@ -26,7 +26,7 @@ def is_too_large(error: DragomanError, num_texts: int) -> bool:
     if isinstance(error, InvalidInput):
         return error.field == "texts"  # more of them than the server takes in a call
     if isinstance(error, DeadlineExceeded):
-        return True  # of a server that lives and cannot tell beforehand: it would decode the same in vain again
+        return True  # the server lives and was too slow: the same batch would be too slow again
     return isinstance(error, Overloaded) and error.reason in _LESS_MAY_FIT
 
 

@@ -59,7 +59,7 @@ class Runner(Protocol):
             tokens: [B, K], the newest token of every hypothesis.
             scores: [B, K], what is added to the log-probabilities of its next tokens.
             cache: prepared for the step.
-            vocabulary: of the same sentences; None for all tokens.
+            vocabulary: of the same sentences, and of this cache as long as it lives; None for all tokens.
 
         Returns:
             The 2K best extensions of each sentence; valid until the next call.
@@ -129,11 +129,10 @@ class OnnxRunner:
         bindings = self._bindings.get(cache)
         if bindings is None or bindings.memory != memory:  # what is kept for old memory would keep it from being freed
             bindings = self._bindings[cache] = _Bindings(memory)
-        binding = bindings.of_layout.get(layout)
-        if binding is None:
-            if len(bindings.of_layout) == _MAX_LAYOUTS:
-                del bindings.of_layout[next(iter(bindings.of_layout))]  # the oldest
-            binding = bindings.of_layout[layout] = _Binding(decoder, cache, vocabulary)
+        binding = bindings.of_layout.pop(layout, None) or _Binding(decoder, cache, vocabulary)
+        bindings.of_layout[layout] = binding
+        if len(bindings.of_layout) > _MAX_LAYOUTS:
+            del bindings.of_layout[next(iter(bindings.of_layout))]
         return binding
 
 
@@ -168,7 +167,7 @@ def load_shortlist(bundle: Bundle, precision: str | None, num_threads: int) -> _
 
 
 class _Bindings:
-    """Those of one cache, by the shapes of its arrays, for as long as its memory stays where it is."""
+    """Those of one cache, by the shapes of its arrays, least recently used first; good until its memory moves."""
 
     def __init__(self, memory: tuple[int, ...]) -> None:
         self.memory = memory
@@ -179,8 +178,7 @@ class _Binding:
     """The memory that the decoder graph reads and writes, for arrays of certain shapes.
 
     Nearly all of it is the cache's own, so that a step copies nothing but tokens and scores.  To tell ONNX Runtime an
-    address takes about 10 us, 30 of them as long as a third of a step of one sentence: so a binding is kept and, when
-    the shapes come again, used again.
+    address takes about 10 us, so a binding is kept and, when the shapes come again, used again.
     """
 
     def __init__(self, decoder: ort.InferenceSession, cache: KeyValueCache, vocabulary: LiveVocabulary | None) -> None:

@@ -4,6 +4,7 @@
 Axes: L layers, H heads, N slots, K hypotheses of a sentence, C columns of a buffer.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -170,27 +171,29 @@ class MaskBuffer:
         self.generation = 0  # changes whenever the memory does
         self.masked = masked  # its type is the mask's
         self._beam_size = beam_size
+        self._hypotheses = np.arange(beam_size)
         self._kept = _KEPT_SLOTS * beam_size * _INITIAL_COLUMNS
         self._memory = np.full(_INITIAL_SLOTS * beam_size * _INITIAL_COLUMNS, masked)
         self._lay_out()
 
     def rows(self, num_slots: int) -> npt.NDArray[Any]:
         """[N * K, C] of the first slots."""
-        num_rows = num_slots * self._beam_size
-        return self._memory[: num_rows * self.num_columns].reshape(num_rows, self.num_columns)
+        return self._mask[:num_slots].reshape(-1, self.num_columns)
 
     def of_slot(self, slot: int) -> npt.NDArray[Any]:
         """[K, C]."""
-        return self.rows(slot + 1)[slot * self._beam_size :]
+        found: npt.NDArray[Any] = self._mask[slot]
+        return found
 
     def show(self, columns: Ints) -> None:
         """Let hypothesis k of slot n attend to column `columns[n]` + k."""
-        self._memory[self._diagonals[: columns.size] + columns[:, None]] = 0.0
+        places = self._slots[: columns.size], self._hypotheses, columns[:, None] + self._hypotheses
+        self._mask[places] = 0.0
 
     def follow(self, parents: Ints) -> None:
         """Let each hypothesis attend to what its parent, [n, K], attends to."""
-        rows = self.rows(len(parents))
-        rows[:] = rows.take((self._first_rows[: len(parents)] + parents).ravel(), axis=0)
+        rows, first = self.rows(len(parents)), self._slots[: len(parents)] * self._beam_size
+        rows[:] = rows.take((first + parents).ravel(), axis=0)
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
         """As `SlotBuffers.resize`; new columns are masked."""
@@ -203,17 +206,16 @@ class MaskBuffer:
             self._memory = np.full(2 * wanted, self.masked)
             self.generation += 1
         kept, self.num_columns = min(num_columns, self.num_columns), num_columns
+        self._lay_out()
         rows = self.rows(num_used)
         rows[:, :kept] = old[:, :kept]
         rows[:, kept:] = self.masked
-        self._lay_out()
 
     def _lay_out(self) -> None:
-        size, hypotheses = self._beam_size * self.num_columns, np.arange(self._beam_size)
-        slots = np.arange(self._memory.size // size)[:, None]  # [N, 1]
-        self._first_rows = slots * self._beam_size
-        # [N, K]: where hypothesis k of slot n has its column k, counted from the memory's beginning.
-        self._diagonals = slots * size + hypotheses * (self.num_columns + 1)
+        num_slots = self._memory.size // (self._beam_size * self.num_columns)
+        shape = (num_slots, self._beam_size, self.num_columns)
+        self._mask = self._memory[: math.prod(shape)].reshape(shape)  # [N, K, C], as many as fit
+        self._slots = np.arange(num_slots)[:, None]  # [N, 1]
 
 
 class Storage(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,16 +121,27 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
         assert hypotheses(alone) == hypotheses(together[job.id]), f"seed {seed}, job {job.id}"
 
 
-def test_bindings_that_are_not_kept_are_made_again(model, bundle, monkeypatch):
-    jobs = random_jobs(model, 20, seed=8)
-    expected = run(EngineLoop(OnnxRunner(bundle)), jobs)
+@pytest.mark.parametrize(("max_layouts", "made_again"), [(1_000, 0), (1, 1)])
+def test_bindings_are_made_again_only_where_they_were_not_kept(model, bundle, monkeypatch, max_layouts, made_again):
+    made: list[object] = []
 
-    monkeypatch.setattr(runner_module, "_MAX_LAYOUTS", 1)
-    found = run(EngineLoop(OnnxRunner(bundle)), jobs)
+    class CountedBinding(runner_module._Binding):
+        def __init__(self, *args: Any) -> None:
+            made.append(args)
+            super().__init__(*args)
 
-    assert {job_id: hypotheses(outcome) for job_id, outcome in found.items()} == {
-        job_id: hypotheses(outcome) for job_id, outcome in expected.items()
-    }
+    monkeypatch.setattr(runner_module, "_Binding", CountedBinding)
+    monkeypatch.setattr(runner_module, "_MAX_LAYOUTS", max_layouts)
+    engine = EngineLoop(OnnxRunner(bundle))
+    (job,) = random_jobs(model, 1, seed=8)
+    job = replace(job, params=SearchParams(beam_size=4, max_target_tokens=40))
+
+    first, num_made = hypotheses(run(engine, [job])[job.id]), len(made)
+    again = hypotheses(run(engine, [job])[job.id])
+
+    assert again == first
+    assert num_made > 1
+    assert len(made) == num_made * (1 + made_again)
 
 
 def test_cancelled_neighbour_leaves_the_others_bit_for_bit_as_they_were(model, bundle):

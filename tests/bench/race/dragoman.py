@@ -3,7 +3,7 @@
 One engine needs no process: then both contestants are called as libraries.  Several do, since the loop of each is
 Python.  Here a caller stands where the server has its queue: it gives the oldest sentence to the engine with the
 fewest, of equals to the one with the fewest source tokens, as far as each can start them at once or next
-(`service/dispatch/dispatcher.py` has the same rule, and deadlines).
+(`service/dispatch/dispatcher.py` has the same rule in rows, for several beams, and deadlines).
 """
 
 import selectors
