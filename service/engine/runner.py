@@ -28,7 +28,7 @@ EXACT_INT8 = "session.x64quantprecision"
 # Joins a sum with the normalisation behind it: on a CPU five times as slow as the two apart (0.76 ms against 0.15).
 _SLOW_FUSION = "SkipLayerNormFusion"
 
-_MAX_LAYOUTS = 256  # bindings that are kept of a cache, a few kB each
+_MAX_LAYOUTS = 128  # bindings that are kept of a cache; of the included model 16 kB each
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Floats = npt.NDArray[np.float32]
