@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from service.bulk.formats import Format, Part
+from service.bulk.parts import Format, Part
+from service.errors import InternalError
 from service.files import sync, write_whole
 
 Failures = list[tuple[int, str]]  # record's number in the part, from 0, and why it has no translation
@@ -88,9 +89,19 @@ class Job:
         file = self._failed_file(part)
         return [(int(number), str(reason)) for number, reason in json.loads(file.read_bytes())] if file.exists() else []
 
+    def texts(self, parts: Sequence[Part]) -> Iterator[str]:
+        """What is to be translated of these parts."""
+        return self.format.texts(self.source, parts)
+
     def write(self, part: Part, translations: Sequence[str], failures: Failures) -> None:
-        """Keep the output of a part, and which of its texts failed."""
-        content = self.format.encode(self.format.read(self.source, part), translations)
+        """Keep the output of a part, and which of its texts failed.
+
+        Raises:
+            InternalError: there are not as many translations as records.
+        """
+        if len(translations) != part.count:
+            raise InternalError(f"{len(translations)} translations came for {part.count} records")
+        content = self.format.encode(self.source, part, translations)
         if failures:
             write_whole(self._failed_file(part), json.dumps(failures).encode())
         else:
