@@ -9,8 +9,13 @@ def text_of_line(raw: bytes, *, is_first: bool) -> str:
     Raises:
         UnicodeDecodeError: it is no UTF-8.
     """
-    text = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    text = without_end(raw.decode("utf-8"))
     return text.removeprefix(_BOM) if is_first else text
+
+
+def without_end(line: str) -> str:
+    """The line without the line feed, or carriage return and line feed, that ends it."""
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def on_one_line(text: str) -> str:

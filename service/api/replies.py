@@ -122,8 +122,17 @@ def _check_encodable(texts: Sequence[str]) -> None:
         check_encodable(text, f"texts[{index}]")
 
 
-def to_reply(response: pb.TranslateResponse) -> TranslateReply:
-    """The records of a response."""
+def to_reply(response: pb.TranslateResponse, num_texts: int) -> TranslateReply:
+    """The records of the response to so many texts.
+
+    Raises:
+        InternalError: it has more or fewer, so that nobody knows which translation is whose.
+    """
+    if len(response.translations) != num_texts:
+        raise InternalError(
+            f"the answer has {len(response.translations)} translations for {num_texts} texts: "
+            "the server, or something on the way to it, is not Dragoman, or is broken"
+        )
     timings = response.timings
     return TranslateReply(
         translations=tuple(to_translation(item) for item in response.translations),

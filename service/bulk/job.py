@@ -4,7 +4,8 @@
     OUT.parts/000042.part    the output of one part, there as a whole or not at all
     OUT.parts/000042.failed  why texts of it have no translation; written before the part, and only where there are some
     OUT.parts/lock           held by the run that is at it
-    OUT                      there as a whole or not at all; then OUT.parts goes
+    OUT                      there as a whole or as it was
+    OUT.parts/done.json      what was job.json, as soon as OUT is there; the last to go of OUT.parts
 
 So a run may be killed at any moment, and the next one goes on: what it finds is complete, what is missing is made again
 with the same result.
@@ -14,13 +15,14 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from service.bulk.formats import Format, Part
+from service.bulk.parts import Format, Part
+from service.errors import InternalError
 from service.files import sync, write_whole
 
 Failures = list[tuple[int, str]]  # record's number in the part, from 0, and why it has no translation
@@ -52,6 +54,7 @@ class Job:
         self.format = file_format
         self._description = description
         self._folder = output.with_name(f"{output.name}.parts")
+        self._stamp = _stamp(source)  # before the first look into it
         self.parts = tuple(file_format.plan(source, description.part_size))
 
     @contextmanager
@@ -59,25 +62,25 @@ class Job:
         """The job is ours alone inside.
 
         Args:
-            is_forced: begin again, whatever is there.
+            is_forced: begin again, whatever is there; an output that is there stays until the new one is complete.
 
         Raises:
             JobError: the output exists, another run is at it, or an earlier one meant something else.
         """
-        if not is_forced and self.output.exists() and not self._description_file.exists():
-            raise JobError(f"{self.output} exists: --force translates again")
+        if not is_forced and not self._description_file.exists() and not self._done_file.exists():
+            self._require_no_output()
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._lock.open("w") as lock:
             self._take(lock)
             if is_forced:
-                self.output.unlink(missing_ok=True)
                 self._clear()
-            self._check_description()
+            if not self._is_done():
+                self._begin_or_go_on()
             yield
 
     def missing(self) -> list[Part]:
         """The parts that are still to be done, in their order."""
-        return [part for part in self.parts if not self.part_file(part).exists()]
+        return [] if self._is_done() else [part for part in self.parts if not self.part_file(part).exists()]
 
     def part_file(self, part: Part) -> Path:
         """Where a part's output is."""
@@ -88,9 +91,26 @@ class Job:
         file = self._failed_file(part)
         return [(int(number), str(reason)) for number, reason in json.loads(file.read_bytes())] if file.exists() else []
 
+    def texts(self, parts: Sequence[Part]) -> Iterator[str]:
+        """What is to be translated of these parts.
+
+        Raises:
+            JobError: the source has changed.
+        """
+        with self._unchanged():
+            yield from self.format.texts(self.source, parts)
+
     def write(self, part: Part, translations: Sequence[str], failures: Failures) -> None:
-        """Keep the output of a part, and which of its texts failed."""
-        content = self.format.encode(self.format.read(self.source, part), translations)
+        """Keep the output of a part, and which of its texts failed.
+
+        Raises:
+            JobError: the source has changed; the part is not kept, as in the next one.
+            InternalError: there are not as many translations as records.
+        """
+        if len(translations) != part.count:
+            raise InternalError(f"{len(translations)} translations came for {part.count} records")
+        with self._unchanged():
+            content = self.format.encode(self.source, part, translations)
         if failures:
             write_whole(self._failed_file(part), json.dumps(failures).encode())
         else:
@@ -98,20 +118,28 @@ class Job:
         write_whole(self.part_file(part), content)
 
     def finish(self) -> None:
-        """Join all parts into the output."""
-        draft = self._folder / "joined"
-        self.format.join(self.source, (self.part_file(part) for part in self.parts), draft)
-        sync(draft)
-        draft.replace(self.output)
-        sync(self.output.parent)
-        self._clear()
-        self._lock.unlink()
-        with suppress(OSError):  # another run has just begun in it
-            self._folder.rmdir()
+        """Join all parts into the output, if that was not done by a run that was killed afterwards; remove the parts.
+
+        Raises:
+            JobError: the source has changed.
+        """
+        if not self._is_done():
+            draft = self._folder / "joined"
+            with self._unchanged():
+                self.format.join(self.source, (self.part_file(part) for part in self.parts), draft)
+            sync(draft)
+            draft.replace(self.output)
+            sync(self.output.parent)
+            self._description_file.replace(self._done_file)
+        self._leave()
 
     @property
     def _description_file(self) -> Path:
         return self._folder / "job.json"
+
+    @property
+    def _done_file(self) -> Path:
+        return self._folder / "done.json"
 
     @property
     def _lock(self) -> Path:
@@ -130,12 +158,63 @@ class Job:
         if not is_there:
             raise JobError(f"another run is at {self.output}: wait for it, or stop it") from None
 
+    def _is_done(self) -> bool:
+        """Whether the output is there, made by this job in a run that was killed before all parts were gone."""
+        if not self.output.exists() or not self._done_file.exists():
+            return False
+        theirs: dict[str, Any] = json.loads(self._done_file.read_text(encoding="utf-8"))
+        return theirs == asdict(self._description)
+
+    def _begin_or_go_on(self) -> None:
+        if self._done_file.exists():  # of another job, or its output was taken away
+            if self.output.exists():
+                self._leave()
+            self._require_no_output()
+            self._clear()
+        self._check_description()
+
+    def _require_no_output(self) -> None:
+        if self.output.exists():
+            raise JobError(f"{self.output} exists: --force translates again")
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """What is read of the source inside was there when the job was planned."""
+        try:
+            yield
+        except (ValueError, OSError):
+            self._require_unchanged()  # else it cannot be read for that reason
+            raise
+        self._require_unchanged()
+
+    def _require_unchanged(self) -> None:
+        if _stamp(self.source) != self._stamp:
+            raise JobError(
+                f"{self.source} has changed while it was translated; what is done stays: "
+                "go on when it is as it was, or begin again with --force"
+            )
+
     def _clear(self) -> None:
         """Remove all but the lock, which is ours; the description first: what is left after a kill is no job."""
         self._description_file.unlink(missing_ok=True)
-        for file in self._folder.iterdir():
-            if file != self._lock:
-                file.unlink()
+        self._done_file.unlink(missing_ok=True)
+        self._remove(self._folder.iterdir())
+
+    def _leave(self) -> None:
+        """Remove the folder of a job that is done.
+
+        Its failures go late, and what says that it is done goes last: a run after a kill knows both.
+        """
+        self._remove(sorted(self._folder.iterdir(), key=lambda file: file.suffix == ".failed"))
+        self._lock.unlink(missing_ok=True)
+        self._done_file.unlink(missing_ok=True)
+        with suppress(OSError):  # another run has just begun in it
+            self._folder.rmdir()
+
+    def _remove(self, files: Iterable[Path]) -> None:
+        for file in files:
+            if file not in (self._lock, self._done_file):
+                file.unlink(missing_ok=True)
 
     def _check_description(self) -> None:
         file = self._description_file
@@ -146,9 +225,17 @@ class Job:
             return
         theirs = json.loads(file.read_text(encoding="utf-8"))
         changed = [name for name in ours if theirs.get(name) != ours[name]]
+        if "source_sha256" in changed:
+            raise JobError(f"{self.source} has changed since {self._folder} was begun; --force begins again")
         if changed:
             what = ", ".join(f"{name} was {theirs.get(name)!r} and is {ours[name]!r}" for name in changed)
             raise JobError(f"{self._folder} is of another job: {what}; --force begins again")
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """What is different after a change: as cheap as can be, and the same on all nodes that see the file."""
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def sha256_of(file: Path) -> str:

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from service.bulk.formats import Part
 from service.bulk.job import Job
+from service.bulk.parts import Part
 from service.bulk.run import OnPart, translate_parts
 from service.bulk.workers import Opener, Say, say_on_stderr
 from service.errors import DragomanError

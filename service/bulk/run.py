@@ -1,12 +1,13 @@
 """Translates the missing parts of a job, one stream of texts through one client or model."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from service.api.replies import check_encodable
-from service.bulk.formats import Part
 from service.bulk.job import Failures, Job
+from service.bulk.parts import Part
 from service.errors import InvalidInput
 from service.translation import TranslateAll, Translation
 
@@ -18,16 +19,14 @@ class _Flow:
     """The texts of many parts as one stream, so that the next part's are under way before one is written."""
 
     job: Job
-    parts: Iterable[Part]
+    parts: Sequence[Part]
     _mistakes: deque[InvalidInput | None] = field(default_factory=deque)  # of the texts taken and not translated yet
 
     def texts(self) -> Iterator[str]:
         """What can be sent; a text that cannot be is taken for a blank one, which costs nothing."""
-        for part in self.parts:
-            for record in self.job.format.read(self.job.source, part):
-                text = self.job.format.text(record)
-                self._mistakes.append(mistake := _mistake_in(text))
-                yield "" if mistake else text
+        for text in self.job.texts(self.parts):
+            self._mistakes.append(mistake := _mistake_in(text))
+            yield "" if mistake else text
 
     def outcomes(self, translations: Iterator[Translation]) -> Iterator[Translation]:
         """The translations of the texts, and what is wrong with those that could not be sent."""
@@ -40,15 +39,16 @@ def translate_parts(job: Job, parts: Iterable[Part], translate_all: TranslateAll
     """Translate and keep these parts, in order; a text that fails becomes an empty one.
 
     Raises:
-        DragomanError: no answer; what has been kept stays.
-        JobError: another version of the model answers than the job began with; likewise.
+        DragomanError: no answer, or of another version of the model; what has been kept stays.
+        JobError: the source has changed; likewise.
     """
-    every = deque(parts)
-    flow = _Flow(job, tuple(every))
+    every = tuple(parts)
+    flow = _Flow(job, every)
     translations = flow.outcomes(translate_all(flow.texts()))
     for part in every:
         failures: Failures = []
-        texts = [_text_of(next(translations), number, failures) for number in range(part.count)]
+        outcomes = enumerate(islice(translations, part.count))
+        texts = [_text_of(translation, number, failures) for number, translation in outcomes]
         job.write(part, texts, failures)
         on_part(part)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pieces
-from service.bulk.job import JobError
 from service.bulk.patience import MAX_OUTAGE_S, WaitReport, late_if_alive, until_answered
 from service.client.retry import RetryPolicy
+from service.errors import DragomanError
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateAll, TranslateOptions, Translation
 
@@ -27,10 +27,16 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
+_CONNECT_S = 2.0  # a server that is there has said within this that it serves, however little patience there is
+
 
 def say_on_stderr(line: str) -> None:
     """Tell whoever looks on."""
     print(line, file=sys.stderr, flush=True)
+
+
+class OtherVersion(DragomanError):
+    """Another version of the model answers than the job was begun with."""
 
 
 class Opener(Protocol):
@@ -50,7 +56,7 @@ class ServerWorker:
     options: TranslateOptions
     model: str | None = None
     model_version: str | None = None  # that has to answer; None: any
-    wait_s: float = 30.0
+    wait_s: float = 30.0  # at the start, when nothing is lost yet; not longer than `max_outage_s`
     timeout_s: float = 300.0  # of a call
     ready_s: float = 10.0  # after a late call: the server says within this that it serves, or is taken to be away
     max_outage_s: float = MAX_OUTAGE_S  # that the server may give no answer at a stretch; for room there is no limit
@@ -67,7 +73,7 @@ class ServerWorker:
         from service.models.model_info import index_of
 
         with Client(self.address, self.client_config()) as client:
-            client.wait_until_ready(self.wait_s)
+            client.wait_until_ready(min(self.wait_s, max(self.max_outage_s, _CONNECT_S)))
             infos = client.models()
         return infos[index_of(infos, model=self.model, source_language="", target_language="")]
 
@@ -159,10 +165,10 @@ def require_version(wanted: str | None, given: str, where: str) -> None:
     """Make sure that one version translates the whole file.
 
     Raises:
-        JobError: it is another one.
+        OtherVersion: it is another one.
     """
     if wanted not in (None, given):
-        raise JobError(
+        raise OtherVersion(
             f"{where}: version {given} answers, and the job was begun with {wanted}; what is done stays: "
             f"go on when {wanted} is back, or begin again with --force"
         )

@@ -78,7 +78,7 @@ class Client:
             target_language=target_language,
             priority=priority,
         )
-        return to_reply(_answer(self._start(request, timeout_s)))
+        return to_reply(_answer(self._start(request, timeout_s)), len(request.texts))
 
     def translate_all(
         self,
@@ -101,7 +101,7 @@ class Client:
         Raises:
             DragomanError: a call failed; the others are cancelled.
         """
-        calls: deque[Any] = deque()
+        calls: deque[tuple[Any, int]] = deque()  # with how many texts each has
         batches = _batches(texts, self._config.batch_size)
         try:
             while True:
@@ -114,13 +114,14 @@ class Client:
                         target_language=target_language,
                         priority=priority,
                     )
-                    calls.append(self._start(request, timeout_s))
+                    calls.append((self._start(request, timeout_s), len(batch)))
                 if not calls:
                     return
-                yield from to_reply(_answer(calls[0])).translations
+                call, num_texts = calls[0]
+                yield from to_reply(_answer(call), num_texts).translations
                 calls.popleft()
         finally:
-            for call in calls:
+            for call, _ in calls:
                 call.cancel()
 
     def translate_stream(
@@ -335,7 +336,7 @@ class AsyncClient:
             response = await self._stub.Translate(request, **_call_options(self._config, timeout_s))
         except grpc.RpcError as error:
             raise _domain_error(error) from error
-        return to_reply(response)
+        return to_reply(response, len(request.texts))
 
 
 def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

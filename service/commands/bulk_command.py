@@ -46,10 +46,12 @@ def bulk(
         typer.Option(
             min=0.0,
             help="Of a server: seconds at a stretch without an answer, or any word of room, before the run ends; they "
-            "count from the first call that fails.  [default: 300]",
+            "count from the first call that fails. The start takes at most 30 of them.  [default: 300]",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Begin again, whatever is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin again; an OUT that is there stays until the new one is whole.")
+    ] = False,
 ) -> None:
     """Translate a file of any length; the same command goes on where a killed one stopped.
 
@@ -59,7 +61,8 @@ def bulk(
 
     On a Ray cluster, files (IN, OUT, bundle, --ca, --api-key-file) must lie where all nodes see them.
 
-    Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage; 3: no answer.
+    Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage, or a file that cannot
+    be used; 3: no answer, or another version of the model in mid-file: go on later.
     """
     with reported():
         from rich.console import Console

@@ -8,8 +8,9 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from service.bulk.formats import Part, format_of
+from service.bulk.formats import format_of
 from service.bulk.job import Description, Job, sha256_of
+from service.bulk.parts import Part
 from service.bulk.patience import MAX_OUTAGE_S
 from service.bulk.ray_engine import RayConfig, translate_on_ray
 from service.bulk.run import translate_parts

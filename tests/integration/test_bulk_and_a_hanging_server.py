@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from protos import translation_pb2 as pb
-from service.bulk.formats import Lines
 from service.bulk.job import Description, Job
+from service.bulk.lines import Lines
 from service.bulk.run import translate_parts
 from service.bulk.workers import Say, ServerWorker
 from service.client.channel import ClientConfig

@@ -49,9 +49,9 @@ def test_a_missing_server_costs_nothing_that_was_done(tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("one\n")
 
-    with bulk(source, tmp_path / "out.txt", "127.0.0.1:1") as process:
+    with bulk(source, tmp_path / "out.txt", "127.0.0.1:1", "--max-outage", "1") as process:
         error = process.stderr.read() if process.stderr else ""
-        code = process.wait(timeout=90)
+        code = process.wait(timeout=30)
 
     assert code == 3
     assert "127.0.0.1:1" in error

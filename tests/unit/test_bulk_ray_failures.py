@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from service.bulk.formats import Lines
 from service.bulk.job import Description, Job, JobError
+from service.bulk.lines import Lines
 from service.bulk.ray_engine import _raise, _Worker
-from service.bulk.workers import Say
+from service.bulk.workers import OtherVersion, Say
 from service.engine.job import FinishReason
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.translation import TranslateAll, TranslatedText, Translation
@@ -60,7 +60,8 @@ def test_parts_that_are_done_have_no_failure(job):
         Unavailable("nobody there"),
         DeadlineExceeded("60 s"),
         Overloaded("no memory", reason="out_of_memory", retry_after_s=2.0),
-        JobError("version 2 answers"),
+        OtherVersion("version 2 answers"),
+        JobError("in.txt has changed"),
         FileNotFoundError(2, "No such file", "in.txt"),
     ],
 )

@@ -1,16 +1,15 @@
-"""What of a record is translated."""
+"""What of a record is translated, and how it comes out."""
 
 from pathlib import Path
 
 import pytest
 
-from service.bulk.formats import JsonLines, Parquet
+from service.bulk.lines import JsonLines, text_of
 
 
-@pytest.mark.parametrize("file_format", [JsonLines("text", "translation"), Parquet("text", "translation")])
 @pytest.mark.parametrize(("value", "text"), [(None, ""), ("", ""), ("None", "None"), (0, "0"), (1.5, "1.5")])
-def test_no_value_is_no_text_and_a_number_is_one(file_format, value, text):
-    assert file_format.text({"text": value}) == text
+def test_no_value_is_no_text_and_a_number_is_one(value, text):
+    assert text_of(value) == text
 
 
 def test_null_in_a_json_file_stays_there_and_has_an_empty_translation(tmp_path: Path):
@@ -19,7 +18,5 @@ def test_null_in_a_json_file_stays_there_and_has_an_empty_translation(tmp_path: 
     file_format = JsonLines("text", "translation")
     (part,) = file_format.plan(source, 10)
 
-    records = file_format.read(source, part)
-
-    assert [file_format.text(record) for record in records] == [""]
-    assert file_format.encode(records, [""]) == b'{"text": null, "translation": ""}\n'
+    assert list(file_format.texts(source, [part])) == [""]
+    assert file_format.encode(source, part, [""]) == b'{"text": null, "translation": ""}\n'

@@ -6,12 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
+from service.bulk.job import Job, JobError
+from service.bulk.workers import OtherVersion
 from service.commands import bulk_run
 from service.commands.bulk_run import Bulk, run
+from service.commands.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
 from service.engine.job import FinishReason
-from service.errors import TooLong, Unavailable
+from service.errors import InternalError, TooLong, Unavailable
 from service.translation import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
 
 DEFAULTS = TranslateOptions(
@@ -118,3 +122,46 @@ def test_a_file_is_not_translated_into_itself(tmp_path, name):
 
     with pytest.raises(ValueError, match="the output is another file"):
         replace(bulk(tmp_path), output=tmp_path / name, is_forced=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OtherVersion("version 2 answers"), EXIT_NO_ANSWER),
+        (InternalError("2 translations for 3 texts"), EXIT_NO_ANSWER),
+        (JobError("in.txt has changed"), EXIT_USAGE),
+    ],
+)
+def test_exit_code_says_whether_to_go_on_later(error, code):
+    with pytest.raises(typer.Exit) as ended, reported():
+        raise error
+    assert ended.value.exit_code == code
+
+
+def test_a_file_that_cannot_be_used_is_one_line_and_nothing_is_started(worker, tmp_path, capsys):
+    (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n")
+
+    with pytest.raises(typer.Exit) as ended, reported():
+        run(bulk(tmp_path), Console(file=io.StringIO()))
+
+    assert ended.value.exit_code == EXIT_USAGE
+    assert capsys.readouterr().err == f"dragoman: {(tmp_path / 'in.txt').resolve()}, line 2: byte 0xff is no UTF-8\n"
+    assert worker.times_opened == 0
+    assert not (tmp_path / "out.txt.parts").exists()
+
+
+def test_a_run_after_a_kill_in_the_clearing_counts_what_failed_and_starts_nothing(worker, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("a\nbad\n")
+
+    def killed(_: Job) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Job, "_leave", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(bulk(tmp_path), Console(file=io.StringIO()))
+    num_failed = run(bulk(tmp_path), Console(file=io.StringIO()))
+
+    assert (num_failed, worker.times_opened) == (1, 1)
+    assert (tmp_path / "out.txt").read_text() == "A\n\n"
+    assert not (tmp_path / "out.txt.parts").exists()

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
 from service.api.status import to_wire
-from service.bulk.job import JobError
-from service.bulk.workers import ServerWorker, batches_in_order, require_version
+from service.bulk import workers
+from service.bulk.workers import OtherVersion, ServerWorker, batches_in_order, require_version
 from service.client.channel import ClientConfig
 from service.commands.connection import Connection
-from service.errors import DeadlineExceeded, InvalidInput, Overloaded, TooLong, Unavailable
+from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.translation import TranslateOptions, Translation
 from tests.fakes.scripted_server import Context, ScriptedServer, failing, failing_first, shout
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 def counted(batch: list[str]) -> list[Translation]:
@@ -68,7 +71,7 @@ def test_a_call_that_fails_ends_it():
 def test_another_version_than_the_job_began_with_is_refused():
     require_version("1", "1", "here")
     require_version(None, "2", "here")
-    with pytest.raises(JobError, match="version 2 answers, and the job was begun with 1"):
+    with pytest.raises(OtherVersion, match="version 2 answers, and the job was begun with 1"):
         require_version("1", "2", "here")
 
 
@@ -204,6 +207,46 @@ class TestServerWorker:
         def translate() -> None:
             taken.extend(item.text for item in worker()(["a", "b", "c"]))
 
-        with pytest.raises(JobError, match="version 2 answers, and the job was begun with 1"):
+        with pytest.raises(OtherVersion, match="version 2 answers, and the job was begun with 1"):
             await asyncio.to_thread(translate)
         assert len(running.service.requests) == 3
+
+    @pytest.mark.parametrize(
+        ("wait_s", "max_outage_s", "waited"), [(0.2, 300.0, "0.2 s"), (30.0, 0.3, "0.3 s"), (30.0, 0.0, "0.1 s")]
+    )
+    async def test_start_waits_no_longer_than_an_outage_may_last(
+        self, running, monkeypatch, wait_s, max_outage_s, waited
+    ):
+        monkeypatch.setattr(workers, "_CONNECT_S", 0.1)
+        await running.server.stop(grace=None)
+        worker = ServerWorker(
+            address=running.address,
+            client_config=ClientConfig,
+            options=TranslateOptions(),
+            wait_s=wait_s,
+            max_outage_s=max_outage_s,
+        )
+
+        with pytest.raises(Unavailable, match=f"no server was ready at {running.address} within {waited}"):
+            await asyncio.to_thread(worker.info)
+
+    async def test_server_that_is_there_is_met_without_patience_too(self, running):
+        await running.health.set("", SERVING)
+        worker = ServerWorker(
+            address=running.address, client_config=ClientConfig, options=TranslateOptions(), max_outage_s=0.0
+        )
+
+        assert (await asyncio.to_thread(worker.info)).name == "loud"
+
+    async def test_answer_with_a_translation_too_few_ends_the_run(self, running):
+        async def forgetful(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+            response = await shout(request, context)
+            response.translations.pop()
+            return response
+
+        running.service.handler = forgetful
+        worker = ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())
+
+        with pytest.raises(InternalError, match="2 translations for 3 texts"):
+            await asyncio.to_thread(lambda: list(worker()(["a", "b", "c"])))
+        assert len(running.service.requests) == 1

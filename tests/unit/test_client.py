@@ -100,6 +100,31 @@ async def test_one_failed_text_keeps_its_own_error(client, running):
     assert good.text == "gut"
 
 
+@pytest.mark.parametrize("num_answers", [0, 1, 3])
+async def test_answer_with_another_number_of_translations_is_refused(client, running, num_answers):
+    async def miscounting(_: object, __: object) -> pb.TranslateResponse:
+        return pb.TranslateResponse(translations=[pb.Translation(hypotheses=[pb.Hypothesis(text="gut")])] * num_answers)
+
+    def translate_all() -> None:
+        with Client(running.address, QUICK) as blocking:
+            list(blocking.translate_all(["one", "two"]))
+
+    def translate() -> None:
+        with Client(running.address, QUICK) as blocking:
+            blocking.translate(["one", "two"])
+
+    running.service.handler = miscounting
+    message = f"the answer has {num_answers} translations for 2 texts"
+
+    with pytest.raises(InternalError, match=message):
+        await client.translate(["one", "two"])
+    with pytest.raises(InternalError, match=message):
+        _ = [translation async for translation in client.translate_all(["one", "two"])]
+    for call in (translate, translate_all):
+        with pytest.raises(InternalError, match=message):
+            await asyncio.to_thread(call)
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

@@ -1,0 +1,103 @@
+"""Parquet files.  Needs pyarrow."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.bulk.lines import text_of
+from service.bulk.parts import Part, target_exists
+
+_BATCH_ROWS = 1_000  # in memory at a time while texts are read
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """Columns; the translation is added as the last one."""
+
+    column: str
+    target: str
+
+    def plan(self, file: Path, part_size: int) -> Iterator[Part]:
+        with _opened(file) as source:
+            names, num_rows = source.schema_arrow.names, source.metadata.num_rows
+        if self.column not in names:
+            raise ValueError(f"{file} has no column {self.column!r}, there are {', '.join(map(repr, names))}")
+        if self.target in names:
+            raise target_exists(f"{file} has a column", self.target)
+        for index, start in enumerate(range(0, num_rows, part_size)):
+            yield Part(index, start, min(part_size, num_rows - start))
+
+    def texts(self, file: Path, parts: Sequence[Part]) -> Iterator[str]:
+        """As of any format; one column is read, from the front to the back of each row group that has a part of it."""
+        stretches, begin = _stretches(parts), 0
+        with _opened(file) as source:
+            for group in range(source.num_row_groups):
+                end = begin + source.metadata.row_group(group).num_rows
+                for stretch in stretches:
+                    first, last = max(stretch.start, begin) - begin, min(stretch.stop, end) - begin
+                    if first < last:
+                        yield from map(text_of, _values(source, group, self.column, first, last))
+                begin = end
+
+    def encode(self, file: Path, part: Part, translations: Sequence[str]) -> bytes:
+        """The translations alone: the other columns are taken from the source when the parts are joined."""
+        return json.dumps(list(translations), ensure_ascii=False).encode()
+
+    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - of the extra `bulk`
+
+        texts = (text for part in parts for text in json.loads(part.read_bytes()))
+        with _opened(source) as file:
+            schema = file.schema_arrow.append(pa.field(self.target, pa.string()))
+            with _parquet().ParquetWriter(output, schema) as writer:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group)
+                    column = pa.array([next(texts) for _ in range(table.num_rows)], pa.string())
+                    writer.write_table(table.append_column(self.target, column).cast(schema))
+
+
+def _stretches(parts: Iterable[Part]) -> list[range]:
+    """The rows of these parts; those of neighbours are one stretch, so that there are few."""
+    stretches: list[range] = []
+    for part in parts:
+        start, stop = part.start, part.start + part.count
+        if stretches and stretches[-1].stop == start:
+            start = stretches.pop().start
+        stretches.append(range(start, stop))
+    return stretches
+
+
+def _values(source: Any, group: int, column: str, first: int, last: int) -> Iterator[object]:
+    """A column's values in these rows of a row group; no more than a batch of them is held."""
+    begin = 0
+    for batch in source.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], columns=[column]):
+        end = begin + batch.num_rows
+        if first < end:
+            start = max(first, begin)
+            yield from batch.column(0).slice(start - begin, min(last, end) - start).to_pylist()
+        if last <= end:
+            return
+        begin = end
+
+
+def _opened(file: Path) -> Any:
+    """A `ParquetFile`, to be closed.
+
+    Raises:
+        ValueError: it is none.
+    """
+    module = _parquet()
+    try:
+        return module.ParquetFile(file)
+    except ValueError as error:  # pyarrow's own, which does not name the file
+        raise ValueError(f"{file} cannot be read as Parquet: {error}") from error
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow.parquet as module  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError("Parquet files need pyarrow: pip install 'dragoman[bulk]'") from error
+    return module
