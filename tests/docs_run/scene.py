@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,10 +73,11 @@ class Scene:
         return self._serve(command) if SERVES.match(command) else self._run("bash", "-o", "pipefail", "-c", command)
 
     def _run(self, *words: str) -> str:
-        began = time.monotonic()
-        run = partial(subprocess.run, capture_output=True, timeout=_WITHIN_S, check=False)
+        began, environment = time.monotonic(), self._environment()
         try:
-            done = run(words, cwd=self._folder, env=self._environment())
+            done = subprocess.run(
+                words, cwd=self._folder, env=environment, capture_output=True, timeout=_WITHIN_S, check=False
+            )
         except subprocess.TimeoutExpired:
             raise StepFailed(f"not done within {_WITHIN_S:g} s") from None
         if done.returncode:
