@@ -184,7 +184,9 @@ class Translator:
         clock: PhaseClock,
     ) -> dict[int, JobResult | InternalError]:
         """Results of the texts that need the model, by index; the first error that concerns all texts is raised."""
-        jobs = {index: submit(ids) for index, ids in enumerate(sources) if isinstance(ids, list) and ids}
+        wanted = {index: ids for index, ids in enumerate(sources) if isinstance(ids, list) and ids}
+        # The longest first: they take the most steps, and the call is answered when its last text is.
+        jobs = {index: submit(wanted[index]) for index in sorted(wanted, key=lambda index: -len(wanted[index]))}
         current_progress().finished_texts = len(sources) - len(jobs)
         try:
             results = await asyncio.gather(*(_settle(job, clock) for job in jobs.values()))

@@ -2,10 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from protos import translation_pb2 as pb
 from service.bulk.job import Description, Job
@@ -15,19 +12,13 @@ from service.bulk.workers import Say, ServerWorker
 from service.client.channel import ClientConfig
 from service.translation import TranslateOptions
 from tests.fakes.own_text import own_sentences
-from tests.fakes.scripted_server import Context, ScriptedServer, shout
+from tests.fakes.scripted_server import Context, running, shout
+
+__all__ = ["running"]
 
 WITHIN_S = 30.0
 BATCH_SIZE, NUM_BATCHES = 8, 5
 HANGS_AT = 3  # request
-
-
-@pytest.fixture
-async def running() -> AsyncIterator[ScriptedServer]:
-    server = ScriptedServer()
-    await server.server.start()
-    yield server
-    await server.server.stop(grace=None)
 
 
 def translate_file(source: Path, output: Path, address: str, say: Say) -> None:

@@ -1,7 +1,7 @@
 """Late calls of a bulk run: a server that lives gets smaller batches, one that hangs is away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import grpc
@@ -15,7 +15,9 @@ from service.bulk.workers import ServerWorker
 from service.client.channel import ClientConfig
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, Unavailable
 from service.translation import TranslateOptions
-from tests.fakes.scripted_server import Context, ScriptedServer, failing_first, shout
+from tests.fakes.scripted_server import Context, failing_first, running, shout
+
+__all__ = ["running"]
 
 LATE = DeadlineExceeded("60 s")
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -59,13 +61,6 @@ def test_only_late_calls_raise_the_question(error):
 
 
 class TestServerWorker:
-    @pytest.fixture
-    async def running(self) -> AsyncIterator[ScriptedServer]:
-        server = ScriptedServer()
-        await server.server.start()
-        yield server
-        await server.server.stop(grace=None)
-
     @pytest.fixture
     def worker(self, running) -> ServerWorker:
         return ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())

@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 import threading
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from service.client.channel import ClientConfig
 from service.commands.connection import Connection
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.translation import TranslateOptions, Translation
-from tests.fakes.scripted_server import Context, ScriptedServer, failing, failing_first, shout
+from tests.fakes.scripted_server import Context, failing, failing_first, running, shout
+
+__all__ = ["running"]
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -98,13 +100,6 @@ def test_files_of_a_connection_are_found_from_anywhere(tmp_path, monkeypatch):
 
 
 class TestServerWorker:
-    @pytest.fixture
-    async def running(self) -> AsyncIterator[ScriptedServer]:
-        server = ScriptedServer()
-        await server.server.start()
-        yield server
-        await server.server.stop(grace=None)
-
     async def test_calls_are_batch_work_for_the_model_of_the_job(self, running):
         worker = ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())
 

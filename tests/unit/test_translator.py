@@ -145,6 +145,19 @@ async def test_answers_stand_in_the_order_of_the_texts(setup):
     assert [translation.source_tokens for translation in translations] == [3, 2]
 
 
+async def test_the_longest_text_goes_first_and_its_answer_to_its_place(setup):
+    task = setup.start("c", "abc", "ab")
+    await setup.submitted(3)
+    lengths = [len(source_ids) for source_ids, _, _ in setup.dispatcher.jobs]
+    for index, text in enumerate(("drei", "zwei", "eins")):
+        setup.dispatcher.answer(index, text)
+
+    translations, _ = await task
+
+    assert lengths == [4, 3, 2]
+    assert [translation.text for translation in translations] == ["eins", "drei", "zwei"]
+
+
 async def test_all_hypotheses_are_returned_with_their_facts(setup):
     task = setup.start("a")
     await setup.submitted(1)
