@@ -1,13 +1,10 @@
 """The client against a small real server whose answers the test scripts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import grpc
 import pytest
-from google.protobuf import any_pb2, duration_pb2
-from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
@@ -17,38 +14,16 @@ from service.client.retry import RetryPolicy
 from service.engine.job import FinishReason
 from service.errors import (
     DeadlineExceeded,
-    DragomanError,
-    FailedPrecondition,
     InternalError,
     InvalidInput,
     NotFound,
-    Overloaded,
-    PermissionDenied,
-    Unauthenticated,
     Unavailable,
 )
 from service.translation import TranslateOptions
-from tests.fakes.scripted_server import Context, ScriptedServer, failing, failing_first, running, shout
+from tests.fakes.connected_client import QUICK, client
+from tests.fakes.scripted_server import Context, failing, running, shout
 
-__all__ = ["running"]
-
-QUICK = ClientConfig(timeout_s=10.0, retry=RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.02))
-
-
-@pytest.fixture
-async def client(running: ScriptedServer) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(running.address, QUICK) as connected:
-        yield connected
-
-
-def packed(*details: Message) -> bytes:
-    """The trailer `grpc-status-details-bin` with these details."""
-    status = status_pb2.Status(code=8, message="no")
-    for detail in details:
-        item = any_pb2.Any()
-        item.Pack(detail)
-        status.details.append(item)
-    return bytes(status.SerializeToString())
+__all__ = ["client", "running"]
 
 
 async def test_reply_carries_texts_scores_tokens_and_model(client):
@@ -123,118 +98,6 @@ async def test_answer_with_another_number_of_translations_is_refused(client, run
     for call in (translate, translate_all):
         with pytest.raises(InternalError, match=message):
             await asyncio.to_thread(call)
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (grpc.StatusCode.INVALID_ARGUMENT, InvalidInput),
-        (grpc.StatusCode.NOT_FOUND, NotFound),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, Overloaded),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExceeded),
-        (grpc.StatusCode.UNAVAILABLE, Unavailable),
-        (grpc.StatusCode.CANCELLED, Unavailable),
-        (grpc.StatusCode.INTERNAL, InternalError),
-        (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated),
-        (grpc.StatusCode.PERMISSION_DENIED, PermissionDenied),
-        (grpc.StatusCode.FAILED_PRECONDITION, FailedPrecondition),
-    ],
-)
-async def test_each_status_is_raised_as_its_error(client, running, code, kind):
-    running.service.handler = failing(code, "given 7, at most 5")
-
-    with pytest.raises(DragomanError, match="given 7, at most 5") as caught:
-        await client.translate(["one"])
-    assert type(caught.value) is kind
-    assert isinstance(caught.value.__cause__, grpc.RpcError)
-
-
-async def test_error_details_become_field_reason_and_wait(client, running):
-    info = error_details_pb2.ErrorInfo(reason="queue_full", metadata={"field": "texts[3]"})
-    retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000))
-    stop = ("grpc-retry-pushback-ms", "-1")
-    trailers = (("grpc-status-details-bin", packed(retry, info)), stop)
-
-    running.service.handler = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, trailers=trailers)
-    with pytest.raises(Overloaded) as overloaded:
-        await client.translate(["one"])
-    running.service.handler = failing(grpc.StatusCode.INVALID_ARGUMENT, trailers=trailers)
-    with pytest.raises(InvalidInput) as invalid:
-        await client.translate(["one"])
-
-    assert (overloaded.value.reason, overloaded.value.retry_after_s) == ("queue_full", 1.5)
-    assert invalid.value.field == "texts[3]"
-
-
-async def test_broken_details_do_not_hide_the_status(client, running):
-    running.service.handler = failing(
-        grpc.StatusCode.INVALID_ARGUMENT, trailers=(("grpc-status-details-bin", b"\xff\xff"),)
-    )
-
-    with pytest.raises(InvalidInput, match="no"):
-        await client.translate(["one"])
-
-
-@pytest.mark.parametrize(
-    "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED]
-)
-async def test_passing_trouble_is_retried_unseen(client, running, code):
-    running.service.handler = failing_first(2, code, (("grpc-retry-pushback-ms", "5"),))
-
-    reply = await client.translate(["one"])
-
-    assert reply.translations[0].text == "ONE"
-    assert len(running.service.requests) == 3
-
-
-async def test_call_that_its_caller_cancels_is_not_sent_again(client, running):
-    begun = asyncio.Event()
-
-    async def endless(_: object, __: object) -> pb.TranslateResponse:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    running.service.handler = endless
-    leaving = asyncio.create_task(client.translate(["leaving"]))
-    await asyncio.wait_for(begun.wait(), 5)
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
-
-    running.service.handler = shout
-    for _ in range(20):  # each of them longer than the pause before another attempt
-        await client.translate(["staying"])
-        await asyncio.sleep(0.005)
-    assert [request.texts[0] for request in running.service.requests].count("leaving") == 1
-
-
-async def test_pushback_of_minus_one_ends_the_retries(client, running):
-    running.service.handler = failing(grpc.StatusCode.UNAVAILABLE, trailers=(("grpc-retry-pushback-ms", "-1"),))
-
-    with pytest.raises(Unavailable):
-        await client.translate(["one"])
-    assert len(running.service.requests) == 1
-
-
-async def test_the_caller_s_mistake_is_not_retried(client, running):
-    running.service.handler = failing(grpc.StatusCode.INVALID_ARGUMENT)
-
-    with pytest.raises(InvalidInput):
-        await client.translate(["one"])
-    assert len(running.service.requests) == 1
-
-
-async def test_attempts_are_counted_and_can_be_switched_off(running):
-    running.service.handler = failing(grpc.StatusCode.UNAVAILABLE)
-    for attempts in (1, 2):
-        running.service.requests.clear()
-        retry = RetryPolicy(max_attempts=attempts, initial_backoff_s=0.01)
-        async with AsyncClient(running.address, ClientConfig(retry=retry)) as client:
-            with pytest.raises(Unavailable):
-                await client.translate(["one"])
-
-        assert len(running.service.requests) == attempts
 
 
 async def test_a_slow_server_meets_the_deadline(client, running):
