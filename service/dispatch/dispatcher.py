@@ -8,20 +8,21 @@ for an engine that is replaced at once; when all replacements have to pause firs
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Literal, Protocol
 
-from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
+from service.dispatch.dealing import Hand, Sentence, deal
+from service.dispatch.engine_keeper import KeeperConfig
 from service.dispatch.engine_link import EngineStartError
-from service.dispatch.outcomes import drop_reason, fail, resolve
-from service.dispatch.snapshot import DispatchSnapshot, EngineSnapshot, EngineState
+from service.dispatch.engine_slot import EngineSlot, Pending
+from service.dispatch.outcomes import drop_reason, fail
+from service.dispatch.snapshot import DispatchSnapshot
 from service.engine.job import Job, JobResult, Outcome, SearchParams, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
-from service.telemetry.calls import Progress, current_progress
 from service.traffic.backlog import Backlog, Forecast, Load
 from service.traffic.clients import ANYBODY, Client, Priority
 from service.traffic.fair_queue import Entry
@@ -57,94 +58,14 @@ class EngineObserver(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """A job somebody waits for."""
-
-    job: Job
-    future: "asyncio.Future[JobResult]"
-    slot: "_Slot | None" = None  # None: not given to an engine
-    entry: "Entry[_Pending] | None" = None  # its place in the queue
-    progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
-    timer: asyncio.TimerHandle | None = None
-
-
-class _Slot:
-    """One engine and the jobs it holds; an `EngineListener`."""
-
-    def __init__(self, dispatcher: "Dispatcher", spec: EngineSpec, config: KeeperConfig) -> None:
-        self.keeper = EngineKeeper(spec, config, self)
-        self.jobs: dict[int, _Pending] = {}  # until the engine has answered, cancelled or not
-        self.rows = 0  # that the jobs it holds need
-        self.source_tokens = 0  # of those
-        self.live_rows = 0  # that were decoding at its last report
-        self.max_rows = self._given_rows = spec.scheduler.max_rows  # the first: less while it is short of memory
-        self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
-        self.num_losses = 0
-        self.heard_at = time.monotonic()
-        self._dispatcher = dispatcher
-
-    def add(self, pending: _Pending) -> None:
-        pending.slot = self
-        pending.progress.phase = "decode"
-        self.jobs[pending.job.id] = pending
-        self.rows += pending.job.params.beam_size
-        self.source_tokens += len(pending.job.source_ids)
-
-    def fail_all(self, error: DragomanError) -> None:
-        for pending in self.jobs.values():
-            fail(pending.future, error)
-        self.jobs.clear()
-        self.rows = self.source_tokens = 0
-
-    def heard(self, report: Report) -> None:
-        self.heard_at = time.monotonic()
-        for outcome in report.outcomes:
-            pending = self.jobs.pop(outcome.job_id, None)
-            if pending is not None:  # not failed meanwhile
-                self.rows -= pending.job.params.beam_size
-                self.source_tokens -= len(pending.job.source_ids)
-                self._dispatcher.job_answered(pending.job, outcome)
-                resolve(pending.future, outcome)
-        if report.stats:
-            self.live_rows, self.max_rows = report.stats.live_rows, report.stats.max_rows or self._given_rows
-        self._dispatcher.engine_reported(report)
-
-    def lost(self, reason: str) -> None:
-        self.live_rows, self.max_rows = 0, self._given_rows
-        self.num_losses += 1
-        self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
-        self._dispatcher.engine_lost()
-
-    def snapshot(self, now: float) -> EngineSnapshot:
-        waiting: EngineState = "starting" if self.retry_in_s is None else "waiting"
-        return EngineSnapshot(
-            pid=self.keeper.pid,
-            state="up" if self.keeper.is_up else waiting,
-            jobs=len(self.jobs),
-            rows=self.live_rows,
-            max_rows=self.max_rows,
-            restarts=self.num_losses,
-            silent_s=now - self.heard_at,
-        )
-
-    def delayed(self, retry_in_s: float) -> None:
-        self.retry_in_s = retry_in_s
-        self._dispatcher.engine_delayed()
-
-    def restarted(self) -> None:
-        self.retry_in_s = None
-        self._dispatcher.schedule()
-
-
 class Dispatcher:
     """Jobs in, futures out."""
 
     def __init__(self, spec: EngineSpec, config: DispatchConfig, *, observer: EngineObserver | None = None) -> None:
         self._config = config
         self._observer = observer
-        self._slots = [_Slot(self, spec, config) for _ in range(config.num_engines)]
-        self._backlog: Backlog[_Pending] = Backlog(
+        self._slots = [EngineSlot(self, spec, config) for _ in range(config.num_engines)]
+        self._backlog: Backlog[Pending] = Backlog(
             aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs
         )
         self._queued_tokens = 0
@@ -255,7 +176,7 @@ class Dispatcher:
         now = time.monotonic()
         loop = asyncio.get_running_loop()
         job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
-        pending = _Pending(job, loop.create_future())
+        pending = Pending(job, loop.create_future())
         if refusal := self._refusal():
             fail(pending.future, refusal)
             return pending.future
@@ -314,7 +235,7 @@ class Dispatcher:
         """Give the jobs whose turn it is to the engines that hold least, as far as their credits reach."""
         self._is_scheduled = False
         now = time.monotonic()
-        batches: dict[_Slot, list[_Pending]] = {}
+        given: list[tuple[EngineSlot, Pending]] = []
         while (entry := self._first(now)) is not None:
             pending, job = entry.item, entry.item.job
             slot = self._choose_slot(job, now)
@@ -328,11 +249,29 @@ class Dispatcher:
             pending.entry = None  # which leads back to it: only the garbage collector would find the two
             self._queued_tokens -= len(job.source_ids)
             slot.add(pending)
-            batches.setdefault(slot, []).append(pending)
-        for slot, batch in batches.items():
-            slot.keeper.send([Start(pending.job) for pending in batch])
+            given.append((slot, pending))
+        batches: dict[EngineSlot, list[Start]] = {}
+        for slot, pending in self._dealt(given):
+            batches.setdefault(slot, []).append(Start(pending.job))
+        for slot, starts in batches.items():
+            slot.keeper.send(starts)
 
-    def _first(self, now: float) -> "Entry[_Pending] | None":
+    def _dealt(self, given: Sequence[tuple[EngineSlot, Pending]]) -> Sequence[tuple[EngineSlot, Pending]]:
+        """The same jobs, the long ones with one engine and the short ones with another, if all find rows there."""
+        slots = [slot for slot in self._slots if slot.keeper.is_up]
+        if len(given) == 1 or len(slots) == 1:
+            return given
+        for slot, pending in given:
+            slot.take_back(pending)
+        hands = [Hand(slot.source_tokens, slot.max_rows - slot.rows) for slot in slots]
+        numbers = deal([Sentence(len(pending.job.source_ids), pending.rows) for _, pending in given], hands)
+        chosen = [slot for slot, _ in given] if numbers is None else [slots[number] for number in numbers]
+        dealt = [(slot, pending) for slot, (_, pending) in zip(chosen, given, strict=True)]
+        for slot, pending in dealt:
+            slot.add(pending)
+        return dealt
+
+    def _first(self, now: float) -> "Entry[Pending] | None":
         """The job whose turn it is, when those that nobody waits for and those that are too late have gone."""
         load = self._load()
         while (entry := self._backlog.peek(now)) is not None:
@@ -363,17 +302,17 @@ class Dispatcher:
             return None  # one is up, or comes back at once
         return Unavailable(f"no engine process is running; the next start is at most {min(pauses):g} s away")
 
-    def _choose_slot(self, job: Job, now: float) -> _Slot | None:
+    def _choose_slot(self, job: Job, now: float) -> EngineSlot | None:
         rows, ahead = job.params.beam_size, self._backlog.lookahead_jobs(now) * job.params.beam_size
         slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + rows <= slot.max_rows + ahead]
         return min(slots, key=lambda slot: (slot.rows / slot.max_rows, slot.source_tokens), default=None)
 
-    def _leave_queue(self, pending: _Pending) -> None:
+    def _leave_queue(self, pending: Pending) -> None:
         if pending.entry is not None and self._backlog.remove(pending.entry):
             self._queued_tokens -= len(pending.job.source_ids)
         pending.entry = None
 
-    def _settle(self, pending: _Pending, future: "asyncio.Future[JobResult]") -> None:
+    def _settle(self, pending: Pending, future: "asyncio.Future[JobResult]") -> None:
         """The future has a result, or nobody wants one any more."""
         if pending.timer is not None:
             pending.timer.cancel()
@@ -393,6 +332,6 @@ class Dispatcher:
         await asyncio.gather(*(slot.keeper.stop() for slot in self._slots))
 
 
-def _expire(pending: _Pending) -> None:
+def _expire(pending: Pending) -> None:
     where = "queued" if pending.slot is None else "decoding"
     fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))

@@ -68,6 +68,20 @@ async def test_jobs_go_to_the_engine_with_the_fewest_rows():
             job.cancel()
 
 
+async def test_sentences_that_start_together_are_dealt_by_length():
+    async with running(config=replace(CONFIG, num_engines=2)) as dispatcher:
+        lengths = (12, 4, 3, 3, 3)
+        jobs = [dispatcher.submit((*SLOW[: length - 1], EOS_ID), PARAMS, None) for length in lengths]
+        await asyncio.sleep(0)
+
+        held = [sorted(len(pending.job.source_ids) for pending in slot.jobs.values()) for slot in dispatcher._slots]
+        assert sorted(held) == [[3, 3, 3, 4], [12]]
+        assert sorted(slot.rows for slot in dispatcher._slots) == [2, 8]
+        assert sorted(slot.source_tokens for slot in dispatcher._slots) == [12, 13]
+        for job in jobs:
+            job.cancel()
+
+
 @pytest.mark.parametrize(("token", "message"), [(NAN_TOKEN, "non-finite"), (POISON_TOKEN, "encoder")])
 async def test_sentence_the_model_cannot_do_fails_alone(token, message):
     async with running() as dispatcher:

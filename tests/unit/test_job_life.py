@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from model.config import EOS_ID
 from service.config import LimitsConfig
-from service.dispatch import dispatcher as dispatcher_module
+from service.dispatch import engine_slot
 from service.dispatch.dispatcher import DispatchConfig, Dispatcher
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
@@ -108,7 +108,7 @@ class JobLife(RuleBasedStateMachine):
             self.engines.append(HandSteppedEngine(*details))  # type: ignore[arg-type]
             return self.engines[-1]
 
-        with mock.patch.object(dispatcher_module, "EngineKeeper", make):
+        with mock.patch.object(engine_slot, "EngineKeeper", make):
             self.dispatcher = Dispatcher(SPEC, DispatchConfig(num_engines=NUM_ENGINES, lookahead_jobs=2))
         self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)

@@ -1,9 +1,9 @@
 """Dragoman's engine in the race: in this process, or several in processes of their own, as the server runs them.
 
 One engine needs no process: then both contestants are called as libraries.  Several do, since the loop of each is
-Python.  Here a caller stands where the server has its queue: it gives the oldest sentence to the engine with the
-fewest, of equals to the one with the fewest source tokens, as far as each can start them at once or next
-(`service/dispatch/dispatcher.py` has the same rule in rows, for several beams, and deadlines).
+Python.  Here a caller stands where the server has its queue, with its rules (`service/dispatch/dispatcher.py`): it
+gives the oldest sentence to the engine with the fewest, of equals to the one with the fewest source tokens, as far as
+each can start them at once or next; several that all find rows are dealt by length (`service/dispatch/dealing.py`).
 """
 
 import selectors
@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from model.bundle import GPU_PRECISION, Bundle
+from service.dispatch.dealing import Hand, deal
+from service.dispatch.dealing import Sentence as DealtSentence
 from service.engine.device import Device
 from service.engine.job import Job, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
@@ -136,6 +138,7 @@ class EngineProcesses:
     def __init__(self, bundle: Bundle, precision: str, setting: EngineSetting, options: SearchOptions) -> None:
         spec = setting.spec(bundle, precision)
         self._params = search_params(options)
+        self._max_rows = setting.max_rows
         self._room = setting.max_rows // options.beam_size + LOOKAHEAD_JOBS
         self._waiting: deque[Job] = deque()
         self._selector = selectors.DefaultSelector()
@@ -193,17 +196,34 @@ class EngineProcesses:
         return results
 
     def _dispatch(self) -> None:
-        """Deal out what waits: oldest first, to the engine with the fewest; one message for each engine."""
-        dealt: dict[int, list[Job]] = {}
-        while self._waiting:
-            number, engine = min(enumerate(self._engines), key=lambda pair: pair[1].load)
-            if engine.num_running >= self._room:
+        """Deal out what waits; one message for each engine."""
+        numbers = self._dealt_by_length() or self._dealt_in_turn()
+        jobs = [self._waiting.popleft() for _ in numbers]
+        for number, engine in enumerate(self._engines):
+            if mine := [job for job, to in zip(jobs, numbers, strict=True) if to == number]:
+                engine.send(mine)
+
+    def _dealt_by_length(self) -> list[int] | None:
+        """An engine for each sentence that waits; None where there are not several, or no rows for all."""
+        if len(self._waiting) < 2 or len(self._engines) < 2:
+            return None
+        beam_size = self._params.beam_size
+        hands = [
+            Hand(engine.source_tokens, self._max_rows - engine.num_running * beam_size) for engine in self._engines
+        ]
+        return deal([DealtSentence(len(job.source_ids), beam_size) for job in self._waiting], hands)
+
+    def _dealt_in_turn(self) -> list[int]:
+        """An engine for each of the oldest sentences, as far as there is room."""
+        loads, numbers = [engine.load for engine in self._engines], list[int]()
+        for job in self._waiting:
+            number = min(range(len(loads)), key=loads.__getitem__)
+            count, tokens = loads[number]
+            if count >= self._room:
                 break
-            job = self._waiting.popleft()
-            engine.running[job.id] = len(job.source_ids)
-            dealt.setdefault(number, []).append(job)
-        for number, jobs in dealt.items():
-            self._engines[number].send(jobs)
+            loads[number] = count + 1, tokens + len(job.source_ids)
+            numbers.append(number)
+        return numbers
 
 
 class _Process:
@@ -221,9 +241,14 @@ class _Process:
         return len(self.running)
 
     @property
+    def source_tokens(self) -> int:
+        """Of the jobs it has."""
+        return sum(self.running.values())
+
+    @property
     def load(self) -> tuple[int, int]:
         """Jobs it has, and their source tokens."""
-        return len(self.running), sum(self.running.values())
+        return self.num_running, self.source_tokens
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
@@ -256,6 +281,7 @@ class _Process:
 
     def send(self, jobs: Sequence[Job]) -> None:
         """Queue jobs there."""
+        self.running |= {job.id: len(job.source_ids) for job in jobs}
         self.channel.sendall(to_frame(tuple(Start(job) for job in jobs)))
 
     def receive(self) -> list[JobResult]:

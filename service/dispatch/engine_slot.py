@@ -1,0 +1,133 @@
+"""One engine and the jobs it holds, from when they are given to it until it has answered, or is lost."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
+from service.dispatch.outcomes import fail, resolve
+from service.dispatch.snapshot import EngineSnapshot, EngineState
+from service.engine.job import Job, JobResult, Outcome
+from service.engine.process import Report
+from service.engine.spec import EngineSpec
+from service.errors import DragomanError, Unavailable
+from service.telemetry.calls import Progress, current_progress
+from service.traffic.fair_queue import Entry
+
+
+class SlotOwner(Protocol):
+    """Who is told what happens to an engine."""
+
+    def job_answered(self, job: Job, outcome: Outcome) -> None:
+        """An engine is done with it."""
+        ...
+
+    def engine_reported(self, report: Report) -> None:
+        """Its outcomes are with their futures; rows may be free."""
+        ...
+
+    def engine_lost(self) -> None:
+        """Its jobs have failed."""
+        ...
+
+    def engine_delayed(self) -> None:
+        """It is not replaced yet."""
+        ...
+
+    def schedule(self) -> None:
+        """It may take jobs again."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A job somebody waits for."""
+
+    job: Job
+    future: "asyncio.Future[JobResult]"
+    slot: "EngineSlot | None" = None  # None: not given to an engine
+    entry: "Entry[Pending] | None" = None  # its place in the queue
+    progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def rows(self) -> int:
+        """Hypotheses that decode together."""
+        return self.job.params.beam_size
+
+
+class EngineSlot:
+    """One engine and the jobs it holds; an `EngineListener`."""
+
+    def __init__(self, owner: SlotOwner, spec: EngineSpec, config: KeeperConfig) -> None:
+        self.keeper = EngineKeeper(spec, config, self)
+        self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
+        self.rows = 0  # that the jobs it holds need
+        self.source_tokens = 0  # of those
+        self.live_rows = 0  # that were decoding at its last report
+        self.max_rows = self._given_rows = spec.scheduler.max_rows  # the first: less while it is short of memory
+        self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
+        self.num_losses = 0
+        self.heard_at = time.monotonic()
+        self._owner = owner
+
+    def add(self, pending: Pending) -> None:
+        pending.slot = self
+        pending.progress.phase = "decode"
+        self.jobs[pending.job.id] = pending
+        self.rows += pending.rows
+        self.source_tokens += len(pending.job.source_ids)
+
+    def take_back(self, pending: Pending) -> None:
+        """Before the engine is told of it."""
+        del self.jobs[pending.job.id]
+        self._forget(pending.job)
+
+    def fail_all(self, error: DragomanError) -> None:
+        for pending in self.jobs.values():
+            fail(pending.future, error)
+        self.jobs.clear()
+        self.rows = self.source_tokens = 0
+
+    def heard(self, report: Report) -> None:
+        self.heard_at = time.monotonic()
+        for outcome in report.outcomes:
+            pending = self.jobs.pop(outcome.job_id, None)
+            if pending is not None:  # not failed meanwhile
+                self._forget(pending.job)
+                self._owner.job_answered(pending.job, outcome)
+                resolve(pending.future, outcome)
+        if report.stats:
+            self.live_rows, self.max_rows = report.stats.live_rows, report.stats.max_rows or self._given_rows
+        self._owner.engine_reported(report)
+
+    def lost(self, reason: str) -> None:
+        self.live_rows, self.max_rows = 0, self._given_rows
+        self.num_losses += 1
+        self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
+        self._owner.engine_lost()
+
+    def snapshot(self, now: float) -> EngineSnapshot:
+        waiting: EngineState = "starting" if self.retry_in_s is None else "waiting"
+        return EngineSnapshot(
+            pid=self.keeper.pid,
+            state="up" if self.keeper.is_up else waiting,
+            jobs=len(self.jobs),
+            rows=self.live_rows,
+            max_rows=self.max_rows,
+            restarts=self.num_losses,
+            silent_s=now - self.heard_at,
+        )
+
+    def delayed(self, retry_in_s: float) -> None:
+        self.retry_in_s = retry_in_s
+        self._owner.engine_delayed()
+
+    def restarted(self) -> None:
+        self.retry_in_s = None
+        self._owner.schedule()
+
+    def _forget(self, job: Job) -> None:
+        self.rows -= job.params.beam_size
+        self.source_tokens -= len(job.source_ids)
