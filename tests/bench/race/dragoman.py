@@ -141,7 +141,7 @@ class EngineProcesses:
         self._max_rows = setting.max_rows
         self._room = setting.max_rows // options.beam_size + LOOKAHEAD_JOBS
         self._waiting: deque[Job] = deque()
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.SelectSelector()  # epoll would round waits up to milliseconds
         self._engines = [_Process.start(spec) for _ in range(setting.engines)]
         try:
             for engine in self._engines:

@@ -31,7 +31,7 @@ GPU_ROWS = (256, 512, 1_024, 2_048)
 GPU_BATCH_SIZES = {"examples": (32, 64, 128, 256, 512), "tokens": (1_024, 4_096, 16_384)}
 STREAM_BATCH_SIZES = (8, 16, 32, 64)
 STREAM_DELAYS_MS = (10.0, 40.0)
-STREAM_ROWS = (64, 128)
+STREAM_ROWS = (16, 32, 64, 128)
 
 Setting = TypeVar("Setting")
 Closeable = TypeVar("Closeable", bound="SupportsClose")
