@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 FORBIDDEN = np.float32(-np.inf)  # added to the logits of tokens that are not on a sentence's list
 COLUMNS = 64  # they come in multiples of this: the width of a block in the graph's ranking
-_SPARE = 1 / 4  # share of the columns that is left free for sentences to come
+_SPARE = 1 / 8  # share of the columns that is left free for sentences to come, at least
 
 
 class Projection:
@@ -104,7 +104,7 @@ class LiveVocabulary:
         """Columns for the live sentences alone, and room for more."""
         union = np.unique(np.concatenate(self._lists))
         room = union.size if len(self._lists) == 1 else min(int(union.size * (1 + _SPARE)), self._shortlist.vocab_size)
-        self._reserve(-(-room // COLUMNS) * COLUMNS)
+        self._reserve(_coarsely(-(-room // COLUMNS)) * COLUMNS)
         self.tokens[:] = UNK_ID
         self._column_of.fill(-1)
         self._num_used = 0
@@ -139,3 +139,13 @@ class LiveVocabulary:
         mask = self.mask[index, 0]
         mask.fill(FORBIDDEN)
         mask[self._column_of[self._lists[index]]] = 0.0
+
+
+def _coarsely(number: int) -> int:
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
+
+    Few different widths: for each that it has not met with the same other shapes, the runner tells ONNX Runtime anew
+    where all arrays lie, which took 5 % of the time with 16 sentences.
+    """
+    power = 1 << (number - 1).bit_length()
+    return power * 3 // 4 if number <= power * 3 // 4 and power > 2 else power
