@@ -5,66 +5,97 @@ is computed as wide as the longest sentence.  Sentences of similar length togeth
 padding.  Pure; knows lengths, neither engines nor texts.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
-# An engine's cost is its source tokens and so many times those of its longest new sentence, for the steps themselves.
-# 32 sentences on two engines took 0.91 times as long as with long and short ones mixed (0.94 with 0, 0.93 with 2, 0.98
-# with 4 times), 8 sentences 0.87; ARCHITECTURE.md, 22 November 2026.
-_LONGEST_COUNTS = 1
 
-
-class Sentence(NamedTuple):
-    """What is dealt."""
+class Share(NamedTuple):
+    """A sentence that is dealt."""
 
     source_tokens: int
     rows: int  # its beam
 
+    @property
+    def work(self) -> int:
+        """What it costs an engine, in no unit: its steps are about as many as its source tokens."""
+        return self.source_tokens * self.rows
 
-class Hand(NamedTuple):
-    """What an engine has and can take."""
 
-    source_tokens: int
+class Room(NamedTuple):
+    """What an engine has, and can take."""
+
+    work: int
     free_rows: int
 
 
-def deal(sentences: Sequence[Sentence], hands: Sequence[Hand]) -> list[int] | None:
-    """The number of the hand for each sentence, such that the fullest one has as little as possible.
+def deal(shares: Sequence[Share], rooms: Sequence[Room]) -> list[int] | None:
+    """The number of the room for each share, such that the fullest one has as little work as possible.
 
-    Each hand gets neighbours in length: the emptiest the longest.  None if the rows do not suffice for that.
+    Each room gets neighbours in length, the emptiest the longest, and none stays empty while another gets several.  The
+    longest of a room counts twice, once for the steps themselves, whose number it determines (ARCHITECTURE.md, 22
+    November 2026, has what others than 2 came to).
+
+    Returns:
+        None if there are not enough rows.
     """
-    longest_first = sorted(range(len(sentences)), key=lambda number: -sentences[number].source_tokens)
-    emptiest_first = sorted(range(len(hands)), key=lambda number: hands[number].source_tokens)
-    ranked, filled = [sentences[number] for number in longest_first], [hands[number] for number in emptiest_first]
-    too_little = 0
-    enough = (1 + _LONGEST_COUNTS) * sum(tokens for tokens, _ in ranked) + max(tokens for tokens, _ in hands)
-    if (best := _fill(ranked, filled, enough)) is None:
+    if sum(share.rows for share in shares) > sum(max(0, room.free_rows) for room in rooms):
         return None
-    while enough - too_little > 1:
-        limit = (too_little + enough) // 2
-        found = _fill(ranked, filled, limit)
-        if found is None:
-            too_little = limit
-        else:
-            best, enough = found, limit
-    dealt = [0] * len(sentences)
-    for number, place in zip(longest_first, best, strict=True):
-        dealt[number] = emptiest_first[place]
+    longest_first = sorted(range(len(shares)), key=lambda number: -shares[number].source_tokens)
+    emptiest_first = sorted(range(len(rooms)), key=lambda number: rooms[number].work)
+    cuts = _Cuts([shares[number] for number in longest_first], [rooms[number] for number in emptiest_first])
+    ends = cuts.with_the_least_work()
+    if ends is None:
+        return None
+    dealt, begin = [0] * len(shares), 0
+    for number, end in zip(emptiest_first, ends, strict=True):
+        for place in longest_first[begin:end]:
+            dealt[place] = number
+        begin = end
     return dealt
 
 
-def _fill(ranked: Sequence[Sentence], hands: Sequence[Hand], limit: int) -> list[int] | None:
-    """The place of each sentence's hand, none of which costs more than the limit; hands are filled one by one."""
-    places: list[int] = []
-    place, (cost, rows), is_first = 0, hands[0], True
-    for sentence in ranked:
-        while rows < sentence.rows or cost + sentence.source_tokens * (1 + is_first * _LONGEST_COUNTS) > limit:
-            place, is_first = place + 1, True
-            if place == len(hands):
-                return None
-            cost, rows = hands[place]
-        cost += sentence.source_tokens * (1 + is_first * _LONGEST_COUNTS)
-        rows -= sentence.rows
-        is_first = False
-        places.append(place)
-    return places
+class _Cuts:
+    """Ways to cut a row of shares, longest first, into a piece for each room, emptiest first."""
+
+    def __init__(self, shares: Sequence[Share], rooms: Sequence[Room]) -> None:
+        self._shares, self._rooms = shares, rooms
+        self._work = [0, *accumulate(share.work for share in shares)]  # of the first n
+        self._rows = [0, *accumulate(share.rows for share in shares)]
+        self._num_empty = sum(room.work == 0 and room.free_rows > 0 for room in rooms)
+
+    def with_the_least_work(self) -> list[int] | None:
+        """Where each room's piece ends, such that the largest sum of work is least."""
+        too_little = 0
+        enough = 2 * self._work[-1] + self._rooms[-1].work
+        best = self._within(enough)
+        while best is not None and enough - too_little > 1:
+            limit = (too_little + enough) // 2
+            found = self._within(limit)
+            if found is None:
+                too_little = limit
+            else:
+                best, enough = found, limit
+        return best
+
+    def _within(self, limit: int) -> list[int] | None:
+        """Where each piece ends when every room takes what it may and no room's work exceeds the limit."""
+        ends, end = list[int](), 0
+        for place, room in enumerate(self._rooms):
+            end = self._end(end, place, room, limit)
+            ends.append(end)
+        return ends if end == len(self._shares) else None
+
+    def _end(self, begin: int, place: int, room: Room, limit: int) -> int:
+        """Where the piece ends that begins here."""
+        if begin == len(self._shares):
+            return begin
+        longest = self._shares[begin].work
+        by_work = bisect_right(self._work, limit - room.work - longest + self._work[begin]) - 1
+        by_rows = bisect_right(self._rows, room.free_rows + self._rows[begin]) - 1
+        end = min(by_work, by_rows)
+        if end <= begin:
+            return begin
+        still_empty = max(0, self._num_empty - place - 1)  # rooms behind this one, of which each gets one at least
+        return min(end, max(begin + 1, len(self._shares) - still_empty))

@@ -7,13 +7,13 @@ for an engine that is replaced at once; when all replacements have to pause firs
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Literal, Protocol
 
-from service.dispatch.dealing import Hand, Sentence, deal
+from service.dispatch.dealing import Room, Share, deal
 from service.dispatch.engine_keeper import KeeperConfig
 from service.dispatch.engine_link import EngineStartError
 from service.dispatch.engine_slot import EngineSlot, Pending
@@ -232,10 +232,11 @@ class Dispatcher:
             self._fail_queue(refusal)
 
     def _hand_out(self) -> None:
-        """Give the jobs whose turn it is to the engines that hold least, as far as their credits reach."""
+        """Give the jobs whose turn it is to the engines, as far as their credits reach."""
         self._is_scheduled = False
         now = time.monotonic()
-        given: list[tuple[EngineSlot, Pending]] = []
+        rooms = {slot: Room(slot.work, slot.max_rows - slot.rows) for slot in self._slots if slot.keeper.is_up}
+        given: dict[Pending, EngineSlot] = {}
         while (entry := self._first(now)) is not None:
             pending, job = entry.item, entry.item.job
             slot = self._choose_slot(job, now)
@@ -249,27 +250,16 @@ class Dispatcher:
             pending.entry = None  # which leads back to it: only the garbage collector would find the two
             self._queued_tokens -= len(job.source_ids)
             slot.add(pending)
-            given.append((slot, pending))
+            given[pending] = slot
+        for pending, slot in _dealt_by_length(list(given), rooms).items():
+            given[pending].take_back(pending)
+            slot.add(pending)
+            given[pending] = slot
         batches: dict[EngineSlot, list[Start]] = {}
-        for slot, pending in self._dealt(given):
+        for pending, slot in given.items():
             batches.setdefault(slot, []).append(Start(pending.job))
         for slot, starts in batches.items():
             slot.keeper.send(starts)
-
-    def _dealt(self, given: Sequence[tuple[EngineSlot, Pending]]) -> Sequence[tuple[EngineSlot, Pending]]:
-        """The same jobs, the long ones with one engine and the short ones with another, if all find rows there."""
-        slots = [slot for slot in self._slots if slot.keeper.is_up]
-        if len(given) == 1 or len(slots) == 1:
-            return given
-        for slot, pending in given:
-            slot.take_back(pending)
-        hands = [Hand(slot.source_tokens, slot.max_rows - slot.rows) for slot in slots]
-        numbers = deal([Sentence(len(pending.job.source_ids), pending.rows) for _, pending in given], hands)
-        chosen = [slot for slot, _ in given] if numbers is None else [slots[number] for number in numbers]
-        dealt = [(slot, pending) for slot, (_, pending) in zip(chosen, given, strict=True)]
-        for slot, pending in dealt:
-            slot.add(pending)
-        return dealt
 
     def _first(self, now: float) -> "Entry[Pending] | None":
         """The job whose turn it is, when those that nobody waits for and those that are too late have gone."""
@@ -305,7 +295,7 @@ class Dispatcher:
     def _choose_slot(self, job: Job, now: float) -> EngineSlot | None:
         rows, ahead = job.params.beam_size, self._backlog.lookahead_jobs(now) * job.params.beam_size
         slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + rows <= slot.max_rows + ahead]
-        return min(slots, key=lambda slot: (slot.rows / slot.max_rows, slot.source_tokens), default=None)
+        return min(slots, key=lambda slot: (slot.rows / slot.max_rows, slot.work), default=None)
 
     def _leave_queue(self, pending: Pending) -> None:
         if pending.entry is not None and self._backlog.remove(pending.entry):
@@ -335,3 +325,12 @@ class Dispatcher:
 def _expire(pending: Pending) -> None:
     where = "queued" if pending.slot is None else "decoding"
     fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
+
+
+def _dealt_by_length(given: Sequence[Pending], rooms: Mapping[EngineSlot, Room]) -> dict[Pending, EngineSlot]:
+    """Another engine for each job, if several engines have rows for several jobs: neighbours in length to each."""
+    if min(len(given), len(rooms)) < 2:
+        return {}
+    slots = list(rooms)
+    dealt = deal([Share(len(pending.job.source_ids), pending.rows) for pending in given], list(rooms.values()))
+    return {pending: slots[number] for pending, number in zip(given, dealt or (), strict=bool(dealt))}

@@ -56,6 +56,11 @@ class Pending:
         """Hypotheses that decode together."""
         return self.job.params.beam_size
 
+    @property
+    def work(self) -> int:
+        """What it costs an engine, in no unit."""
+        return len(self.job.source_ids) * self.rows
+
 
 class EngineSlot:
     """One engine and the jobs it holds; an `EngineListener`."""
@@ -64,7 +69,7 @@ class EngineSlot:
         self.keeper = EngineKeeper(spec, config, self)
         self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
         self.rows = 0  # that the jobs it holds need
-        self.source_tokens = 0  # of those
+        self.work = 0  # of those: their source tokens times their rows
         self.live_rows = 0  # that were decoding at its last report
         self.max_rows = self._given_rows = spec.scheduler.max_rows  # the first: less while it is short of memory
         self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
@@ -77,25 +82,25 @@ class EngineSlot:
         pending.progress.phase = "decode"
         self.jobs[pending.job.id] = pending
         self.rows += pending.rows
-        self.source_tokens += len(pending.job.source_ids)
+        self.work += pending.work
 
     def take_back(self, pending: Pending) -> None:
         """Before the engine is told of it."""
         del self.jobs[pending.job.id]
-        self._forget(pending.job)
+        self._forget(pending)
 
     def fail_all(self, error: DragomanError) -> None:
         for pending in self.jobs.values():
             fail(pending.future, error)
         self.jobs.clear()
-        self.rows = self.source_tokens = 0
+        self.rows = self.work = 0
 
     def heard(self, report: Report) -> None:
         self.heard_at = time.monotonic()
         for outcome in report.outcomes:
             pending = self.jobs.pop(outcome.job_id, None)
             if pending is not None:  # not failed meanwhile
-                self._forget(pending.job)
+                self._forget(pending)
                 self._owner.job_answered(pending.job, outcome)
                 resolve(pending.future, outcome)
         if report.stats:
@@ -128,6 +133,6 @@ class EngineSlot:
         self.retry_in_s = None
         self._owner.schedule()
 
-    def _forget(self, job: Job) -> None:
-        self.rows -= job.params.beam_size
-        self.source_tokens -= len(job.source_ids)
+    def _forget(self, pending: Pending) -> None:
+        self.rows -= pending.rows
+        self.work -= pending.work

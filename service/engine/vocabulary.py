@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 FORBIDDEN = np.float32(-np.inf)  # added to the logits of tokens that are not on a sentence's list
 COLUMNS = 64  # they come in multiples of this: the width of a block in the graph's ranking
-_SPARE = 1 / 8  # share of the columns that is left free for sentences to come, at least
+_SPARE = 1 / 8  # share of the columns that is left free, at least, for sentences that join others
 
 
 class Projection:
@@ -103,8 +103,9 @@ class LiveVocabulary:
     def _lay_out(self) -> None:
         """Columns for the live sentences alone, and room for more."""
         union = np.unique(np.concatenate(self._lists))
-        room = union.size if len(self._lists) == 1 else min(int(union.size * (1 + _SPARE)), self._shortlist.vocab_size)
-        self._reserve(_coarsely(-(-room // COLUMNS)) * COLUMNS)
+        wanted = union.size if len(self._lists) == 1 else int(union.size * (1 + _SPARE))
+        all_tokens = _blocks(self._shortlist.vocab_size)
+        self._reserve(min(_coarsely(_blocks(wanted)), all_tokens) * COLUMNS)
         self.tokens[:] = UNK_ID
         self._column_of.fill(-1)
         self._num_used = 0
@@ -139,6 +140,10 @@ class LiveVocabulary:
         mask = self.mask[index, 0]
         mask.fill(FORBIDDEN)
         mask[self._column_of[self._lists[index]]] = 0.0
+
+
+def _blocks(num_tokens: int) -> int:
+    return -(-num_tokens // COLUMNS)
 
 
 def _coarsely(number: int) -> int:

@@ -290,7 +290,7 @@ def test_a_race_of_streams_gives_the_ratio_of_the_rates(monkeypatch: pytest.Monk
     conditions = stream.Conditions(sentences=SENTENCES, duration_s=1.0, bound_s=1.0)
     servers: Any = {"ours": Named("fast"), "theirs": Named("slow")}
 
-    result = stream.race(servers, 70.0, conditions, seeds=(1, 2))
+    result = stream.race(servers, {"ours": 70.0, "theirs": 70.0}, conditions, seeds=(1, 2))
 
     assert result.rate_ratio == pytest.approx(2.0, rel=stream.STEP - 1)
     assert [ours.rate for ours, _ in result.equal_rates] == [theirs.rate for _, theirs in result.equal_rates]

@@ -1,27 +1,32 @@
 """Sentences that start together, dealt to engines by length."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.dispatch.dealing import Hand, Sentence, deal
+from service.dispatch.dealing import Room, Share, deal
 
 BEAM = 4
-FREE = Hand(source_tokens=0, free_rows=128)
+FREE = Room(work=0, free_rows=128)
 
 
-def sentences(*lengths: int) -> list[Sentence]:
-    return [Sentence(length, BEAM) for length in lengths]
+def shares(*lengths: int) -> list[Share]:
+    return [Share(length, BEAM) for length in lengths]
 
 
-def lengths_of(dealt: list[int] | None, dealt_sentences: list[Sentence], hand: int) -> list[int]:
+def lengths_of(dealt: list[int] | None, dealt_shares: list[Share], room: int) -> list[int]:
     assert dealt is not None
-    return [sentence.source_tokens for sentence, to in zip(dealt_sentences, dealt, strict=True) if to == hand]
+    return [share.source_tokens for share, to in zip(dealt_shares, dealt, strict=True) if to == room]
+
+
+def most_work(pieces: list[list[Share]]) -> int:
+    """Of a piece: all of it, and its longest once more."""
+    return max(sum(share.work for share in piece) + max(share.work for share in piece) for piece in pieces if piece)
 
 
 def test_long_sentences_go_to_one_engine_and_short_ones_to_another():
-    mixed = sentences(5, 30, 6, 5, 20, 6, 5, 5)
+    mixed = shares(5, 30, 6, 5, 20, 6, 5, 5)
 
     dealt = deal(mixed, [FREE, FREE])
 
@@ -30,54 +35,85 @@ def test_long_sentences_go_to_one_engine_and_short_ones_to_another():
 
 
 def test_equal_sentences_are_halved():
-    assert deal(sentences(7, 7, 7, 7), [FREE, FREE]) == [0, 0, 1, 1]
+    assert deal(shares(7, 7, 7, 7), [FREE, FREE]) == [0, 0, 1, 1]
 
 
 def test_engine_that_has_less_gets_more():
-    alike = sentences(*[10] * 6)
+    alike = shares(*[10] * 6)
 
-    dealt = deal(alike, [Hand(40, 128), Hand(0, 128)])
+    dealt = deal(alike, [Room(40 * BEAM, 128), Room(0, 128)])
 
     assert len(lengths_of(dealt, alike, 0)) == 1
     assert len(lengths_of(dealt, alike, 1)) == 5
 
 
-def test_engine_without_rows_gets_nothing():
-    alike = sentences(10, 10)
+def test_wide_beams_count_for_more_than_narrow_ones():
+    mixed = [Share(10, beam) for beam in (10, 10, 10, 1, 1, 1)]
 
-    assert deal(alike, [Hand(0, 3), Hand(50, 8)]) == [1, 1]
+    dealt = deal(mixed, [FREE, FREE])
+
+    assert dealt is not None
+    assert [to for share, to in zip(mixed, dealt, strict=True) if share.rows == 10] == [0, 0, 1]
+
+
+def test_no_engine_stays_idle_while_another_gets_several():
+    assert deal(shares(9, 9, 9, 9), [FREE] * 3) == [0, 0, 1, 2]
+    assert set(deal(shares(*range(40, 20, -1)), [FREE] * 16) or ()) == set(range(16))
+
+
+def test_engine_without_rows_gets_nothing():
+    alike = shares(10, 10)
+
+    assert deal(alike, [Room(0, 3), Room(50, 8)]) == [1, 1]
 
 
 def test_there_is_no_deal_when_rows_do_not_suffice():
-    assert deal(sentences(10, 10), [Hand(0, 4), Hand(0, 3)]) is None
-    assert deal(sentences(10), [Hand(0, -8)]) is None
+    assert deal(shares(10, 10), [Room(0, 4), Room(0, 3)]) is None
+    assert deal(shares(10), [Room(0, -8)]) is None
+    assert deal(shares(10), []) is None
 
 
-SENTENCES = st.lists(st.builds(Sentence, st.integers(1, 90), st.integers(1, 5)), min_size=1, max_size=9)
-HANDS = st.lists(st.builds(Hand, st.integers(0, 200), st.integers(0, 30)), min_size=1, max_size=4)
+SHARES = st.lists(st.builds(Share, st.integers(1, 90), st.integers(1, 5)), min_size=1, max_size=9)
+ROOMS = st.lists(st.builds(Room, st.integers(0, 200), st.integers(-5, 30)), min_size=1, max_size=4)
 
 
-@given(dealt_sentences=SENTENCES, hands=HANDS)
+@given(dealt_shares=SHARES, rooms=ROOMS)
 def test_no_engine_gets_more_rows_than_it_has_and_each_one_neighbours_in_length(
-    dealt_sentences: list[Sentence], hands: list[Hand]
+    dealt_shares: list[Share], rooms: list[Room]
 ):
-    dealt = deal(dealt_sentences, hands)
+    dealt = deal(dealt_shares, rooms)
 
     if dealt is None:
         return
-    assert len(dealt) == len(dealt_sentences)
+    assert len(dealt) == len(dealt_shares)
     spans = []
-    for number, hand in enumerate(hands):
-        mine = [sentence for sentence, to in zip(dealt_sentences, dealt, strict=True) if to == number]
-        assert sum(sentence.rows for sentence in mine) <= max(0, hand.free_rows)
+    for number, room in enumerate(rooms):
+        mine = [share for share, to in zip(dealt_shares, dealt, strict=True) if to == number]
+        assert sum(share.rows for share in mine) <= max(0, room.free_rows)
         if mine:
             spans.append((min(mine).source_tokens, max(mine).source_tokens))
     spans.sort()
     assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans))
 
 
-@given(dealt_sentences=SENTENCES, hands=HANDS)
-def test_there_is_a_deal_whenever_one_engine_could_take_all(dealt_sentences: list[Sentence], hands: list[Hand]):
-    roomy = Hand(0, sum(sentence.rows for sentence in dealt_sentences))
+@given(dealt_shares=SHARES, rooms=ROOMS)
+def test_there_is_a_deal_whenever_one_engine_could_take_all(dealt_shares: list[Share], rooms: list[Room]):
+    roomy = Room(0, sum(share.rows for share in dealt_shares))
 
-    assert deal(dealt_sentences, [*hands, roomy]) is not None
+    assert deal(dealt_shares, [*rooms, roomy]) is not None
+
+
+@given(lengths=st.lists(st.integers(1, 90), min_size=1, max_size=7), num_rooms=st.integers(1, 3))
+def test_no_other_way_to_cut_the_row_is_better(lengths: list[int], num_rooms: int):
+    row = shares(*sorted(lengths, reverse=True))
+    num_pieces = min(num_rooms, len(row))
+
+    dealt = deal(row, [FREE] * num_rooms)
+
+    assert dealt is not None
+    found = [[share for share, to in zip(row, dealt, strict=True) if to == number] for number in range(num_rooms)]
+    others = [
+        [row[begin:end] for begin, end in pairwise((0, *cuts, len(row)))]
+        for cuts in combinations(range(1, len(row)), num_pieces - 1)
+    ]
+    assert most_work(found) == min(most_work(pieces) for pieces in others)

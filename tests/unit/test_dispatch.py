@@ -9,6 +9,7 @@ import pytest
 
 from model.config import EOS_ID
 from service.dispatch.dispatcher import DispatchConfig, Dispatcher
+from service.dispatch.engine_keeper import EngineKeeper
 from service.engine.job import StepStats
 from service.engine.process import Report
 from service.errors import InternalError, Unavailable
@@ -77,9 +78,45 @@ async def test_sentences_that_start_together_are_dealt_by_length():
         held = [sorted(len(pending.job.source_ids) for pending in slot.jobs.values()) for slot in dispatcher._slots]
         assert sorted(held) == [[3, 3, 3, 4], [12]]
         assert sorted(slot.rows for slot in dispatcher._slots) == [2, 8]
-        assert sorted(slot.source_tokens for slot in dispatcher._slots) == [12, 13]
+        assert sorted(slot.work for slot in dispatcher._slots) == [2 * 12, 2 * 13]
         for job in jobs:
             job.cancel()
+
+
+async def test_sentences_that_do_not_all_find_rows_go_to_the_engine_with_the_fewest():
+    async with running(config=replace(CONFIG, num_engines=2)) as dispatcher:
+        jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(8)]
+        one_more = [dispatcher.submit(SLOW, PARAMS, None), dispatcher.submit(NORMAL, PARAMS, None)]
+        await asyncio.sleep(0)
+
+        assert [slot.rows for slot in dispatcher._slots] == [10, 10]  # 8 of them now, and a sentence to look ahead
+        for job in (*jobs, *one_more):
+            job.cancel()
+
+
+async def test_engine_that_is_not_up_is_dealt_nothing(monkeypatch):
+    async with running(config=replace(CONFIG, num_engines=3)) as dispatcher:
+        lost = dispatcher._slots[0].keeper
+        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda keeper: keeper is not lost))
+        jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(4)]
+        await asyncio.sleep(0)
+
+        assert [len(slot.jobs) for slot in dispatcher._slots] == [0, 2, 2]
+        for job in jobs:
+            job.cancel()
+
+
+async def test_job_waits_while_no_engine_is_up(monkeypatch):
+    async with running(config=replace(CONFIG, num_engines=2)) as dispatcher:
+        errors: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+        job = dispatcher.submit(SLOW, PARAMS, None)
+        await asyncio.sleep(0)
+
+        assert dispatcher.queued_jobs == 1
+        assert not errors
+        job.cancel()
 
 
 @pytest.mark.parametrize(("token", "message"), [(NAN_TOKEN, "non-finite"), (POISON_TOKEN, "encoder")])

@@ -94,6 +94,8 @@ class JobLife(RuleBasedStateMachine):
         self.patched_clock = mock.patch("time.monotonic", self.read_clock)  # the event loop's as well
         self.patched_clock.start()
         self.loop = asyncio.new_event_loop()
+        self.errors: list[dict[str, object]] = []  # of callbacks, which nobody else would see
+        self.loop.set_exception_handler(lambda _, context: self.errors.append(context))
         self.requests: list[Request] = []
         self.executor = ThreadPoolExecutor(1)
 
@@ -226,6 +228,7 @@ class JobLife(RuleBasedStateMachine):
         self.work_everywhere()  # what was cancelled is still to be told
         assert (self.admission.requests, self.admission.tokens, self.admission.characters) == (0, 0, 0)
         assert (self.dispatcher.queued_jobs, self.dispatcher.running_jobs) == (0, 0)
+        assert not self.errors
 
     def work_everywhere(self) -> None:
         for engine in self.engines:

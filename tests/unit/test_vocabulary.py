@@ -107,8 +107,22 @@ def test_columns_are_never_more_than_the_vocabulary_and_a_crowd_is_forgotten(sho
     assert vocabulary.tokens.size - shortlist.candidates([100]).size < COLUMNS
 
 
-def test_lone_sentence_gets_no_spare_columns(shortlist):
+def test_lone_sentence_gets_no_more_columns_than_it_needs(shortlist):
     vocabulary = LiveVocabulary(shortlist, PROJECTION)
     vocabulary.append([[100, 200, 300]])
 
     assert vocabulary.tokens.size - shortlist.candidates([100, 200, 300]).size < COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_blocks"), [(30, 1), (130, 3), (200, 4), (270, 6), (390, 8), (520, 12), (580, 12), (900, 15)]
+)
+def test_columns_come_in_few_widths_and_never_more_than_the_vocabulary_has(num_tokens, num_blocks):
+    everything = Shortlist.from_links(
+        960, np.arange(EOS_ID, EOS_ID + num_tokens), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    )
+    rows = np.zeros((960, D), np.int8)
+    vocabulary = LiveVocabulary(everything, Projection(rows, np.zeros(960, np.float32)))
+    vocabulary.append([[5]])
+
+    assert vocabulary.num_columns == num_blocks * COLUMNS

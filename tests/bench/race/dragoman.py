@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from model.bundle import GPU_PRECISION, Bundle
-from service.dispatch.dealing import Hand, deal
-from service.dispatch.dealing import Sentence as DealtSentence
+from service.dispatch.dealing import Room, Share, deal
 from service.engine.device import Device
 from service.engine.job import Job, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
@@ -205,13 +204,14 @@ class EngineProcesses:
 
     def _dealt_by_length(self) -> list[int] | None:
         """An engine for each sentence that waits; None where there are not several, or no rows for all."""
-        if len(self._waiting) < 2 or len(self._engines) < 2:
-            return None
         beam_size = self._params.beam_size
-        hands = [
-            Hand(engine.source_tokens, self._max_rows - engine.num_running * beam_size) for engine in self._engines
+        rooms = [
+            Room(engine.source_tokens * beam_size, self._max_rows - engine.num_running * beam_size)
+            for engine in self._engines
         ]
-        return deal([DealtSentence(len(job.source_ids), beam_size) for job in self._waiting], hands)
+        if min(len(self._waiting), len(rooms)) < 2:
+            return None
+        return deal([Share(len(job.source_ids), beam_size) for job in self._waiting], rooms)
 
     def _dealt_in_turn(self) -> list[int]:
         """An engine for each of the oldest sentences, as far as there is room."""

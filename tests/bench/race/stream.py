@@ -204,16 +204,18 @@ class Conditions:
         return run(server, arrivals(self.sentences, rate, self.duration_s, seed), rate, self.bound_s)
 
 
-def race(servers: Mapping[str, Streaming], guess: float, conditions: Conditions, seeds: Sequence[int]) -> StreamResult:
+def race(
+    servers: Mapping[str, Streaming], guesses: Mapping[str, float], conditions: Conditions, seeds: Sequence[int]
+) -> StreamResult:
     """Let both climb the ladder, once for each seed, then meet the same arrivals at rates that both sustain.
 
     Args:
         servers: "ours" and "theirs".
-        guess: the rate to begin at.
+        guesses: rates to begin at.
         conditions: the same for both.
         seeds: of the arrivals; who climbs first changes with each.
     """
-    rungs = dict.fromkeys(servers, rung_of(guess))
+    rungs = {side: rung_of(rate) for side, rate in guesses.items()}
     highest: dict[str, list[float]] = {side: [] for side in servers}
     ladder: list[tuple[str, Run]] = []
 
