@@ -12,21 +12,8 @@ from service.models.changes import ModelChange, Result
 from service.models.host import HostState
 from service.models.reloader import Reloader
 from service.models.repository import Candidate, Candidates, RepositoryError, version_order
-from service.translation import ModelInfo, TranslateOptions
-
-
-def _info(name: str, version: str) -> ModelInfo:
-    return ModelInfo(
-        name=name,
-        version=version,
-        source_language="en",
-        target_language="de",
-        precision="int8",
-        device="cpu",
-        default_options=TranslateOptions(),
-        max_source_tokens=512,
-        max_beam_size=16,
-    )
+from service.translation import ModelInfo
+from tests.fakes.model_info import model_info
 
 
 @dataclass(eq=False)
@@ -119,7 +106,7 @@ class Directory:
 
     def make_host(self, candidate: Any) -> FakeHost:
         self.hosts.append(
-            FakeHost(_info(candidate.name, candidate.version), self.gate, self.broken.get(candidate.label))
+            FakeHost(model_info(candidate.name, candidate.version), self.gate, self.broken.get(candidate.label))
         )
         return self.hosts[-1]
 

@@ -23,22 +23,11 @@ from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
 from service.traffic.usage import UsageBooks
 from service.traffic.waiting_lines import WaitingLines
-from service.translation import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
+from service.translation import ModelInfo, Timings, TranslatedText, Translation
 from tests.fakes.calls import Calls
+from tests.fakes.model_info import model_info
 
-INFO = ModelInfo(
-    name="loud",
-    version="1",
-    source_language="en",
-    target_language="de",
-    precision="fp32",
-    device="cpu",
-    default_options=TranslateOptions(
-        beam_size=4, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=64, use_shortlist=False
-    ),
-    max_source_tokens=64,
-    max_beam_size=16,
-)
+INFO = model_info("loud")
 LIMITS = LimitsConfig(max_streams=2, max_texts=70, max_characters=200_000, max_stream_seconds=60.0)
 SHORT_LIMITS = replace(LIMITS, max_stream_seconds=0.5)
 OUT_OF_MEMORY = "out_of_memory"

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from tests.fakes.calls import eventually
@@ -15,6 +17,16 @@ async def has_restarted(server: ServerProcess, num_engines: int) -> None:
     await eventually(lambda: server.metric("dragoman_engine_restarts_total") == num_engines)
 
 
+def kill(server: ServerProcess) -> None:
+    server.process.kill()
+    server.wait()
+
+
+def drain(server: ServerProcess) -> None:
+    server.terminate()
+    assert server.wait() == 0
+
+
 class TestClientHelper:
     async def test_engine_killed_in_mid_stream_costs_no_answer(self, start_server):
         server = start_server(DRAGOMAN_ENGINE__NUM_ENGINES="2", ECHO_STEP_S="0.002")
@@ -23,7 +35,7 @@ class TestClientHelper:
             async for number, answer in client.translate_stream(f"text {number}" for number in range(num_texts)):
                 answers.append((number, answer.text))
                 if len(answers) in {20, 200}:
-                    _kill(server.engine_pids()[0])
+                    os.kill(server.engine_pids()[0], signal.SIGKILL)
                     num_killed += 1  # and it is back before the next one goes: a text survives one loss, not two
                     await has_restarted(server, num_killed)
 
@@ -32,32 +44,15 @@ class TestClientHelper:
         assert server.metric("dragoman_failed_texts_total") == 0
         await has_gone_idle(server)
 
-    async def test_server_killed_in_mid_stream_and_started_again_costs_no_answer(self, start_server):
+    @pytest.mark.parametrize("lose", [kill, drain], ids=lambda lose: lose.__name__)
+    async def test_server_lost_in_mid_stream_and_started_again_costs_no_answer(self, start_server, lose):
         first = start_server(ECHO_STEP_S="0.002")
         num_texts, answers = 300, []
         async with AsyncClient(first.address, ClientConfig(max_stream_texts=32)) as client:
             async for number, answer in client.translate_stream(f"text {number}" for number in range(num_texts)):
                 answers.append((number, answer.text))
                 if len(answers) == 50:
-                    _kill(first.process.pid)
-                    first.process.wait()
+                    await asyncio.to_thread(lose, first)
                     await asyncio.to_thread(start_server, DRAGOMAN_LISTEN__GRPC_PORT=str(first.grpc_port))
 
         assert sorted(answers) == [(number, f"text {number}") for number in range(num_texts)]
-
-    async def test_drained_server_and_its_successor_answer_everything_once(self, start_server):
-        first = start_server(ECHO_STEP_S="0.002")
-        num_texts, answers = 300, []
-        async with AsyncClient(first.address, ClientConfig(max_stream_texts=32)) as client:
-            async for number, answer in client.translate_stream(f"text {number}" for number in range(num_texts)):
-                answers.append((number, answer.text))
-                if len(answers) == 50:
-                    first.terminate()
-                    assert await asyncio.to_thread(first.wait) == 0
-                    await asyncio.to_thread(start_server, DRAGOMAN_LISTEN__GRPC_PORT=str(first.grpc_port))
-
-        assert sorted(answers) == [(number, f"text {number}") for number in range(num_texts)]
-
-
-def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)

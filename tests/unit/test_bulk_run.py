@@ -17,21 +17,7 @@ from service.commands.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
 from service.engine.job import FinishReason
 from service.errors import InternalError, TooLong, Unavailable
 from service.translation import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
-
-DEFAULTS = TranslateOptions(
-    beam_size=4, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=64, use_shortlist=False
-)
-INFO = ModelInfo(
-    name="m",
-    version="1",
-    source_language="en",
-    target_language="de",
-    precision="fp32",
-    device="cpu",
-    default_options=DEFAULTS,
-    max_source_tokens=64,
-    max_beam_size=4,
-)
+from tests.fakes.model_info import model_info
 
 
 class Worker:
@@ -42,7 +28,7 @@ class Worker:
         self.times_opened = 0
 
     def info(self) -> ModelInfo:
-        return INFO
+        return model_info()
 
     def pinned(self, info: ModelInfo) -> "Worker":
         return self

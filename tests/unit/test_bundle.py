@@ -14,62 +14,14 @@ from model.bundle import (
     Bundle,
     BundleError,
     DecodingDefaults,
-    Manifest,
-    Variant,
     default_bundle_dir,
-    staging_directory,
-    write_bundle,
 )
 from model.config import ModelConfig
 from model.golden import GoldenSentence
+from tests.fakes.hollow_bundle import FILES, directory, manifest, write
+from tests.fakes.model_repository import edit_manifest
 
-FILES = {
-    "shared.spm": b"pieces",
-    "int8/encoder.onnx": b"e8",
-    "int8/decoder_step.onnx": b"d8",
-    "int8/weights.data": b"w8" * 1_000,
-    "fp32/encoder.onnx": b"e32",
-    "fp32/decoder_step.onnx": b"d32",
-    "fp32/weights.data": b"w32" * 1_000,
-}
-
-
-def manifest(*precisions: str, version: str = "1") -> Manifest:
-    return Manifest(
-        name="tiny",
-        version=version,
-        source_language="en",
-        target_language="de",
-        config=ModelConfig(vocab_size=80, d_model=32),
-        decoding=DecodingDefaults(beam_size=5),
-        variants={
-            precision: Variant(
-                encoder=f"{precision}/encoder.onnx",
-                decoder_step=f"{precision}/decoder_step.onnx",
-                parity={"largest_difference": 2.5e-6},
-            )
-            for precision in precisions
-        },
-        exported_with={"onnx": "1.23.2"},
-    )
-
-
-def write(destination: Path, described: Manifest | None = None, files: dict[str, bytes] | None = None) -> Bundle:
-    with staging_directory(destination) as staging:
-        for name, content in (FILES if files is None else files).items():
-            (staging / name).parent.mkdir(exist_ok=True)
-            (staging / name).write_bytes(content)
-        return write_bundle(staging, destination, described or manifest("int8", "fp32"))
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return write(tmp_path / "bundle").directory
-
-
-def edit_manifest(directory: Path, **changes: object) -> None:
-    path = directory / MANIFEST_NAME
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+__all__ = ["directory"]
 
 
 def list_file(directory: Path, name: str) -> None:
@@ -164,10 +116,6 @@ def test_an_unknown_format_version_is_refused(directory: Path, version: object) 
         Bundle.load(directory)
 
 
-def test_a_bundle_is_written_in_the_newest_format(directory: Path) -> None:
-    assert json.loads((directory / MANIFEST_NAME).read_text())["format_version"] == BUNDLE_FORMAT_VERSION == 2
-
-
 @pytest.mark.parametrize(
     ("keeps_weights", "fix"),
     [(True, "`python -m export` draws them again"), (False, "`python -m export` of the checkpoint makes new ones")],
@@ -186,16 +134,6 @@ def test_a_bundle_of_an_older_format_can_be_read_but_its_graphs_cannot_be_run(
     for precision in (None, "int8", "fp16"):
         with pytest.raises(BundleError, match=f"graphs of format_version 1, this program runs 2; {fix}"):
             bundle.variant(precision)
-
-
-def test_a_bundle_of_an_older_format_is_replaced_and_its_model_card_kept(directory: Path) -> None:
-    (directory / "MODEL_CARD.md").write_text("what it can do")
-    edit_manifest(directory, format_version=1)
-
-    write(directory)
-
-    assert Bundle.load(directory).variant("fp32").encoder == "fp32/encoder.onnx"
-    assert (directory / "MODEL_CARD.md").read_text() == "what it can do"
 
 
 @pytest.mark.promise("E3")
@@ -302,41 +240,6 @@ def test_a_decoding_default_must_be_a_positive_number(directory: Path, value: ob
 def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"is not a bundle: it has no manifest\.json"):
         Bundle.load(tmp_path)
-
-
-def test_a_new_bundle_replaces_the_old_one_and_leaves_nothing_else(tmp_path: Path) -> None:
-    destination = tmp_path / "bundle"
-    write(destination, manifest("int8"))
-    only_fp32 = {name: content for name, content in FILES.items() if not name.startswith("int8")}
-    replaced = write(destination, manifest("fp32", version="2"), only_fp32)
-
-    assert replaced.manifest.version == "2"
-    assert not (destination / "int8").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-
-
-def test_a_model_card_survives_a_new_bundle(directory: Path) -> None:
-    (directory / "MODEL_CARD.md").write_text("what it can do")
-    write(directory)
-
-    assert (directory / "MODEL_CARD.md").read_text() == "what it can do"
-
-
-def test_an_incomplete_bundle_is_not_written_and_the_old_one_stays(directory: Path) -> None:
-    with pytest.raises(BundleError, match=r"uses 'fp32/encoder\.onnx' but does not list"):
-        write(directory, manifest("fp32", version="2"), {"shared.spm": b"pieces"})
-
-    assert Bundle.load(directory).manifest.version == "1"
-    assert [path.name for path in directory.parent.iterdir()] == ["bundle"]
-
-
-def test_a_directory_that_is_no_bundle_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "draft.txt").write_text("years of work")
-
-    with pytest.raises(BundleError, match="exists and is not a bundle"):
-        write(tmp_path / "thesis")
-    assert (tmp_path / "thesis" / "draft.txt").read_text() == "years of work"
 
 
 def test_the_default_bundle_lies_in_the_package() -> None:

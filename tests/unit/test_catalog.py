@@ -7,21 +7,11 @@ import pytest
 
 from service.errors import NotFound
 from service.models.catalog import Catalog, LoadedModel
-from service.translation import ModelInfo, TranslateOptions
+from tests.fakes.model_info import model_info
 
 
 def loaded(name: str, source: str, target: str) -> LoadedModel:
-    info = ModelInfo(
-        name=name,
-        version="1",
-        source_language=source,
-        target_language=target,
-        precision="int8",
-        device="cpu",
-        default_options=TranslateOptions(),
-        max_source_tokens=512,
-        max_beam_size=16,
-    )
+    info = model_info(name, source_language=source, target_language=target)
     translator: Any = None  # nobody translates here
     return LoadedModel(info=info, max_target_tokens=100, translator=translator)
 

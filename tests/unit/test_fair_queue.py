@@ -7,48 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.traffic.clients import Client, Priority
-from service.traffic.fair_queue import Entry, FairQueue
+from service.traffic.fair_queue import FairQueue
+from tests.fakes.queue_of_strings import BATCH, INTERACTIVE, Line, line
 
-INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
-AGING_S = 10.0
-
-
-class Line:
-    """A queue of numbered strings, at a moment that the test sets."""
-
-    def __init__(self) -> None:
-        self.queue: FairQueue[str] = FairQueue(aging_s=AGING_S)
-        self.now = 0.0
-        self.entries: dict[str, Entry[str]] = {}
-
-    def push(
-        self, item: str, client: str = "a", *, cost: float = 1.0, priority: Priority = INTERACTIVE, weight: float = 1.0
-    ) -> None:
-        who = Client(name=client, weight=weight)
-        self.entries[item] = self.queue.push(item, client=who, priority=priority, cost=cost, now=self.now)
-
-    def push_many(self, client: str, number: int, **options: float) -> None:
-        for index in range(number):
-            self.push(f"{client}{index}", client, **options)  # type: ignore[arg-type]
-
-    def pop(self) -> str:
-        entry = self.queue.peek(self.now)
-        assert entry is not None
-        self.queue.serve(entry)
-        return entry.item
-
-    def pop_all(self) -> list[str]:
-        return [self.pop() for _ in range(len(self.queue))]
+__all__ = ["line"]
 
 
 def num_flows(queue: FairQueue[str]) -> int:
     """How many clients it remembers."""
     return sum(len(turns.fresh) + len(turns.old) for turns in queue._turns)
-
-
-@pytest.fixture
-def line() -> Line:
-    return Line()
 
 
 def test_empty_queue_has_nobody_s_turn(line):
@@ -133,79 +100,6 @@ def test_cancelling_does_not_pay_off_a_debt(line):
         line.queue.remove(line.entries[f"eager{number}"])
 
     assert sum(item.startswith("eager") for item in served) <= 11
-
-
-class TestPriorities:
-    def test_interactive_work_goes_before_batch_work(self, line):
-        line.push("batch", "a", priority=BATCH)
-        line.push("interactive", "b")
-
-        assert line.pop_all() == ["interactive", "batch"]
-
-    def test_batch_work_that_has_aged_has_a_quarter_beside_interactive_work(self, line):
-        for number in range(3):
-            line.push(f"batch{number}", "a", priority=BATCH)
-        line.now = AGING_S
-        line.push_many("b", 6)
-
-        assert line.pop_all() == ["b0", "batch0", "b1", "b2", "b3", "batch1", "b4", "b5", "batch2"]
-
-    @pytest.mark.parametrize("num_clients", [1, 10])
-    def test_aged_batch_work_of_many_clients_has_no_more(self, line, num_clients):
-        for number in range(1_000):
-            line.push(f"batch{number}", f"corpus {number % num_clients}", priority=BATCH)
-        line.now = 2 * AGING_S
-        line.push_many("b", 30)
-
-        served = [line.pop() for _ in range(40)]
-
-        assert sum(item.startswith("b") and not item.startswith("batch") for item in served) == 30
-        assert len(line.queue) == 990
-
-    def test_share_counts_cost_and_not_sentences(self, line):
-        for number in range(10):
-            line.push(f"batch{number}", "a", priority=BATCH, cost=9.0)
-        line.now = AGING_S
-        line.push_many("b", 100)
-
-        served = [line.pop() for _ in range(90)]
-
-        assert sum(item.startswith("batch") for item in served) == 4  # of cost 36, beside a cost of 86
-
-    def test_aged_batch_work_owes_nothing_for_what_nobody_else_wanted(self, line):
-        for number in range(100):
-            line.push(f"batch{number}", "a", priority=BATCH)
-        line.now = AGING_S
-        for _ in range(50):
-            line.pop()
-        line.push_many("b", 4)
-
-        assert [line.pop() for _ in range(4)] == ["b0", "batch50", "b1", "b2"]
-
-    def test_interactive_work_counts_aged_work_ahead_as_far_as_its_share(self, line):
-        for number in range(100):
-            line.push(f"batch{number}", "a", priority=BATCH)
-        line.now = AGING_S
-        line.queue.peek(line.now)
-        for _ in range(7):
-            line.queue.peek(line.now)  # each moves some of the aged
-        line.push_many("b", 5)
-
-        assert line.queue.cost_ahead(Client(name="b"), INTERACTIVE, 1.0) == pytest.approx(5 + 2)
-        assert line.queue.cost_ahead(Client(name="c"), BATCH, 1.0) == 105
-
-    def test_younger_batch_work_waits(self, line):
-        line.push("batch", "a", priority=BATCH)
-        line.now = AGING_S - 0.001
-        line.push("interactive", "b")
-
-        assert line.pop() == "interactive"
-
-    def test_one_client_s_classes_do_not_mix(self, line):
-        line.push("batch", "a", priority=BATCH)
-        line.push("interactive", "a")
-
-        assert line.pop() == "interactive"
 
 
 class TestRemoval:
@@ -327,21 +221,6 @@ def test_greedy_client_gets_its_share_and_two_turns_at_most(num_others, greedy_c
     others = [served[f"o{other}"] for other in range(num_others)]
     slack = 2 * (line.queue.typical_cost + max(*greedy_costs, other_cost))
     assert served["greedy"] <= min(others) + slack
-
-
-@given(st.integers(1, 12), st.sampled_from([1.0, 10.0]))
-def test_batch_work_is_served_however_much_interactive_work_comes(num_per_turn, cost):
-    line = Line()
-    line.push("batch", "b", priority=BATCH, cost=cost)
-    served: list[str] = []
-
-    for number in range(250):
-        for index in range(num_per_turn):
-            line.push(f"{number}-{index}", f"client {index}")
-        served.append(line.pop())
-        line.now += 0.1
-
-    assert AGING_S / 0.1 <= served.index("batch") <= AGING_S / 0.1 + 10 * num_per_turn  # one turn of each
 
 
 def test_ever_new_clients_do_not_hold_up_one_that_was_served_before(line):

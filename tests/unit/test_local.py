@@ -1,6 +1,7 @@
 """In-process translation: order, laziness, errors and limits, with an engine loop that spells words backwards."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,28 +15,12 @@ from service.models.bundle_check import load_tokenizer
 from service.models.codec import BLANK_TRANSLATION, TextCodec
 from service.models.local import LocalTranslator
 from service.models.model_info import describe
-from service.translation import ModelInfo, TranslateOptions
+from service.translation import TranslateOptions
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.echo_runner import EchoRunner
+from tests.fakes.model_info import OPTIONS, model_info
 
-INFO = ModelInfo(
-    name="backwards",
-    version="1",
-    source_language="en",
-    target_language="de",
-    precision="fp32",
-    device="cpu",
-    default_options=TranslateOptions(
-        beam_size=4,
-        num_hypotheses=1,
-        length_penalty=1.0,
-        patience=1.0,
-        max_target_tokens=50,
-        use_shortlist=False,
-    ),
-    max_source_tokens=10,
-    max_beam_size=16,
-)
+INFO = model_info("backwards", default_options=replace(OPTIONS, max_target_tokens=50), max_source_tokens=10)
 
 
 class Letters:

@@ -8,21 +8,14 @@ from model.bundle import Bundle
 from service.engine.job import SearchParams
 from service.models.bundle_check import load_tokenizer
 from service.models.model_info import describe, search_params
-from service.translation import ModelInfo, TranslateOptions
+from service.translation import TranslateOptions
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.model_info import model_info
 
-INFO = ModelInfo(
-    name="a",
-    version="1",
-    source_language="en",
-    target_language="de",
-    precision="int8",
-    device="cpu",
+INFO = model_info(
     default_options=TranslateOptions(
         beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100, use_shortlist=False
-    ),
-    max_source_tokens=512,
-    max_beam_size=16,
+    )
 )
 
 

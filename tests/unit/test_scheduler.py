@@ -1,29 +1,13 @@
-"""Who runs when: budgets, order, cancellation, deadlines."""
+"""Who starts when: order, budgets, also after memory was short, and what is looked ahead at."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from service.engine.job import FailureKind, Job, SearchParams
-from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
-
-ROOMY = SchedulerConfig(max_rows=1_000, max_source_tokens=10_000, max_encode_tokens=10_000)
-
-
-def job(job_id: int, *, beam_size: int = 4, length: int = 5, deadline: float | None = None) -> Job:
-    return Job(id=job_id, source_ids=(4,) * length, params=SearchParams(beam_size=beam_size), deadline=deadline)
-
-
-def scheduler_with(config: SchedulerConfig, *jobs: Job) -> Scheduler:
-    scheduler = Scheduler(config)
-    for each in jobs:
-        scheduler.add(each)
-    return scheduler
-
-
-def started(plan: Plan) -> list[int]:
-    return [each.id for each in plan.starts]
+from service.engine.job import Job
+from service.engine.scheduler import Plan, Scheduler, SchedulerConfig, source_width
+from tests.fakes.roomy_scheduler import ROOMY, job, scheduler_with, started
 
 
 def ahead(plan: Plan) -> list[int]:
@@ -188,99 +172,6 @@ def test_a_cancelled_job_is_not_looked_ahead():
     scheduler.cancel(1)
 
     assert ahead(scheduler.schedule(0.0)) == [2]
-
-
-def test_cancelled_waiting_job_never_starts():
-    scheduler = scheduler_with(ROOMY, job(0), job(1), job(2))
-
-    scheduler.cancel(1)
-
-    assert scheduler.schedule(0.0) == Plan((Drop(job(1), FailureKind.CANCELLED, was_running=False),), (job(0), job(2)))
-    assert scheduler.num_waiting == 0
-    assert scheduler.schedule(0.0) == Plan((), ())
-
-
-def test_cancelled_running_job_frees_its_rows_for_the_same_moment():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1))
-    scheduler.schedule(0.0)
-
-    scheduler.cancel(0)
-
-    assert scheduler.schedule(0.0) == Plan((Drop(job(0), FailureKind.CANCELLED, was_running=True),), (job(1),))
-    assert (scheduler.num_running, scheduler.rows) == (1, 4)
-
-
-def test_cancelling_what_is_not_there_changes_nothing():
-    scheduler = scheduler_with(ROOMY, job(0))
-    scheduler.schedule(0.0)
-    scheduler.release(0)
-
-    scheduler.cancel(0)
-    scheduler.cancel(99)
-    scheduler.add(job(0))
-
-    assert scheduler.schedule(0.0) == Plan((), (job(0),))
-
-
-def test_job_cancelled_before_its_release_does_not_come_back():
-    scheduler = scheduler_with(ROOMY, job(0))
-    scheduler.schedule(0.0)
-
-    scheduler.cancel(0)
-    scheduler.release(0)
-
-    assert scheduler.schedule(0.0) == Plan((), ())
-
-
-@pytest.mark.parametrize("is_running", [True, False])
-def test_job_is_dropped_when_its_deadline_has_come(is_running):
-    late = job(0, deadline=10.0)
-    scheduler = scheduler_with(ROOMY, late)
-    if is_running:
-        assert started(scheduler.schedule(9.99)) == [0]
-
-    assert scheduler.schedule(10.0) == Plan((Drop(late, FailureKind.DEADLINE, was_running=is_running),), ())
-    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 0, 0)
-    assert scheduler.schedule(11.0) == Plan((), ())
-
-
-def test_deadline_of_a_released_job_is_forgotten():
-    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
-    scheduler.schedule(0.0)
-    scheduler.release(0)
-
-    assert scheduler.schedule(20.0) == Plan((), ())
-
-
-def test_deadlines_of_jobs_that_ended_do_not_pile_up():
-    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
-    for number in range(1, 1_000):
-        scheduler.add(job(number, deadline=1e9))
-        scheduler.schedule(0.0)
-        scheduler.release(number)
-
-    assert len(scheduler._deadlines) < 100
-    assert [drop.job.id for drop in scheduler.schedule(10.0).drops] == [0]
-
-
-def test_cancelled_and_late_job_is_dropped_once_as_cancelled():
-    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0), job(1, deadline=10.0))
-
-    scheduler.cancel(0)
-
-    assert [(drop.job.id, drop.kind) for drop in scheduler.schedule(10.0).drops] == [
-        (0, FailureKind.CANCELLED),
-        (1, FailureKind.DEADLINE),
-    ]
-
-
-def test_cancelled_first_job_lets_the_next_of_another_size_start():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=8), job(0), job(1, beam_size=8), job(2))
-    scheduler.schedule(0.0)
-
-    scheduler.cancel(1)
-
-    assert started(scheduler.schedule(0.0)) == [2]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -8,26 +8,15 @@ from service.dispatch.snapshot import DispatchSnapshot, EngineSnapshot
 from service.models.snapshot import ModelSnapshot
 from service.telemetry.calls import Progress
 from service.traffic.clients import Client
-from service.translation import ModelInfo, TranslateOptions
+from tests.fakes.model_info import model_info
 
 NOW = 1_000.0
 ENGINE = EngineSnapshot(pid=None, state="waiting", jobs=1, rows=4, max_rows=64, restarts=3, silent_s=0.5)
-INFO = ModelInfo(
-    name="m",
-    version="2",
-    source_language="en",
-    target_language="de",
-    precision="int8",
-    device="cpu",
-    default_options=TranslateOptions(),
-    max_source_tokens=512,
-    max_beam_size=16,
-)
 SERVING = ModelSnapshot(
     name="m",
     version="2",
     state="serving",
-    info=INFO,
+    info=model_info("m", "2", source_language="en", precision="int8"),
     sha256_12="0" * 12,
     dispatch=DispatchSnapshot(queued_jobs=5, queued_tokens=50, engines=(ENGINE,)),
 )
