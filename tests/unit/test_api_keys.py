@@ -1,6 +1,7 @@
 """API keys: the file's rules, finding a key, and files that change."""
 
 import hmac
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
@@ -126,6 +127,7 @@ class TestEntry:
             ('[[keys]]\nname = "a"\nsha256 = "abc"', "keys[0].sha256: "),
             ("".join(entry(str(number)) for number in range(1_001)), "it has 1,001 keys, at most 1,000 are accepted"),
         ],
+        ids=itertools.count(),  # an id must not hold a random key
     )
     def test_what_is_wrong_is_said_in_one_line(self, text, problem):
         with pytest.raises(ValueError, match=r".") as error:
