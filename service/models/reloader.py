@@ -77,7 +77,7 @@ class Reloader:
 
     @property
     def hosts(self) -> list[ModelHost]:
-        """Every version that has engines: those that serve, in the order of names, and those that come and go."""
+        """Every version that has engines: those that serve, in the catalog's order, and those that come and go."""
         return [*self._in_order(), *self._loading, *self._leaving]
 
     @property
@@ -352,4 +352,6 @@ class Reloader:
         self.catalog.replace([host.model for host in self._in_order()])
 
     def _in_order(self) -> list[ModelHost]:
-        return [self._serving[key] for key in sorted(self._serving)]
+        """The default one before all others, which are in the order of names."""
+        keys = sorted(self._serving, key=lambda key: (not self._directories[key].is_default, key))
+        return [self._serving[key] for key in keys]

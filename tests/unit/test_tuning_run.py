@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from model.bundle import default_bundle_dir
 from service.commands import tuning_run
 from service.commands.tuning_choice import Measurement, Sample, Setting, Turn
 from service.commands.tuning_run import SENTENCES, TuneCommand, configuration, run
@@ -19,7 +18,7 @@ SOURCE = (5, 6, 7)
 
 
 def command(output: Path, **changes: Any) -> TuneCommand:
-    config = ServerConfig(engine=EngineConfig(bundle=changes.pop("bundle", default_bundle_dir())))
+    config = ServerConfig(engine=EngineConfig(bundle=changes.pop("bundle", None)))
     return TuneCommand(config=config, seconds=1.0, output=output, **changes)
 
 
@@ -61,7 +60,7 @@ class TestConfiguration:
 
         assert engine == EngineConfig(num_engines=3, threads=2, max_rows=77)
 
-    def test_bundle_and_precision_are_written_when_they_are_not_the_defaults(self, tmp_path, monkeypatch):
+    def test_bundle_and_precision_are_written_where_they_are_set(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         bundle = Path('my "models"/für')
         (tmp_path / "dragoman.toml").write_text(self.text(EngineConfig(bundle=bundle, precision="fp32")))
