@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from model.bundle import default_bundle_dir
 from service.commands import tuning_run
 from service.commands.tuning_choice import Measurement, Sample, Setting, Turn
 from service.commands.tuning_run import SENTENCES, TuneCommand, configuration, run
@@ -68,6 +69,10 @@ class TestConfiguration:
         engine = load_config(tmp_path / "dragoman.toml").engine
 
         assert (engine.bundle, engine.precision) == (tmp_path / bundle, "fp32")
+
+    def test_no_bundle_is_written_where_none_is_named_as_then_all_included_models_serve(self):
+        assert "bundle" not in self.text()
+        assert "bundle = " in self.text(EngineConfig(bundle=default_bundle_dir()))
 
     def test_figures_are_in_the_comments(self):
         assert self.text().startswith(
