@@ -214,7 +214,9 @@ class Reloader:
     async def _apply(self, candidates: Candidates, keys: Iterable[str], *, is_asked: bool) -> list[ModelChange]:
         changes: list[ModelChange] = []
         self.refusals = [refusal for refusal in self.refusals if refusal.candidate.name in candidates]
-        for key in sorted(keys):  # one after another: at most one model is there twice
+        default = {key for key, found in candidates.items() if found[0].is_default}
+        # One after another: at most one model is there twice.
+        for key in sorted(keys, key=lambda key: (key not in default, key)):
             if key in candidates:
                 changes += await self._update(key, candidates[key], is_asked=is_asked)
             elif key in self._serving:

@@ -73,7 +73,7 @@ class IncludedBundles:
 
     def scan(self) -> Candidates:
         """See `Source.scan`."""
-        candidates = {
+        candidates: Candidates = {
             path.name: (_candidate(path, name=path.name, is_default=path.name == DEFAULT_NAME),)
             for path in included_bundle_dirs(self.directory)
         }

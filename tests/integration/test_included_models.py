@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def running(installation: Installation, directory: Path, *options: str) -> Itera
     server.process.wait()
 
 
-async def model_of(calls: Calls, **request: str) -> str:
+async def model_of(calls: Calls, **request: Any) -> str:
     answer = await calls.translate("hello", **request)
     return f"{answer.model} {answer.model_version}"
 

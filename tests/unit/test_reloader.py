@@ -52,9 +52,10 @@ class TestReload:
 
         await models.reloader.reload("b")
         await models.reloader.reload("a")
+        told = [f"{one.name}/{one.version}" for one in await models.reloader.reload()]
 
         assert at_first == ["b/1", "a/1", "c/1"]
-        assert models.serving() == ["b/2", "a/2", "c/1"]
+        assert models.serving() == told == ["b/2", "a/2", "c/1"]
 
     async def test_nothing_new_is_said_to_be_unchanged(self):
         models = Directory("a/1")
