@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from model.bundle import PRETRAINED_DIR
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.server_process import ROOT
 
@@ -13,7 +14,7 @@ class Installation:
         self._directory = directory
         package = directory / "model"
         package.mkdir(parents=True)
-        for module in (ROOT / "model").glob("*.py"):
+        for module in PRETRAINED_DIR.parent.glob("*.py"):
             (package / module.name).symlink_to(module)
 
     @property
@@ -24,5 +25,5 @@ class Installation:
     def include(self, name: str, *, version: str = "1") -> Path:
         """Add a bundle, or replace it; its languages are those of its name: `en-de`."""
         source, target = name.split("-")
-        directory = self._directory / "model" / "pretrained" / name
+        directory = self._directory / "model" / PRETRAINED_DIR.name / name
         return write_echo_bundle(directory, name=name, version=version, languages=(source, target))
