@@ -106,7 +106,7 @@ wheel: setup-dev  ## Build dist/dragoman-*.whl
 	rm -rf build dist
 	$(BIN)/python -m build --wheel --outdir dist .
 
-image: $(if $(filter gpu,$(VARIANT)),build/gpu-model/manifest.json)  ## Build the container image dragoman:cpu (VARIANT=gpu for the other); IMAGE_ARGS go to docker or buildah
+image: $(if $(filter gpu,$(VARIANT)),$(patsubst model/pretrained/%,build/gpu-models/%,$(wildcard model/pretrained/*/manifest.json)))  ## Build the container image dragoman:cpu (VARIANT=gpu for the other); IMAGE_ARGS go to docker or buildah
 	deploy/build_image.sh $(VARIANT)
 
 try-image:  ## Start that image read-only and without rights, translate, stop it under load
@@ -155,9 +155,9 @@ $(DEV)/.stamp-bench: $(DEV)/.stamp
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group bench
 	@touch $@
 
-# The included model as a GPU runs it; in fp32 too, so that the image can be tried without one.
-build/gpu-model/manifest.json: model/pretrained/en-de/manifest.json | $(DEV)/.stamp
-	$(BIN)/python -m export model/pretrained/en-de build/gpu-model --precision fp32 --precision fp16
+# An included model as a GPU runs it; in fp32 too, so that the image can be tried without one.
+build/gpu-models/%/manifest.json: model/pretrained/%/manifest.json | $(DEV)/.stamp
+	$(BIN)/python -m export model/pretrained/$* build/gpu-models/$* --precision fp32 --precision fp16
 
 # Linters of deployment files; nothing else needs them.
 $(DEV)/.stamp-deploy: $(DEV)/.stamp

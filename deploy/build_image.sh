@@ -10,10 +10,12 @@ name=${2:-dragoman:$variant}
 file=deploy/Dockerfile
 if [ "$variant" = gpu ]; then
     file=deploy/Dockerfile.gpu
-    if [ ! -f build/gpu-model/manifest.json ]; then
-        echo "build/gpu-model, the included model for a GPU, is not there: make image VARIANT=gpu exports it" >&2
-        exit 1
-    fi
+    for manifest in model/pretrained/*/manifest.json; do
+        if [ ! -f "build/gpu-models/${manifest#model/pretrained/}" ]; then
+            echo "build/gpu-models has no ${manifest#model/pretrained/}: make image VARIANT=gpu exports it" >&2
+            exit 1
+        fi
+    done
 fi
 revision=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml | head -n 1)

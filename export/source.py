@@ -51,8 +51,9 @@ class ExportSource:
     @classmethod
     def _from_bundle(cls, bundle: Bundle) -> Self:
         manifest = bundle.manifest
-        if WEIGHTS_NAME not in manifest.files:
-            raise SourceError(f"{bundle.directory} was exported without {WEIGHTS_NAME}; give the checkpoint instead")
+        if not bundle.has_weights:
+            why = f"was exported without {WEIGHTS_NAME}, or installed without"
+            raise SourceError(f"{bundle.directory} {why}; give the checkpoint instead")
         return cls(
             config=manifest.config,
             state=load_state(bundle.path(WEIGHTS_NAME)),

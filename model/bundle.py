@@ -9,7 +9,8 @@
     shortlist.csr        optional: which part, by source token
     golden.tsv           optional: sentences with the translations that the graphs must give, for a server to try
     manifest.sig         optional: the signature of manifest.json, which does not list it
-    weights.safetensors  optional: all parameters in half precision, to export other precisions from
+    weights.safetensors  optional: all parameters in half precision, to export other precisions from; listed or not, a
+                         server does without
 
 A bundle is read as untrusted input: nothing outside the directory, no links, no pickles, nothing that differs from the
 manifest.  Knows files and numbers; imports neither torch nor ONNX, and does not open the graphs.
@@ -35,6 +36,8 @@ MANIFEST_NAME = "manifest.json"
 SIGNATURE_NAME = "manifest.sig"
 TOKENIZER_NAME = "shared.spm"
 WEIGHTS_NAME = "weights.safetensors"
+PRETRAINED_DIR = Path(__file__).parent / "pretrained"
+DEFAULT_NAME = "en-de"  # of the included bundles
 PREFERRED_PRECISIONS = ("int8", "fp32")  # on a CPU
 GPU_PRECISION = "fp16"  # the one whose graphs a GPU runs
 PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".npy", ".npz", ".joblib"})
@@ -174,7 +177,7 @@ class Bundle:
     def _require_current_graphs(self) -> None:
         found = self.manifest.format_version
         if found != BUNDLE_FORMAT_VERSION:
-            how = "draws them again" if WEIGHTS_NAME in self.manifest.files else "of the checkpoint makes new ones"
+            how = "draws them again" if self.has_weights else "of the checkpoint makes new ones"
             raise BundleError(
                 f"{self.directory} has graphs of format_version {found}, this program runs {BUNDLE_FORMAT_VERSION}; "
                 f"`python -m export` {how}"
@@ -183,6 +186,11 @@ class Bundle:
     def path(self, name: str) -> Path:
         """Where a file of the bundle lies."""
         return self.directory / name
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether other precisions can be exported from it: images leave the weights out, and the manifest as it is."""
+        return WEIGHTS_NAME in self.manifest.files and self.path(WEIGHTS_NAME).is_file()
 
     @property
     def tokenizer_path(self) -> Path:
@@ -217,7 +225,13 @@ class Bundle:
 
 def default_bundle_dir() -> Path:
     """The English-German model that comes with the package."""
-    return Path(__file__).parent / "pretrained" / "en-de"
+    return PRETRAINED_DIR / DEFAULT_NAME
+
+
+def included_bundle_dirs(parent: Path = PRETRAINED_DIR) -> list[Path]:
+    """The models that come with the package: the English-German one first, the others by name."""
+    found = [path.parent for path in parent.glob(f"*/{MANIFEST_NAME}") if not path.parent.name.startswith(".")]
+    return sorted(found, key=lambda directory: (directory.name != DEFAULT_NAME, directory.name))
 
 
 @contextmanager
@@ -308,6 +322,8 @@ def _is_pickle(path: Path) -> bool:
 
 def _check_file(directory: Path, name: str, entry: FileEntry, *, verify: bool) -> None:
     path = _inside(directory, name)
+    if not path.exists() and name == WEIGHTS_NAME:
+        return  # which no graph needs
     if not path.is_file():
         raise BundleError(f"{path} is missing; restore the file or export again")
     size = path.stat().st_size

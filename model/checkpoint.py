@@ -97,8 +97,9 @@ def load_checkpoint(directory: Path) -> Checkpoint:
 
 def _from_bundle(bundle: Bundle) -> Checkpoint:
     manifest = bundle.manifest
-    if WEIGHTS_NAME not in manifest.files:
-        raise FileNotFoundError(f"{bundle.directory} was exported without {WEIGHTS_NAME}; give the checkpoint instead")
+    if not bundle.has_weights:
+        why = f"was exported without {WEIGHTS_NAME}, or installed without"
+        raise FileNotFoundError(f"{bundle.directory} {why}; give the checkpoint instead")
     return Checkpoint(
         config=manifest.config,
         meta=CheckpointMeta(

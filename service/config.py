@@ -17,8 +17,6 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
-from model.bundle import default_bundle_dir
-
 ENV_PREFIX = "DRAGOMAN_"
 
 Port = Annotated[int, Ge(0), Le(65_535)]
@@ -79,14 +77,14 @@ class LimitsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class EngineConfig:
-    """Which model runs, and on how much of the machine."""
+    """Which models run, and on how much of the machine."""
 
-    bundle: Path = field(default_factory=default_bundle_dir)  # directory of the model that serves
+    bundle: Path | None = None  # directory of the model that serves, alone; None: all included models
     device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
     cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
     precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
-    # Engine processes; None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
-    num_engines: Annotated[int, Ge(1), Le(64)] | None = None
+    # None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
+    num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # engine processes of each model
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # of each engine; None: allowed CPUs / num_engines
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
     max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default
@@ -95,10 +93,10 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ModelsConfig:
-    """A repository of models, instead of one bundle."""
+    """A repository of models, instead of one bundle or the included ones."""
 
     # Holds NAME/VERSION/, each a bundle; of each name the highest version serves (9 < 10 < 10-a), and
-    # engine.bundle is not used.  None: engine.bundle alone.
+    # engine.bundle is not used.  None: engine.bundle, or the included models.
     directory: Path | None = None
     watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
     watch_period_s: Seconds = 5.0  # time between two looks

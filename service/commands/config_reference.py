@@ -11,7 +11,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -146,8 +146,6 @@ def _type_name(part: object) -> str:
 
 
 def _default(item: Field[Any]) -> str:
-    if item.default is MISSING:
-        return "the included model"  # engine.bundle, the one path that depends on where Dragoman is installed
     match item.default:
         case None:
             return "not set"

@@ -23,7 +23,8 @@ from service.threads import affine_cpus, available_threads, cpu_quota
 from service.translation import TranslateOptions
 
 _MIN_OPEN_FILES = 1_024
-_TEST_SENTENCE = "The weather is nice today."
+_TEST_SENTENCES = {"de": "Das Wetter ist heute schön."}  # by source language
+_TEST_SENTENCE = "The weather is nice today."  # of all others
 _TEST_MAX_TOKENS = 50
 
 
@@ -179,11 +180,12 @@ def check_bundle(candidate: Candidate) -> Finding:
     bundle = Bundle.load(candidate.directory)
     check_identity(bundle, candidate)
     manifest = bundle.manifest
-    megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
+    present = [entry for file, entry in manifest.files.items() if bundle.path(file).exists()]  # weights may be absent
+    megabytes = sum(entry.bytes for entry in present) / 1e6
     name = f"{manifest.name} {manifest.version} ({manifest.source_language}-{manifest.target_language})"
     variants = ", ".join(sorted(manifest.variants))
     return Finding(
-        Level.PASS, "bundle", f"{name}: {len(manifest.files)} files, {megabytes:.1f} MB, {variants}; checksums match"
+        Level.PASS, "bundle", f"{name}: {len(present)} files, {megabytes:.1f} MB, {variants}; checksums match"
     )
 
 
@@ -193,8 +195,9 @@ def check_model(directory: Path, precision: str | None) -> Finding:
 
     translator = LocalTranslator.open(directory, precision=precision)
     limit = min(_TEST_MAX_TOKENS, translator.info.default_options.max_target_tokens or _TEST_MAX_TOKENS)
-    (translation,) = translator.translate_all([_TEST_SENTENCE], TranslateOptions(max_target_tokens=limit))
-    detail = f"{translator.info.precision}: {_TEST_SENTENCE!r} -> {shorten(translation.text, 80)!r}"
+    sentence = _TEST_SENTENCES.get(translator.info.source_language.lower(), _TEST_SENTENCE)
+    (translation,) = translator.translate_all([sentence], TranslateOptions(max_target_tokens=limit))
+    detail = f"{translator.info.precision}: {sentence!r} -> {shorten(translation.text, 80)!r}"
     if translation.hypotheses[0].finish_reason is FinishReason.LENGTH:
         return Finding(Level.WARN, "model", f"{detail}, without an end: is it trained?")
     return Finding(Level.PASS, "model", detail)

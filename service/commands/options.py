@@ -21,7 +21,9 @@ AdminServer = Annotated[
 BundleDir = Annotated[
     str | None,
     typer.Option(
-        "--bundle", metavar="DIR", help="Model directory; 'default' is the English-German one that is included."
+        "--bundle",
+        metavar="DIR",
+        help="Model directory, or the name of an included model; 'default' is the English-German one.",
     ),
 ]
 Precision = Annotated[
@@ -38,9 +40,10 @@ def examples(*lines: str) -> str:
 
 
 def bundle_dir(name: str | None) -> Path | None:
-    """The directory that `--bundle` names."""
-    if name != "default":
-        return None if name is None else Path(name)
-    from model.bundle import default_bundle_dir
+    """The directory that `--bundle` names: one that is included, by its name, or any other, by its path."""
+    if name is None:
+        return None
+    from model.bundle import default_bundle_dir, included_bundle_dirs
 
-    return default_bundle_dir()
+    included = {directory.name: directory for directory in included_bundle_dirs()}
+    return {**included, "default": default_bundle_dir()}.get(name, Path(name))

@@ -29,7 +29,7 @@ def serve(
     bundle: BundleDir = None,
     precision: Precision = None,
     models: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Serve a repository of bundles, NAME/VERSION, instead of one.")
+        Path | None, typer.Option(metavar="DIR", help="Serve a repository of bundles, NAME/VERSION.")
     ] = None,
     watch_models: Annotated[bool | None, typer.Option(help="Load what changes in it.  [default: off]")] = None,
     models_public_key: Annotated[
@@ -42,7 +42,9 @@ def serve(
     http: Annotated[bool | None, typer.Option(help="Whether there is an HTTP port.  [default: on]")] = None,
     admin_host: Annotated[str | None, typer.Option(help="Address of the admin port.  [default: 127.0.0.1]")] = None,
     admin_port: Annotated[int | None, typer.Option(help="For `dragoman status`; 0 for any.  [default: none]")] = None,
-    engines: Annotated[int | None, typer.Option(help="Engine processes.  [default: allowed CPUs, 16 at most]")] = None,
+    engines: Annotated[
+        int | None, typer.Option(help="Processes of each model.  [default: allowed CPUs, 16 at most]")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per engine.  [default: allowed CPUs / engines]")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Live hypotheses per engine.")] = None,
     max_texts: Annotated[int | None, typer.Option(help="Texts per request.  [default: 256]")] = None,
@@ -78,7 +80,7 @@ def serve(
     print_config: Annotated[bool, typer.Option(help="Print the settings as TOML, where from, and stop.")] = False,
     demo: Annotated[str | None, typer.Option(metavar="TEXT", help="Once serving, translate this and print it.")] = None,
 ) -> None:
-    """Serve a model over gRPC until Ctrl-C or SIGTERM; calls under way are then finished."""
+    """Serve the included models, or others, over gRPC until Ctrl-C or SIGTERM; calls under way are then finished."""
     with suppress(ValueError):  # not in the main thread, where no server runs
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a wish to reload ends no server that is only starting
     with reported():

@@ -14,7 +14,7 @@ from service.translation import TranslateOptions
 
 EPILOG = examples(
     'dragoman translate "The cat sleeps." "It rains."',
-    "dragoman translate < english.txt > german.txt",
+    "dragoman translate --from en --to de < english.txt > german.txt",
     "dragoman translate --bundle default --file english.txt --beam-size 1",
     'dragoman translate --json --num-hypotheses 3 "The cat sleeps."',
 )

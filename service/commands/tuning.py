@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from service.commands.tuning_choice import (
     Measurement,
@@ -41,6 +42,7 @@ class Tuner:
 
     def __init__(
         self,
+        bundle_dir: Path,
         config: EngineConfig,
         sample: Sample,
         *,
@@ -52,7 +54,7 @@ class Tuner:
         Args:
             on_turn: told of each turn when it begins.
         """
-        self._pool = EnginePool(config, sample, start_timeout_s)
+        self._pool = EnginePool(bundle_dir, config, sample, start_timeout_s)
         self._sample = sample
         self._on_turn = on_turn
         self._measured: dict[Setting, Measurement] = {}

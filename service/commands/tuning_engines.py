@@ -134,7 +134,8 @@ class Engines:
 class EnginePool:
     """Engines that stay up between their turns as far as memory reaches; the least recently used ones go first."""
 
-    def __init__(self, config: EngineConfig, sample: Sample, start_timeout_s: float) -> None:
+    def __init__(self, bundle_dir: Path, config: EngineConfig, sample: Sample, start_timeout_s: float) -> None:
+        self._bundle_dir = bundle_dir
         self._config = config
         self._sample = sample
         self._start_timeout_s = start_timeout_s
@@ -186,7 +187,7 @@ class EnginePool:
         )
         meter = Meter()
         keeping = DispatchConfig(num_engines=setting.num_engines, start_timeout_s=self._start_timeout_s)
-        dispatcher = Dispatcher(engine_spec(chosen), keeping, observer=meter)
+        dispatcher = Dispatcher(engine_spec(self._bundle_dir, chosen), keeping, observer=meter)
         try:
             await dispatcher.start()
         except BaseException:  # out of time, too: engines that are up already must not be left behind

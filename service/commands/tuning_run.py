@@ -124,7 +124,7 @@ def run(command: TuneCommand) -> None:
         DragomanError: no setting could be measured.
     """
     configure_logging(command.config.telemetry)
-    bundle = Bundle.load(command.config.engine.bundle)
+    bundle = Bundle.load(_bundle_dir(command))
     bundle.variant(command.config.engine.precision)  # raises if there is none
     info = describe(bundle, command.config.engine.precision)
     params = search_params(info, TranslateOptions(beam_size=command.beam_size))
@@ -146,11 +146,11 @@ def configuration(best: Measurement, sample: Sample, engine: EngineConfig, *, or
     """The file that `dragoman serve --config` reads.
 
     Args:
-        engine: names the bundle and the precision, which are written unless they are the defaults.
+        engine: names the bundle and the precision, which are written where they are set.
         origin: one line on where the figures come from.
     """
     lines = [f"# {origin}", f"# {_figures(best, sample)}", "", "[engine]"]
-    if engine.bundle != default_bundle_dir():
+    if engine.bundle is not None:
         lines.append(f"bundle = {json.dumps(str(engine.bundle.resolve()), ensure_ascii=False)}")
     if engine.precision is not None:
         lines.append(f'precision = "{engine.precision}"')
@@ -200,6 +200,11 @@ def _figures(measurement: Measurement, sample: Sample) -> str:
     return f"{per_s:.1f} sentences/s; {latency}; the engines hold {measurement.memory_bytes / 1e6:.0f} MB"
 
 
+def _bundle_dir(command: TuneCommand) -> Path:
+    """One model is measured; what suits it goes for the other included ones as well."""
+    return command.config.engine.bundle or default_bundle_dir()
+
+
 def _sources(command: TuneCommand, bundle: Bundle, info: ModelInfo) -> list[tuple[int, ...]]:
     """Source ids of the sentences to measure with, in random order.
 
@@ -234,6 +239,7 @@ def _encoded(texts: Iterable[str], codec: TextCodec) -> Iterator[tuple[int, ...]
 def _measure(command: TuneCommand, sample: Sample, preference: Preference) -> list[Measurement]:
     with _progress(command) as on_turn:
         tuner = Tuner(
+            _bundle_dir(command),
             command.config.engine,
             sample,
             start_timeout_s=command.config.lifecycle.start_timeout_s,

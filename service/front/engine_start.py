@@ -1,6 +1,7 @@
 """How the engines of a model are run, from the settings: how many, with how many threads, and how patient to be."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from service.config import EngineConfig, ServerConfig
@@ -15,12 +16,12 @@ _IDLE_HEARTBEAT_S = 1.0
 _SIGNS_PER_SILENCE = 8  # expected while an engine may be silent
 
 
-def engine_spec(config: EngineConfig, device: Device = "cpu") -> EngineSpec:
-    """What an engine is told; the engine owns the defaults of what is None here."""
+def engine_spec(bundle_dir: Path, config: EngineConfig, device: Device = "cpu") -> EngineSpec:
+    """What an engine of this bundle is told; the engine owns the defaults of what is None here."""
     budgets = _given(max_rows=config.max_rows, max_source_tokens=config.max_source_tokens)
     usual = SchedulerConfig() if device == "cpu" else GPU_BUDGETS
     return EngineSpec(
-        bundle_dir=config.bundle,
+        bundle_dir=bundle_dir,
         device=device,
         cuda_graphs=config.cuda_graphs,
         precision=config.precision,
@@ -36,7 +37,7 @@ def heartbeat_interval_s(config: ServerConfig) -> float:
 
 
 def num_engines(config: EngineConfig, device: Device = "cpu") -> int:
-    """How many engine processes there are: engines of one thread do more together than one of many threads.
+    """How many engine processes a model has: engines of one thread do more together than one of many threads.
 
     On a GPU one: a second would share its kernels and have a copy of the weights.
     """

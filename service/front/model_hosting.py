@@ -19,7 +19,7 @@ from service.models.bundle_check import IN_ENGINE, check_identity
 from service.models.graph_files import check_graph_files
 from service.models.host import HostConfig, ModelHost
 from service.models.reloader import Reloader
-from service.models.repository import Candidate, Repository, SingleBundle, Source
+from service.models.repository import Candidate, IncludedBundles, Repository, SingleBundle, Source
 from service.models.signature import Signatures
 from service.models.watcher import ModelWatcher
 from service.telemetry.logs import get_logger
@@ -62,8 +62,9 @@ def host_models(config: ServerConfig) -> Models:
 
 def model_source(config: ServerConfig) -> Source:
     """Where the bundles are."""
-    directory = config.models.directory
-    return Repository(directory) if directory is not None else SingleBundle(config.engine.bundle)
+    if config.models.directory is not None:
+        return Repository(config.models.directory)
+    return IncludedBundles() if config.engine.bundle is None else SingleBundle(config.engine.bundle)
 
 
 def device_for(bundle: Bundle, setting: str) -> DeviceChoice:
@@ -132,9 +133,8 @@ class HostFactory:
     def spec(self, bundle: Bundle, device: Device = "cpu") -> EngineSpec:
         """What its engines are told."""
         return replace(
-            engine_spec(self._config.engine, device),
+            engine_spec(bundle.directory, self._config.engine, device),
             heartbeat_interval_s=heartbeat_interval_s(self._config),
-            bundle_dir=bundle.directory,
             preflight=IN_ENGINE,
             manifest_sha256=bundle.manifest_sha256,
         )

@@ -49,7 +49,7 @@ def _anybody_may(_: str) -> bool:
 
 
 class Catalog:
-    """Finds the model for a request, in the order of names."""
+    """Finds the model for a request, in the order in which it was given them."""
 
     def __init__(self, models: Sequence[LoadedModel] = ()) -> None:
         self.models = tuple(models)

@@ -77,7 +77,7 @@ class Reloader:
 
     @property
     def hosts(self) -> list[ModelHost]:
-        """Every version that has engines: those that serve, in the order of names, and those that come and go."""
+        """Every version that has engines: those that serve, in the catalog's order, and those that come and go."""
         return [*self._in_order(), *self._loading, *self._leaving]
 
     @property
@@ -214,7 +214,9 @@ class Reloader:
     async def _apply(self, candidates: Candidates, keys: Iterable[str], *, is_asked: bool) -> list[ModelChange]:
         changes: list[ModelChange] = []
         self.refusals = [refusal for refusal in self.refusals if refusal.candidate.name in candidates]
-        for key in sorted(keys):  # one after another: at most one model is there twice
+        default = {key for key, found in candidates.items() if found[0].is_default}
+        # One after another: at most one model is there twice.
+        for key in sorted(keys, key=lambda key: (key not in default, key)):
             if key in candidates:
                 changes += await self._update(key, candidates[key], is_asked=is_asked)
             elif key in self._serving:
@@ -352,4 +354,6 @@ class Reloader:
         self.catalog.replace([host.model for host in self._in_order()])
 
     def _in_order(self) -> list[ModelHost]:
-        return [self._serving[key] for key in sorted(self._serving)]
+        """The default one before all others, which are in the order of names."""
+        keys = sorted(self._serving, key=lambda key: (not self._directories[key].is_default, key))
+        return [self._serving[key] for key in keys]

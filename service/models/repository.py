@@ -1,4 +1,4 @@
-"""Where bundles are found: a directory of NAME/VERSION/, or one bundle alone.
+"""Where bundles are found: a directory of NAME/VERSION/, those that come with the package, or one bundle alone.
 
 Says what there is and in which order it is tried; opens nothing but manifests, to tell their contents apart, and judges
 nothing.  Names that begin with a dot are left out: writers keep what is not finished there.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from model.bundle import MANIFEST_NAME
+from model.bundle import DEFAULT_NAME, MANIFEST_NAME, PRETRAINED_DIR, included_bundle_dirs
 
 _NUMBERS = re.compile(r"(\d+)")
 
@@ -30,14 +30,16 @@ class Candidate:
     version: str = ""  # likewise
     manifest_sha256: str = ""  # empty: it has no manifest that can be read
     fingerprint: str = ""  # changes whenever a file of it does: paths, sizes, times
+    is_default: bool = False  # of several models that fit a request it answers, whatever their names
 
     @property
     def label(self) -> str:
         """What people call it."""
-        return f"{self.name}/{self.version}" if self.name else str(self.directory)
+        return "/".join(filter(None, (self.name, self.version))) or str(self.directory)
 
 
-Candidates = dict[str, tuple[Candidate, ...]]  # by name in order of names; of each name the highest version first
+# By name, the default one first and then in order of names; of each name the highest version first.
+Candidates = dict[str, tuple[Candidate, ...]]
 
 
 class Source(Protocol):
@@ -61,6 +63,23 @@ class SingleBundle:
     def scan(self) -> Candidates:
         """See `Source.scan`."""
         return {"": (_candidate(self.directory),)}
+
+
+@dataclass(frozen=True, slots=True)
+class IncludedBundles:
+    """Those that come with the package, by the names of their directories; the English-German one is the default."""
+
+    directory: Path = PRETRAINED_DIR
+
+    def scan(self) -> Candidates:
+        """See `Source.scan`."""
+        candidates: Candidates = {
+            path.name: (_candidate(path, name=path.name, is_default=path.name == DEFAULT_NAME),)
+            for path in included_bundle_dirs(self.directory)
+        }
+        if not candidates:
+            raise RepositoryError(f"there is no included model in {self.directory}; install Dragoman again")
+        return candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +124,7 @@ def _directories(parent: Path) -> list[Path]:
     return [path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
 
 
-def _candidate(directory: Path, *, name: str = "", version: str = "") -> Candidate:
+def _candidate(directory: Path, *, name: str = "", version: str = "", is_default: bool = False) -> Candidate:
     digest = hashlib.sha256("\n".join(sorted(_traces(directory))).encode("utf-8", "surrogateescape"))
     return Candidate(
         directory=directory,
@@ -113,6 +132,7 @@ def _candidate(directory: Path, *, name: str = "", version: str = "") -> Candida
         version=version,
         manifest_sha256=_manifest_sha256(directory),
         fingerprint=digest.hexdigest(),
+        is_default=is_default,
     )
 
 

@@ -64,6 +64,7 @@ class Directory:
         self.content: dict[str, str] = dict.fromkeys(versions, "1")  # "name/version" -> its manifest
         self.bad: dict[str, Exception] = {}  # that fail the check
         self.broken: dict[str, Exception] = {}  # that fail the start
+        self.default = ""  # name of the model that answers before the others
         self.gate = asyncio.Event()
         self.gate.set()
         self.hosts: list[FakeHost] = []
@@ -93,6 +94,7 @@ class Directory:
                 version=version,
                 manifest_sha256=self.content[f"{name}/{version}"],
                 fingerprint=self.content[f"{name}/{version}"],
+                is_default=name == self.default,
             )
             for version in sorted(versions, key=version_order, reverse=True)
         ]

@@ -90,12 +90,16 @@ def _families(name: str) -> set[str]:
     return {name, name.removesuffix("_sum"), name.removesuffix("_count"), name.removesuffix("_bucket")}
 
 
-def environment(bundle: Path, **variables: str) -> dict[str, str]:
-    """This environment with settings for a server on free ports with the echo runner, and with `variables`."""
+def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
+    """This environment with settings for a server on free ports with the echo runner, and with `variables`.
+
+    Args:
+        bundle: None: none is named, and the server takes the included ones.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "ECHO_"))}
     settings = {
         "PYTHONPATH": str(ROOT),
-        "DRAGOMAN_ENGINE__BUNDLE": str(bundle),
+        **({"DRAGOMAN_ENGINE__BUNDLE": str(bundle)} if bundle else {}),
         "DRAGOMAN_ENGINE__NUM_ENGINES": "1",
         "DRAGOMAN_ENGINE__RUNNER_FACTORY": echo_runner.FACTORY,
         "DRAGOMAN_LISTEN__GRPC_PORT": "0",
@@ -105,7 +109,7 @@ def environment(bundle: Path, **variables: str) -> dict[str, str]:
     return {**inherited, **settings, **variables}
 
 
-def spawn(bundle: Path, log: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
+def spawn(bundle: Path | None, log: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
     """A server process that may not be ready yet; it writes its log to `log`."""
     command = [sys.executable, "-m", "service", "serve", *options]
     with log.open("w") as stream:
@@ -125,7 +129,7 @@ def run_to_end(bundle: Path, *options: str, **variables: str) -> tuple[int, str]
     return done.returncode, done.stderr
 
 
-def start(bundle: Path, directory: Path, *options: str, **variables: str) -> ServerProcess:
+def start(bundle: Path | None, directory: Path, *options: str, **variables: str) -> ServerProcess:
     """A server that serves."""
     log, ports_file = directory / "server.log", directory / "ports.json"
     ports_file.unlink(missing_ok=True)

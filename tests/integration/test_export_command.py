@@ -106,6 +106,16 @@ def test_without_kept_weights_the_bundle_cannot_be_exported_from(checkpoint: Pat
     assert not (tmp_path / "next").exists()
 
 
+def test_bundle_that_lost_its_weights_cannot_be_exported_from(bundle: Bundle, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle.directory, tmp_path / "copy")
+    (copy / WEIGHTS_NAME).unlink()
+
+    result = run(copy, tmp_path / "next", "--precision", "fp32")
+
+    assert result.exit_code == 1
+    assert "or installed without; give the checkpoint instead" in " ".join(result.output.split())
+
+
 def test_int8_without_calibration_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     result = run(checkpoint, tmp_path / "bundle")
 

@@ -15,6 +15,7 @@ from model.bundle import (
     BundleError,
     DecodingDefaults,
     default_bundle_dir,
+    included_bundle_dirs,
 )
 from model.config import ModelConfig
 from model.golden import GoldenSentence
@@ -95,6 +96,22 @@ def test_a_missing_file_is_refused(directory: Path) -> None:
 
     with pytest.raises(BundleError, match=r"fp32/encoder\.onnx is missing"):
         Bundle.load(directory)
+
+
+def test_weights_may_be_left_out_and_must_be_the_right_ones_where_they_are(tmp_path: Path) -> None:
+    bundle = write(tmp_path / "bundle", files={**FILES, WEIGHTS_NAME: b"all parameters"})
+    assert bundle.has_weights
+
+    bundle.path(WEIGHTS_NAME).unlink()
+    assert not Bundle.load(bundle.directory).has_weights
+
+    bundle.path(WEIGHTS_NAME).write_bytes(b"others of them")
+    with pytest.raises(BundleError, match=r"weights\.safetensors has another SHA-256 than the manifest says"):
+        Bundle.load(bundle.directory)
+    bundle.path(WEIGHTS_NAME).unlink()
+    bundle.path(WEIGHTS_NAME).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BundleError, match=r"weights\.safetensors is a symbolic link"):
+        Bundle.load(bundle.directory)
 
 
 def test_a_graph_without_a_checksum_is_refused(directory: Path) -> None:
@@ -244,3 +261,4 @@ def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:
 
 def test_the_default_bundle_lies_in_the_package() -> None:
     assert default_bundle_dir().parts[-3:] == ("model", "pretrained", "en-de")
+    assert included_bundle_dirs()[0] == default_bundle_dir()

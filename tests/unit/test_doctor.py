@@ -21,8 +21,9 @@ from service.commands.doctor import (
 )
 from service.engine.job import FinishReason
 from service.models.local import LocalTranslator
-from service.models.repository import Repository, SingleBundle
+from service.models.repository import IncludedBundles, Repository, SingleBundle
 from service.translation import TranslatedText, TranslateOptions, Translation
+from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.model_repository import ModelRepository, tamper
 
 
@@ -106,18 +107,21 @@ def test_less_than_one_cpu_is_a_warning(monkeypatch):
 )
 def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, level):
     class OneAnswer:
-        info = SimpleNamespace(precision="int8", default_options=TranslateOptions(max_target_tokens=20))
+        info = SimpleNamespace(
+            precision="int8", source_language="de", default_options=TranslateOptions(max_target_tokens=20)
+        )
 
         def translate_all(self, texts: list[str], options: TranslateOptions) -> list[Translation]:
             assert options.max_target_tokens == 20
-            text = TranslatedText(text="Heute " * 50, score=-1.0, finish_reason=reason, target_tokens=20)
+            assert texts == ["Das Wetter ist heute schön."]  # in the model's language
+            text = TranslatedText(text="Today " * 50, score=-1.0, finish_reason=reason, target_tokens=20)
             return [Translation(hypotheses=(text,)) for _ in texts]
 
     monkeypatch.setattr(LocalTranslator, "open", lambda *_, **__: OneAnswer())
     finding = check_model(Path("anywhere"), None)
 
     assert finding.level is level
-    assert "Heute" in finding.detail
+    assert "Today" in finding.detail
     assert len(finding.detail) < 200
 
 
@@ -151,6 +155,17 @@ def test_a_repository_is_looked_at_down_to_the_version_that_would_serve(monkeypa
 
     assert levels == [Level.FAIL, Level.PASS, Level.PASS]
     assert opened == ["a/2", "b/1"]
+
+
+def test_all_included_models_are_looked_at(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "check_model", lambda *_: Finding(Level.PASS, "model", ""))
+    for name in ("en-de", "de-en"):
+        write_echo_bundle(tmp_path / name, name=name)
+
+    target = Target(source=IncludedBundles(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+    details = [finding.detail for finding in doctor.examine(target) if finding.subject == "bundle"]
+
+    assert [detail.split()[0] for detail in details] == ["en-de", "de-en"]
 
 
 def test_an_empty_repository_is_a_failure(tmp_path):

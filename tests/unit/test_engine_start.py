@@ -14,7 +14,7 @@ BUNDLE = Path("/models/en-de")
 
 
 def spec(**settings) -> EngineSpec:
-    return engine_spec(EngineConfig(bundle=BUNDLE, **settings))
+    return engine_spec(BUNDLE, EngineConfig(**settings))
 
 
 def test_settings_that_are_not_given_take_the_engine_s_defaults(monkeypatch):
@@ -55,7 +55,7 @@ def test_every_allowed_cpu_has_work_by_default(monkeypatch, cpus, settings, expe
     monkeypatch.setattr("service.front.engine_start.available_threads", lambda: cpus)
     config = EngineConfig(**settings)
 
-    assert (num_engines(config), engine_spec(config).num_threads) == expected
+    assert (num_engines(config), engine_spec(BUNDLE, config).num_threads) == expected
 
 
 def test_number_of_engines_and_their_time_to_start_reach_the_dispatcher():

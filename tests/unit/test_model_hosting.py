@@ -11,7 +11,7 @@ from model.bundle import Bundle, BundleError
 from service.config import EngineConfig, LimitsConfig, ModelsConfig, ServerConfig
 from service.front.model_hosting import Books, BundleChecker, HostFactory, model_source
 from service.models.bundle_check import IN_ENGINE, check_in_engine
-from service.models.repository import Candidate, Repository, SingleBundle
+from service.models.repository import Candidate, IncludedBundles, Repository, SingleBundle
 from service.telemetry.metrics import Metrics
 from tests.fakes.echo_bundle import write_echo_bundle
 
@@ -71,7 +71,8 @@ def test_engine_refuses_a_bundle_that_was_replaced(bundle):
         check_in_engine(spec)
 
 
-def test_bundles_come_from_the_repository_where_there_is_one(tmp_path):
+def test_bundles_come_from_where_the_settings_say_or_with_the_package(tmp_path):
+    assert model_source(ServerConfig()) == IncludedBundles()
     assert model_source(ServerConfig(engine=EngineConfig(bundle=tmp_path))) == SingleBundle(tmp_path)
     assert model_source(ServerConfig(models=ModelsConfig(directory=tmp_path))) == Repository(tmp_path)
 

@@ -43,6 +43,20 @@ class TestReload:
 
         await eventually(lambda: old.is_closed)
 
+    async def test_default_comes_before_all_other_names_whichever_is_loaded_last(self):
+        models = Directory("a/1", "b/1", "c/1")
+        models.default = "b"
+        await models.load()
+        at_first = models.serving()
+        models.content["a/2"] = models.content["b/2"] = "1"
+
+        await models.reloader.reload("b")
+        await models.reloader.reload("a")
+        told = [f"{one.name}/{one.version}" for one in await models.reloader.reload()]
+
+        assert at_first == ["b/1", "a/1", "c/1"]
+        assert models.serving() == told == ["b/2", "a/2", "c/1"]
+
     async def test_nothing_new_is_said_to_be_unchanged(self):
         models = Directory("a/1")
         await models.load()

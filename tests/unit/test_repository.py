@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.models.repository import Repository, RepositoryError, SingleBundle, version_order
+from service.models.repository import IncludedBundles, Repository, RepositoryError, SingleBundle, version_order
 
 IN_ORDER = ["1", "1.0", "1.2", "1.9", "1.10", "2", "2-rc", "10", "2026-11-20", "2026-11-21", "a", "b1", "b2", "b10"]
 
@@ -58,6 +58,27 @@ def test_single_bundle_may_have_any_name(tmp_path):
     (candidate,) = SingleBundle(tmp_path).scan()[""]
 
     assert (candidate.directory, candidate.name, candidate.version) == (tmp_path, "", "")
+
+
+def test_included_bundles_have_the_names_of_their_directories_and_the_english_german_one_is_the_default(tmp_path):
+    for name in ["fr-de", "en-de", "de-en", ".en-de.draft", "no-bundle"]:
+        (tmp_path / name).mkdir()
+        if name != "no-bundle":
+            (tmp_path / name / "manifest.json").write_text("{}")
+
+    found = IncludedBundles(tmp_path).scan()
+
+    assert list(found) == ["en-de", "de-en", "fr-de"]
+    assert [(one.name, one.label, one.is_default) for (one,) in found.values()] == [
+        ("en-de", "en-de", True),
+        ("de-en", "de-en", False),
+        ("fr-de", "fr-de", False),
+    ]
+
+
+def test_installation_without_models_is_an_error(tmp_path):
+    with pytest.raises(RepositoryError, match="there is no included model in"):
+        IncludedBundles(tmp_path).scan()
 
 
 @pytest.fixture

@@ -130,10 +130,17 @@ def test_translate_in_process_hands_on_options_and_names(mirror):
     assert mirror.opened["target_language"] == "de"
 
 
-def test_default_is_the_name_of_the_included_bundle(mirror):
-    run("translate", "--bundle", "default", "one")
+@pytest.mark.parametrize("name", ["default", "en-de"])
+def test_included_bundle_is_meant_by_its_name(mirror, name):
+    run("translate", "--bundle", name, "one")
 
     assert mirror.opened["directory"].parts[-3:] == ("model", "pretrained", "en-de")
+
+
+def test_directory_of_the_same_name_is_meant_by_its_path(mirror, tmp_path):
+    run("translate", "--bundle", str(tmp_path / "en-de"), "one")
+
+    assert mirror.opened["directory"] == tmp_path / "en-de"
 
 
 @pytest.mark.parametrize(

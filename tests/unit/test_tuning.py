@@ -153,8 +153,8 @@ class TestMemory:
 
 
 def tuner(**settings: object) -> Tuner:
-    config = EngineConfig(bundle=Path("no-bundle"), runner_factory=echo_runner.FACTORY)
-    return Tuner(config, Sample(SOURCES, PARAMS), start_timeout_s=30.0, **settings)  # type: ignore[arg-type]
+    config = EngineConfig(runner_factory=echo_runner.FACTORY)
+    return Tuner(Path("no-bundle"), config, Sample(SOURCES, PARAMS), start_timeout_s=30.0, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ SOURCE = (5, 6, 7)
 
 
 def command(output: Path, **changes: Any) -> TuneCommand:
-    config = ServerConfig(engine=EngineConfig(bundle=changes.pop("bundle", default_bundle_dir())))
+    config = ServerConfig(engine=EngineConfig(bundle=changes.pop("bundle", None)))
     return TuneCommand(config=config, seconds=1.0, output=output, **changes)
 
 
@@ -61,7 +61,7 @@ class TestConfiguration:
 
         assert engine == EngineConfig(num_engines=3, threads=2, max_rows=77)
 
-    def test_bundle_and_precision_are_written_when_they_are_not_the_defaults(self, tmp_path, monkeypatch):
+    def test_bundle_and_precision_are_written_where_they_are_set(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         bundle = Path('my "models"/für')
         (tmp_path / "dragoman.toml").write_text(self.text(EngineConfig(bundle=bundle, precision="fp32")))
@@ -69,6 +69,10 @@ class TestConfiguration:
         engine = load_config(tmp_path / "dragoman.toml").engine
 
         assert (engine.bundle, engine.precision) == (tmp_path / bundle, "fp32")
+
+    def test_no_bundle_is_written_where_none_is_named_as_then_all_included_models_serve(self):
+        assert "bundle" not in self.text()
+        assert "bundle = " in self.text(EngineConfig(bundle=default_bundle_dir()))
 
     def test_figures_are_in_the_comments(self):
         assert self.text().startswith(
