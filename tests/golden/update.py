@@ -1,4 +1,4 @@
-"""Write the shipped bundle's translations of the golden sentences into golden.tsv.
+"""Write the shipped bundles' translations of the golden sentences into NAME.tsv.
 
 python tests/golden/update.py
 """
@@ -8,11 +8,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from model.bundle import Bundle, included_bundle_dirs
 from tests.fakes.own_text import own_sentences
-from tests.golden.test_embedded_model import GOLDEN, translate
+from tests.golden.test_embedded_model import golden_file, translate
+from tests.quality.score import pairs_of
 
 # Beside sentences from parts: what people type first, and what breaks easily.
-BY_HAND = (
+ENGLISH = (
     "The children are playing in the garden.",
     "Hello!",
     "How are you today?",
@@ -31,8 +33,36 @@ BY_HAND = (
     "42",
 )
 
+GERMAN = (
+    "Die Kinder spielen im Garten.",
+    "Hallo!",
+    "Wie geht es dir heute?",
+    "Ich hätte gern eine Tasse Tee.",
+    "Wo hast du meine Brille hingelegt?",
+    "Der Zug nach München fährt um 8:15 Uhr von Gleis 7 ab.",
+    "Sie sagte: „Ich habe noch nie so viele Menschen gesehen.“",
+    "Klicken Sie auf die Schaltfläche, um Ihre Änderungen zu speichern.",
+    "Ich heiße Anna und wohne in Hamburg.",
+    "Es kostet 49,90 Euro einschließlich Steuern.",
+    "WENN SIE DAS LESEN KÖNNEN, SIND SIE ZU NAH",
+    "die sitzung wurde auf nächsten donnerstag verschoben",
+    "Vielen Dank für Ihre Hilfe. Ich rufe Sie morgen an.",
+    "Alle Menschen sind frei und gleich an Würde und Rechten geboren.",
+    "a",
+    "42",
+)
+
+
+def texts_for(bundle: Path) -> list[str]:
+    """In the bundle's source language."""
+    if Bundle.load(bundle, verify=False).manifest.source_language == "en":
+        return [*ENGLISH, *own_sentences(64, seed=3)]
+    return [*GERMAN, *pairs_of(bundle).sources[:64]]
+
+
 if __name__ == "__main__":
-    texts = [*BY_HAND, *own_sentences(64, seed=3)]
-    rows = [f"{text}\t{translation}\n" for text, translation in zip(texts, translate(texts), strict=True)]
-    GOLDEN.write_text("".join(rows), encoding="utf-8")
-    print(f"{len(rows)} translations in {GOLDEN.name}; read what changed with git diff")
+    for bundle in included_bundle_dirs():
+        texts, golden = texts_for(bundle), golden_file(bundle)
+        rows = [f"{text}\t{translation}\n" for text, translation in zip(texts, translate(bundle, texts), strict=True)]
+        golden.write_text("".join(rows), encoding="utf-8")
+        print(f"{len(rows)} translations in {golden.name}; read what changed with git diff")
