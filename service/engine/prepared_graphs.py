@@ -1,4 +1,4 @@
-"""Graphs whose weights are packed beforehand, in files that all engines map: one copy in memory, however many there are.
+"""Graphs whose weights are packed beforehand, in files that all engines map: one copy in memory for all of them.
 
 ONNX Runtime packs weights when it loads a graph, as the CPU likes them best, into memory of the process.  It can save a
 graph with what it packed, and maps that file when it loads it again.  Such a file is good for the same ONNX Runtime on
@@ -16,17 +16,14 @@ import json
 import os
 import platform
 import shutil
-import stat
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError, FileEntry, file_entry
-from service.engine.instructions import cpu_flags
-from service.files import sync
+from service.files import require_own, sync
 from service.lock_file import locked
 
 _FORMAT = 1  # of an entry; counts up when what is saved, or how, changes
@@ -34,13 +31,12 @@ _GRAPH, _WEIGHTS, _LOCK, _DRAFT = "graph.onnx", "graph.data", "lock", ".draft."
 _UNUSED_S = 30 * 86_400.0  # entries are removed after this
 _LONGEST_WAIT_S = 20.0  # for others who make an entry; a third of the time that an engine may take to start
 _ROOM = 3  # times the weights' bytes must be free: a draft and the entry, which keeps the weights unpacked too
-_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def default_directory() -> Path | None:
     """This user's, among the temporary files; None where there is no place for any."""
     try:
-        return Path(tempfile.gettempdir()) / f"dragoman-{os.getuid()}"
+        return Path(tempfile.gettempdir()) / f"dragoman-{os.geteuid()}"
     except OSError:
         return None
 
@@ -53,18 +49,22 @@ class PreparedGraphs:
         bundle: Bundle,
         directory: Path,
         options: Callable[[], ort.SessionOptions],
+        *,
+        flags: frozenset[str],
         disabled_optimizers: Sequence[str],
     ) -> None:
         """Nothing is made yet.
 
         Args:
             directory: where entries are kept; made if it is not there.
-            options: those with which the graphs will be loaded.
-            disabled_optimizers: likewise.
+            options: those with which the graphs will be loaded; of equal `flags`, equal ones.
+            flags: of the CPU.
+            disabled_optimizers: when the graphs will be loaded.
         """
         self._bundle = bundle
         self._directory = directory
         self._options = options
+        self._flags = flags
         self._disabled_optimizers = list(disabled_optimizers)
         self._is_usable = True
 
@@ -93,7 +93,7 @@ class PreparedGraphs:
         """What tells an entry from those of other weights, another ONNX Runtime, another kind of CPU, other options."""
         made_of = {file: entry.sha256 for file, entry in self._sources(name).items()}
         made_by = [_FORMAT, ort.__version__, ort.get_build_info(), self._disabled_optimizers]
-        made_for = [platform.machine(), sorted(cpu_flags()), str(self._options().graph_optimization_level)]
+        made_for = [platform.machine(), sorted(self._flags), str(self._options().graph_optimization_level)]
         return hashlib.sha256(json.dumps([name, made_of, made_by, made_for], sort_keys=True).encode()).hexdigest()
 
     def _sources(self, name: str) -> dict[str, FileEntry]:
@@ -140,18 +140,6 @@ class PreparedGraphs:
             raise BundleError(f"{self._bundle.directory} was replaced while {name} was prepared; load it again")
 
 
-def require_own(directory: Path) -> None:
-    """Refuse a directory in which others could put weights.
-
-    Raises:
-        PermissionError: it is a link or no directory, is another user's, or others may write to it.
-        OSError: it is not there.
-    """
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _BY_OTHERS:
-        raise PermissionError(f"{directory} is not a directory that only this user can write to")
-
-
 def _is_whole(entry: Path) -> bool:
     try:
         require_own(entry)
@@ -162,7 +150,9 @@ def _is_whole(entry: Path) -> bool:
 
 def _remove_unused(directory: Path) -> None:
     """And the drafts of those who died; only with the lock."""
-    oldest = time.time() - _UNUSED_S
+    lock = directory / _LOCK
+    lock.touch()
+    oldest = lock.stat().st_mtime - _UNUSED_S
     for path in directory.iterdir():
-        if path.name.startswith(_DRAFT) or (path.name != _LOCK and path.lstat().st_mtime < oldest):
+        if path.name.startswith(_DRAFT) or path.lstat().st_mtime < oldest:
             shutil.rmtree(path, ignore_errors=True)

@@ -260,8 +260,9 @@ def _opener(bundle: Bundle, num_threads: int, prepared_in: Path | None) -> OpenG
     """Opens graphs as they were prepared in that directory, or as they are in the bundle."""
     if prepared_in is None:
         return lambda name: open_session(bundle.path(name), num_threads)
-    options = partial(session_options, num_threads, cpu_flags())
-    prepared = PreparedGraphs(bundle, prepared_in, options, [_SLOW_FUSION])
+    flags = cpu_flags()
+    options = partial(session_options, num_threads, flags)
+    prepared = PreparedGraphs(bundle, prepared_in, options, flags=flags, disabled_optimizers=[_SLOW_FUSION])
 
     def open_prepared(name: str) -> ort.InferenceSession:
         with suppress(BundleError):  # damaged: the bundle's own graph serves
