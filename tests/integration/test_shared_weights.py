@@ -47,28 +47,19 @@ async def translations(server: ServerProcess) -> list[str]:
         return await calls.texts(*TEXTS)
 
 
-async def test_both_engines_map_the_same_weights_and_one_engine_has_its_own(start_real, tmp_path):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_own(start_real, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
 
-    two = start_real(temporary)
-    one = start_real(temporary, DRAGOMAN_ENGINE__NUM_ENGINES="1")
+    sharing = start_real(first)
+    apart = start_real(second, DRAGOMAN_ENGINE__SHARED_WEIGHTS="false")
 
-    first, second = (shared_files(pid, temporary) for pid in two.engine_pids())
-    assert first == second
-    assert len(first) == 3
-    assert [shared_files(pid, temporary) for pid in one.engine_pids()] == [set()]
-    assert await translations(two) == await translations(one)
-
-
-async def test_it_serves_with_weights_of_their_own_for_engines_that_shall_not_share(start_real, tmp_path):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-
-    server = start_real(temporary, DRAGOMAN_ENGINE__SHARED_WEIGHTS="false")
-
-    assert all(await translations(server))
-    assert not list(temporary.glob("dragoman-*"))
+    mapped = [shared_files(pid, first) for pid in sharing.engine_pids()]
+    assert mapped[0] == mapped[1]
+    assert len(mapped[0]) == 3
+    assert not list(second.glob("dragoman-*"))
+    assert await translations(sharing) == await translations(apart)
 
 
 async def test_it_serves_where_the_directory_may_not_be_used(start_real, tmp_path):

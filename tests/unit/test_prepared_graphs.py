@@ -4,11 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 
+import onnxruntime as ort
 import pytest
 
 from model.bundle import Bundle, default_bundle_dir
@@ -17,6 +19,7 @@ from service.engine.instructions import cpu_flags
 from service.engine.prepared_graphs import PreparedGraphs, default_directory
 from service.engine.runner import OnnxRunner, create_runner, open_session, session_options
 from service.engine.spec import EngineSpec
+from service.lock_file import locked
 
 ENCODER, DECODER = "int8/encoder.onnx", "int8/decoder_step.onnx"
 DAYS = 86_400.0
@@ -26,7 +29,7 @@ from pathlib import Path
 from tests.unit.test_prepared_graphs import ENCODER, graphs
 print(graphs(Path(sys.argv[1])).path(ENCODER))
 """
-# Two processes meet in it before they look whether there is an entry.
+# It waits for a word before it looks whether there is an entry.
 PRINT_SAVES = """
 import sys
 from pathlib import Path
@@ -126,7 +129,7 @@ def test_weights_another_cpu_or_other_optimizers_have_an_entry_of_their_own(bund
 
 def test_another_version_of_onnx_runtime_has_entries_of_its_own(bundle, directory, monkeypatch):
     before = graphs(directory, bundle).key(DECODER)
-    monkeypatch.setattr(prepared_graphs.ort, "__version__", "0.0.0")
+    monkeypatch.setattr(ort, "__version__", "0.0.0")
 
     assert graphs(directory, bundle).key(DECODER) != before
 
@@ -194,7 +197,7 @@ def test_where_there_is_no_directory_for_temporary_files_there_are_no_prepared_g
     def nowhere() -> str:
         raise FileNotFoundError("No usable temporary directory found")
 
-    monkeypatch.setattr(prepared_graphs.tempfile, "gettempdir", nowhere)
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
 
     assert default_directory() is None
 
@@ -293,9 +296,12 @@ def test_entries_that_nobody_used_for_a_month_are_removed_when_one_is_made(bundl
 def test_processes_that_start_at_once_make_an_entry_once(directory):
     command = [sys.executable, "-c", PRINT_SAVES, str(directory)]
     processes = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) for _ in range(2)]
-    assert [process.stdout.readline() for process in processes] == ["ready\n", "ready\n"]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
 
     for process in processes:
+        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
 
@@ -308,7 +314,7 @@ def test_who_waits_too_long_for_another_takes_the_bundle_s_own_graph(bundle, dir
     monkeypatch.setattr(prepared_graphs, "_LONGEST_WAIT_S", 0.05)
     directory.mkdir(0o700)
 
-    with prepared_graphs.locked(directory / "lock", 10.0):
+    with locked(directory / "lock", 10.0):
         waited = graphs(directory, bundle).path(DECODER)
 
     assert waited == bundle.path(DECODER)
