@@ -86,6 +86,8 @@ class EngineConfig:
     # None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # engine processes of each model
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # of each engine; None: allowed CPUs / num_engines
+    # On a CPU, several engines of one model map one copy of its weights, kept in the temporary directory.
+    shared_weights: bool = True
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
     max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default
     runner_factory: str | None = None  # "module:function" that makes the runner; None: ONNX Runtime (tests set it)

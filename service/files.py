@@ -1,9 +1,11 @@
-"""Files that others see whole or not at all."""
+"""Files that others see whole or not at all, and directories that nobody else can write to."""
 
 import os
+import stat
 from pathlib import Path
 
 _AS_UMASK_SAYS = 0o666
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
@@ -39,3 +41,15 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_own(directory: Path) -> None:
+    """Refuse a directory in which others could put files.
+
+    Raises:
+        PermissionError: it is a link or no directory, is another user's, or others may write to it.
+        OSError: it is not there.
+    """
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _BY_OTHERS:
+        raise PermissionError(f"{directory} is not a directory that only this user can write to")

@@ -3,8 +3,10 @@
 Decides nothing: what runs, for whom and what follows from it is the loop's, the scheduler's and the search's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,6 +22,7 @@ from service.engine.beam import Candidates, num_candidates
 from service.engine.faults import explained
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.kv_cache import CacheShape, Encoded, EncodedSentences, KeyValueCache
+from service.engine.prepared_graphs import PreparedGraphs, default_directory
 from service.engine.spec import EngineSpec
 from service.engine.vocabulary import LiveVocabulary, Projection
 
@@ -33,6 +36,7 @@ _MAX_LAYOUTS = 128  # bindings that are kept of a cache; of the included model 1
 Scalar = TypeVar("Scalar", bound=np.generic)
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+OpenGraph = Callable[[str], ort.InferenceSession]  # by its name in the bundle
 
 
 class Runner(Protocol):
@@ -70,11 +74,16 @@ class Runner(Protocol):
 class OnnxRunner:
     """The graphs of one bundle on the CPU.
 
+    Args:
+        prepared_in: where graphs are kept that several engines share; None: this engine has weights of its own.
+
     Raises:
         BundleError: the bundle cannot be used, or has no such precision.
     """
 
-    def __init__(self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1) -> None:
+    def __init__(
+        self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1, prepared_in: Path | None = None
+    ) -> None:
         variant = bundle.variant(precision)
         if variant.arrange:
             raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
@@ -83,9 +92,10 @@ class OnnxRunner:
         self.cache_shape = CacheShape(
             num_layers=config.num_decoder_layers, num_heads=config.num_heads, d_head=config.d_head
         )
-        self._encoder = open_session(bundle.path(variant.encoder), num_threads)
-        self._decoder = open_session(bundle.path(variant.decoder_step), num_threads)
-        self._shortlist = load_shortlist(bundle, precision, num_threads)
+        open_graph = _opener(bundle, num_threads, prepared_in)
+        self._encoder = open_graph(variant.encoder)
+        self._decoder = open_graph(variant.decoder_step)
+        self._shortlist = load_shortlist(bundle, precision, open_graph)
         self._vocab_size = config.vocab_size
         self._cross_names = layer_names("cross", config.num_decoder_layers)
         self._bindings: WeakKeyDictionary[KeyValueCache, _Bindings] = WeakKeyDictionary()
@@ -145,7 +155,7 @@ class _Shortlist:
     decoder: ort.InferenceSession
 
 
-def load_shortlist(bundle: Bundle, precision: str | None, num_threads: int) -> _Shortlist | None:
+def load_shortlist(bundle: Bundle, precision: str | None, open_graph: OpenGraph) -> _Shortlist | None:
     """The bundle's shortlist with its graph, or None where it has none or this CPU would compute it wrongly.
 
     Raises:
@@ -162,7 +172,7 @@ def load_shortlist(bundle: Bundle, precision: str | None, num_threads: int) -> _
         raise BundleError(f"{error}; export the model again") from error
     source = open_session(bundle.path(variant.projection), 1)
     outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
-    decoder = open_session(bundle.path(variant.shortlist_step), num_threads)
+    decoder = open_graph(variant.shortlist_step)
     return _Shortlist(lists, Projection(outputs["rows"], outputs.get("scales")), decoder)
 
 
@@ -238,7 +248,28 @@ def create_runner(spec: EngineSpec) -> Runner:
         from service.engine.device_runner import create  # noqa: PLC0415 - builds on this module
 
         return create(spec)
-    return OnnxRunner(Bundle.load(spec.bundle_dir), precision=spec.precision, num_threads=spec.num_threads)
+    return OnnxRunner(
+        Bundle.load(spec.bundle_dir),
+        precision=spec.precision,
+        num_threads=spec.num_threads,
+        prepared_in=default_directory() if spec.shared_weights else None,
+    )
+
+
+def _opener(bundle: Bundle, num_threads: int, prepared_in: Path | None) -> OpenGraph:
+    """Opens graphs as they were prepared in that directory, or as they are in the bundle."""
+    if prepared_in is None:
+        return lambda name: open_session(bundle.path(name), num_threads)
+    flags = cpu_flags()
+    options = partial(session_options, num_threads, flags)
+    prepared = PreparedGraphs(bundle, prepared_in, options, flags=flags, disabled_optimizers=[_SLOW_FUSION])
+
+    def open_prepared(name: str) -> ort.InferenceSession:
+        with suppress(BundleError):  # damaged: the bundle's own graph serves
+            return open_session(prepared.path(name), num_threads)
+        return open_session(bundle.path(name), num_threads)
+
+    return open_prepared
 
 
 def open_session(graph: Path, num_threads: int) -> ort.InferenceSession:

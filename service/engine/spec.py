@@ -16,6 +16,7 @@ class EngineSpec:
     cuda_graphs: bool = False  # on a GPU: record steps of one shape and replay them
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator
+    shared_weights: bool = False  # on a CPU: map those that other engines map, too
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     heartbeat_interval_s: float = 0.25
     # "module:function", called with this spec, returns a Runner.

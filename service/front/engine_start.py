@@ -11,7 +11,7 @@ from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.threads import available_threads
 
-_MOST_ENGINES = 16  # by default: each has a copy of the model
+_MOST_ENGINES = 16  # by default: each has caches and buffers of its own
 _IDLE_HEARTBEAT_S = 1.0
 _SIGNS_PER_SILENCE = 8  # expected while an engine may be silent
 
@@ -20,12 +20,14 @@ def engine_spec(bundle_dir: Path, config: EngineConfig, device: Device = "cpu") 
     """What an engine of this bundle is told; the engine owns the defaults of what is None here."""
     budgets = _given(max_rows=config.max_rows, max_source_tokens=config.max_source_tokens)
     usual = SchedulerConfig() if device == "cpu" else GPU_BUDGETS
+    engines = num_engines(config, device)
     return EngineSpec(
         bundle_dir=bundle_dir,
         device=device,
         cuda_graphs=config.cuda_graphs,
         precision=config.precision,
-        num_threads=config.threads or max(1, available_threads() // num_engines(config, device)),
+        num_threads=config.threads or max(1, available_threads() // engines),
+        shared_weights=config.shared_weights and device == "cpu" and engines > 1,
         scheduler=replace(usual, **budgets),
         **_given(runner_factory=config.runner_factory),
     )

@@ -133,7 +133,8 @@ def start(bundle: Path | None, directory: Path, *options: str, **variables: str)
     """A server that serves."""
     log, ports_file = directory / "server.log", directory / "ports.json"
     ports_file.unlink(missing_ok=True)
-    process = spawn(bundle, log, *options, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(ports_file), **variables)
+    own = {"TMPDIR": str(directory), "DRAGOMAN_LIFECYCLE__PORTS_FILE": str(ports_file)}  # leaves nothing elsewhere
+    process = spawn(bundle, log, *options, **{**own, **variables})
     deadline = time.monotonic() + 60.0
     while not ports_file.exists():  # another process: there is nothing to await
         if process.poll() is not None or time.monotonic() > deadline:

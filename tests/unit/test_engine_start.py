@@ -20,7 +20,7 @@ def spec(**settings) -> EngineSpec:
 def test_settings_that_are_not_given_take_the_engine_s_defaults(monkeypatch):
     monkeypatch.setattr("service.front.engine_start.available_threads", lambda: 4)
 
-    assert spec() == EngineSpec(bundle_dir=BUNDLE, num_threads=1)
+    assert spec() == EngineSpec(bundle_dir=BUNDLE, num_threads=1, shared_weights=True)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,19 @@ def test_every_allowed_cpu_has_work_by_default(monkeypatch, cpus, settings, expe
     config = EngineConfig(**settings)
 
     assert (num_engines(config), engine_spec(BUNDLE, config).num_threads) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "shared"),
+    [
+        ("cpu", {"num_engines": 2}, True),
+        ("cpu", {"num_engines": 1}, False),
+        ("cpu", {"num_engines": 2, "shared_weights": False}, False),
+        ("cuda", {"num_engines": 2}, False),
+    ],
+)
+def test_several_engines_on_a_cpu_share_their_weights_unless_told_otherwise(device, settings, shared):
+    assert engine_spec(EngineConfig(**settings), device).shared_weights is shared
 
 
 def test_number_of_engines_and_their_time_to_start_reach_the_dispatcher():

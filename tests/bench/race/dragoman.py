@@ -67,6 +67,7 @@ class EngineSetting:
             device=device,
             precision=precision,
             num_threads=self.threads,
+            shared_weights=device == "cpu" and self.engines > 1,
             scheduler=self.scheduler(device),
             heartbeat_interval_s=QUIET_S,
         )

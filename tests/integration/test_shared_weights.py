@@ -1,0 +1,73 @@
+"""Two engines of a server map one copy of the weights, and serve where there can be none."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from model.bundle import default_bundle_dir
+from tests.fakes.calls import calling
+from tests.fakes.server_process import ServerProcess, start
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+TEXTS = ("The children are playing in the garden.", "It is raining.", "A red train stops.", "He drinks his coffee.")
+REAL_ENGINES = {
+    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.runner:create_runner",
+    "DRAGOMAN_ENGINE__NUM_ENGINES": "2",
+    "DRAGOMAN_ENGINE__THREADS": "1",
+}
+
+
+@pytest.fixture
+def start_real(tmp_path):
+    """Starts a server whose temporary files lie in `temporary`; kills it at the end."""
+    servers: list[ServerProcess] = []
+
+    def start_one(temporary: Path, **variables: str) -> ServerProcess:
+        environment = {**REAL_ENGINES, "TMPDIR": str(temporary), **variables}
+        servers.append(start(default_bundle_dir(), tmp_path, **environment))
+        return servers[-1]
+
+    yield start_one
+    for server in servers:
+        server.process.kill()
+        server.process.wait()
+
+
+def shared_files(pid: int, temporary: Path) -> set[str]:
+    """What a process has mapped of the prepared weights."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {line.split()[-1] for line in lines if str(temporary) in line}
+
+
+async def translations(server: ServerProcess) -> list[str]:
+    async with calling(server.address) as calls:
+        return await calls.texts(*TEXTS)
+
+
+async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_own(start_real, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+
+    sharing = start_real(first)
+    apart = start_real(second, DRAGOMAN_ENGINE__SHARED_WEIGHTS="false")
+
+    mapped = [shared_files(pid, first) for pid in sharing.engine_pids()]
+    assert mapped[0] == mapped[1]
+    assert len(mapped[0]) == 3
+    assert not list(second.glob("dragoman-*"))
+    assert await translations(sharing) == await translations(apart)
+
+
+async def test_it_serves_where_the_directory_may_not_be_used(start_real, tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    (temporary / f"dragoman-{os.geteuid()}").write_text("no directory")
+
+    server = start_real(temporary)
+
+    assert all(await translations(server))
+    assert [shared_files(pid, temporary) for pid in server.engine_pids()] == [set(), set()]

@@ -1,0 +1,52 @@
+"""Graphs with packed weights translate bit for bit as those of the bundle do."""
+
+from pathlib import Path
+
+import pytest
+
+from model.bundle import Bundle
+from service.engine import runner
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.runner import OnnxRunner
+
+SOURCES = ([40, 61, 7, 3], [9, 3], [71, 80, 94, 100, 65, 12, 3])
+
+
+def translations(engine_runner: OnnxRunner) -> dict[int, object]:
+    """Tokens and scores, of all tokens and of a shortlist's."""
+    engine = EngineLoop(engine_runner)
+    for number, source in enumerate(SOURCES):
+        for shortlist in (False, True):
+            params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=20, use_shortlist=shortlist)
+            engine.submit(Job(id=2 * number + shortlist, source_ids=tuple(source), params=params))
+    found: dict[int, object] = {}
+    while not engine.is_idle:
+        for outcome in engine.step():
+            assert isinstance(outcome, JobResult), outcome
+            found[outcome.job_id] = outcome.hypotheses
+    return found
+
+
+def num_entries(directory: Path) -> int:
+    return len(list(directory.glob("*/graph.onnx")))
+
+
+@pytest.mark.parametrize(("precision", "num_graphs"), [("int8", 3), ("fp32", 2)])  # int8 has a shortlist
+def test_prepared_graphs_give_the_same_tokens_and_the_same_scores(trained_bundles, precision, num_graphs, tmp_path):
+    bundle = Bundle.load(trained_bundles[precision])
+
+    prepared = OnnxRunner(bundle, precision=precision, prepared_in=tmp_path / "prepared")
+
+    assert num_entries(tmp_path / "prepared") == num_graphs
+    assert translations(prepared) == translations(OnnxRunner(bundle, precision=precision))
+
+
+def test_so_they_do_on_a_cpu_without_exact_int8_products(trained_bundles, tmp_path, monkeypatch):
+    bundle = Bundle.load(trained_bundles["int8"])
+    monkeypatch.setattr(runner, "cpu_flags", lambda: frozenset({"avx2"}))
+
+    prepared = OnnxRunner(bundle, precision="int8", prepared_in=tmp_path / "prepared")
+
+    assert num_entries(tmp_path / "prepared") == 2  # no shortlist there
+    assert translations(prepared) == translations(OnnxRunner(bundle, precision="int8"))
