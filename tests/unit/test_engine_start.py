@@ -68,7 +68,7 @@ def test_every_allowed_cpu_has_work_by_default(monkeypatch, cpus, settings, expe
     ],
 )
 def test_several_engines_on_a_cpu_share_their_weights_unless_told_otherwise(device, settings, shared):
-    assert engine_spec(EngineConfig(**settings), device).shared_weights is shared
+    assert engine_spec(BUNDLE, EngineConfig(**settings), device).shared_weights is shared
 
 
 def test_number_of_engines_and_their_time_to_start_reach_the_dispatcher():
