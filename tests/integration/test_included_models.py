@@ -61,14 +61,18 @@ async def test_request_that_names_nothing_goes_to_the_default_and_others_where_t
     assert len(server.engine_pids()) == 2  # one of each: `engine.num_engines` is of a model
 
 
-def test_commands_reach_both(server):
+def test_commands_reach_both(server, tmp_path):
+    (tmp_path / "in.txt").write_text("Hallo\n")
     listed = run("models", "--server", server.address).stdout.splitlines()
     before = server.metric("dragoman_requests_total", model="de-en", code="OK")
     translated = run("translate", "--server", server.address, "--from", "de", "--to", "en", "Hallo")
+    files = [str(tmp_path / name) for name in ("in.txt", "out.txt")]
+    whole = run("bulk", *files, "--server", server.address, "--from", "de", "--to", "en")
 
     assert [line.split()[0] for line in listed] == ["MODEL", "en-de", "de-en"]
     assert translated.exit_code == 0, translated.output
-    assert server.metric("dragoman_requests_total", model="de-en", code="OK") == before + 1
+    assert whole.exit_code == 0, whole.output
+    assert server.metric("dragoman_requests_total", model="de-en", code="OK") == before + 2
 
 
 def test_default_stays_the_default_when_it_is_reloaded(tmp_path):
