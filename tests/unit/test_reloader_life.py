@@ -14,12 +14,13 @@ from tests.fakes.repository_in_memory import Directory
 class TestReadiness:
     async def test_every_model_needs_an_engine_to_be_ready(self):
         models = Directory("a/1", "b/1")
-        assert not models.reloader.is_ready
+        seen = [models.reloader.is_ready]
         await models.load()
-        assert models.reloader.is_ready
-
+        seen.append(models.reloader.is_ready)
         models.hosts[0].dispatcher.is_ready = False
-        assert not models.reloader.is_ready
+        seen.append(models.reloader.is_ready)
+
+        assert seen == [False, True, False]
 
 
 class TestMemory:
