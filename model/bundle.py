@@ -152,13 +152,15 @@ class Bundle:
         """
         manifest = _read_manifest(directory)
         _refuse_pickles(directory)
-        for name in _referenced_files(manifest):
+        used = _referenced_files(manifest)
+        for name in used:
             if name not in manifest.files:
                 raise BundleError(
                     f"{directory / MANIFEST_NAME} uses {name!r} but does not list its checksum; export again"
                 )
         for name, entry in manifest.files.items():
-            _check_file(directory, name, entry, verify=verify)
+            is_optional = name == WEIGHTS_NAME and name not in used  # a server does without
+            _check_file(directory, name, entry, verify=verify, is_optional=is_optional)
         return cls(directory, manifest)
 
     def variant(self, precision: str | None = None) -> Variant:
@@ -232,6 +234,27 @@ def included_bundle_dirs(parent: Path = PRETRAINED_DIR) -> list[Path]:
     """The models that come with the package: the English-German one first, the others by name."""
     found = [path.parent for path in parent.glob(f"*/{MANIFEST_NAME}") if not path.parent.name.startswith(".")]
     return sorted(found, key=lambda directory: (directory.name != DEFAULT_NAME, directory.name))
+
+
+def named_bundle_dir(name: str) -> Path:
+    """The directory that people mean: of the included model of that name, or else the one at that path.
+
+    Args:
+        name: `default` is the English-German model.
+
+    Raises:
+        BundleError: there are both.
+    """
+    included = {**{path.name: path for path in included_bundle_dirs()}, "default": default_bundle_dir()}
+    path = Path(name)
+    if name not in included:
+        return path
+    if path.is_dir() and not (included[name].is_dir() and path.samefile(included[name])):
+        raise BundleError(
+            f"{name} is an included model and a directory here: write ./{name} for the directory, "
+            f"{included[name]} for the included model"
+        )
+    return included[name]
 
 
 @contextmanager
@@ -320,10 +343,10 @@ def _is_pickle(path: Path) -> bool:
         return stream.read() == b"."
 
 
-def _check_file(directory: Path, name: str, entry: FileEntry, *, verify: bool) -> None:
+def _check_file(directory: Path, name: str, entry: FileEntry, *, verify: bool, is_optional: bool) -> None:
     path = _inside(directory, name)
-    if not path.exists() and name == WEIGHTS_NAME:
-        return  # which no graph needs
+    if is_optional and not path.exists():
+        return
     if not path.is_file():
         raise BundleError(f"{path} is missing; restore the file or export again")
     size = path.stat().st_size

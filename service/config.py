@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Le
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+
+from model.bundle import named_bundle_dir
 
 ENV_PREFIX = "DRAGOMAN_"
 
@@ -26,6 +28,16 @@ Seconds = Annotated[float, Gt(0), Le(86_400)]
 Delay = Annotated[float, Ge(0), Le(3_600)]
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+def _bundle_directory(value: object) -> object:
+    """What is written is a name or a path, and nothing if empty; a path that is one already stays as it is."""
+    if isinstance(value, str):
+        return named_bundle_dir(value) if value else None
+    return value
+
+
+BundlePath = Annotated[Path | None, BeforeValidator(_bundle_directory)]
 
 
 class ConfigError(ValueError):
@@ -79,7 +91,8 @@ class LimitsConfig:
 class EngineConfig:
     """Which models run, and on how much of the machine."""
 
-    bundle: Path | None = None  # directory of the model that serves, alone; None: all included models
+    # Directory of the model that serves, alone, or name of an included one, like en-de; None: all included models.
+    bundle: BundlePath = None
     device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
     cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
     precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
@@ -125,7 +138,7 @@ class LifecycleConfig:
 
     start_timeout_s: Seconds = 60.0  # engines must be warm by then
     engine_silence_s: Seconds = 10.0  # an engine without a sign of life for this long is killed and replaced
-    unready_exit_s: Seconds | None = 60.0  # /healthz fails after this long without an engine; None: never
+    unready_exit_s: Seconds | None = 60.0  # /healthz fails after this long without an engine of some model; None: never
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
     grace_s: Delay = 30.0  # after that delay: time for accepted calls to finish
     ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port"} as JSON
@@ -259,7 +272,8 @@ def _explain(error: ValidationError, flags: dict[str, Any], file: Path | None) -
         return _explain_unknown(group, names)
     setting = ".".join([group, *names[:1]])
     source = _source_of(group, names, flags, file)
-    return f"{setting} is {first['input']!r} ({source}): {_allowed(group, names) or first['msg']}"
+    why = _allowed(group, names) or first["msg"].removeprefix("Value error, ")
+    return f"{setting} is {first['input']!r} ({source}): {why}"
 
 
 def _explain_unknown(group: str, names: list[str]) -> str:

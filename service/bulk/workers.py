@@ -55,6 +55,8 @@ class ServerWorker:
     client_config: "Callable[[], ClientConfig]"  # called in the process that calls the server
     options: TranslateOptions
     model: str | None = None
+    source_language: str = ""  # BCP 47; empty: any
+    target_language: str = ""
     model_version: str | None = None  # that has to answer; None: any
     wait_s: float = 30.0  # at the start, when nothing is lost yet; not longer than `max_outage_s`
     timeout_s: float = 300.0  # of a call
@@ -75,7 +77,8 @@ class ServerWorker:
         with Client(self.address, self.client_config()) as client:
             client.wait_until_ready(min(self.wait_s, max(self.max_outage_s, _CONNECT_S)))
             infos = client.models()
-        return infos[index_of(infos, model=self.model, source_language="", target_language="")]
+        source, target = self.source_language, self.target_language
+        return infos[index_of(infos, model=self.model, source_language=source, target_language=target)]
 
     def pinned(self, info: ModelInfo) -> Self:
         """The same, with which no other model or version may answer."""

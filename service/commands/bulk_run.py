@@ -16,7 +16,7 @@ from service.bulk.ray_engine import RayConfig, translate_on_ray
 from service.bulk.run import translate_parts
 from service.bulk.workers import BundleWorker, ServerWorker
 from service.commands.connection import Connection
-from service.models.model_info import search_params
+from service.models.model_info import index_of, search_params
 from service.translation import ModelInfo, TranslateOptions
 
 ENGINES = ("local", "ray")
@@ -33,6 +33,8 @@ class Bulk:
     server: str | None
     connection: Connection = field(default_factory=Connection)
     model: str | None
+    source_language: str = ""  # BCP 47; empty: any
+    target_language: str = ""
     bundle: Path | None
     precision: str | None
     options: TranslateOptions
@@ -59,10 +61,11 @@ def run(bulk: Bulk, console: Console) -> int:
 
     Raises:
         ValueError: the files cannot be used, or a job of another kind is there.
-        DragomanError: no answer; what is done stays.
+        DragomanError: no such model, or no answer; what is done stays.
     """
     worker = _worker(bulk)
     info = worker.info()
+    index_of([info], model=bulk.model, source_language=bulk.source_language, target_language=bulk.target_language)
     file_format = format_of(bulk.source, bulk.column, bulk.target)
     worker = worker.pinned(info)
     job = Job(bulk.source.resolve(), bulk.output.resolve(), file_format, _description(bulk, info, repr(file_format)))
@@ -95,6 +98,8 @@ def _worker(bulk: Bulk) -> ServerWorker | BundleWorker:
         client_config=client_config,
         options=bulk.options,
         model=bulk.model,
+        source_language=bulk.source_language,
+        target_language=bulk.target_language,
         max_outage_s=MAX_OUTAGE_S if bulk.max_outage_s is None else bulk.max_outage_s,
     )
 

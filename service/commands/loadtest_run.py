@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -46,6 +47,9 @@ class LoadTest:
 
     server: str
     connection: Connection = field(default_factory=Connection)
+    source_language: str = ""  # BCP 47; empty: any
+    target_language: str = ""
+    model: str | None = None
     texts: Path | None = None  # one a line; None: four of our own
     texts_per_call: int = 1
     rates: tuple[float, ...] = ()
@@ -208,8 +212,14 @@ def requests_of(command: LoadTest) -> list[bytes]:
     if len(batches[-1]) < size and len(batches) > 1:
         batches.pop()
     kinds = list(product(command.options, command.priorities))
+    request = partial(
+        to_request,
+        model=command.model,
+        source_language=command.source_language,
+        target_language=command.target_language,
+    )
     return [
-        to_request(batch, options=options, priority=priority).SerializeToString()
+        request(batch, options=options, priority=priority).SerializeToString()
         for number in range(len(kinds))
         for index, batch in enumerate(batches)
         for options, priority in [kinds[(index + number) % len(kinds)]]

@@ -40,10 +40,13 @@ def examples(*lines: str) -> str:
 
 
 def bundle_dir(name: str | None) -> Path | None:
-    """The directory that `--bundle` names: one that is included, by its name, or any other, by its path."""
-    if name is None:
-        return None
-    from model.bundle import default_bundle_dir, included_bundle_dirs
+    """The directory that `--bundle` names: see `named_bundle_dir`; None where it names none.
 
-    included = {directory.name: directory for directory in included_bundle_dirs()}
-    return {**included, "default": default_bundle_dir()}.get(name, Path(name))
+    Raises:
+        BundleError: it names two.
+    """
+    if not name:
+        return None
+    from model.bundle import named_bundle_dir
+
+    return named_bundle_dir(name)

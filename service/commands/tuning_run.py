@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from model.bundle import Bundle, default_bundle_dir
+from model.bundle import Bundle, default_bundle_dir, included_bundle_dirs
 from service.commands.lines import from_bytes
 from service.commands.tuning import Tuner
 from service.commands.tuning_choice import MAX_LATENCY_RATIO, Measurement, Preference, Sample, Setting, choose
@@ -156,7 +156,7 @@ def configuration(best: Measurement, sample: Sample, engine: EngineConfig, *, or
         lines.append(f'precision = "{engine.precision}"')
     setting = best.setting
     lines += [
-        f"num_engines = {setting.num_engines}",
+        f"num_engines = {setting.num_engines}  # of each model that is served; one was measured",
         f"threads = {setting.threads}  # per engine",
         f"max_rows = {setting.max_rows}  # live hypotheses per engine",
     ]
@@ -274,6 +274,8 @@ def _notes(command: TuneCommand, measured: Iterable[Measurement], best: Measurem
     if command.texts is None:
         language = "" if info.source_language.lower().startswith("en") else f", not {info.source_language}"
         yield f"measured with English sentences of our own{language}; --texts FILE measures with yours"
+    if command.config.engine.bundle is None and len(included_bundle_dirs()) > 1:
+        yield f"measured with {info.name} alone; every model that is served gets as many engines"
     if best.spread > _WIDE_SPREAD:
         yield "the turns differ much: the machine has other work, or is shared; repeat when it is quiet"
 
@@ -288,4 +290,4 @@ def _why(preference: Preference) -> str:
 
 def _origin(about: str, preference: Preference) -> str:
     made = f"dragoman tune, {datetime.now(UTC):%Y-%m-%d}"
-    return f"{made}: {_why(preference)}; {about}"
+    return f"{made}: {_why(preference)}; measured: {about}"

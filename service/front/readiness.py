@@ -5,34 +5,34 @@ Pure: is told the time and what there is.
 
 
 class Readiness:
-    """Accepting: started, and not draining.  Alive: with an engine for some model, not too long ago."""
+    """Accepting: started, and not draining.  Alive: with an engine for every model, not too long ago."""
 
     def __init__(self, unready_exit_s: float | None = None) -> None:
         """Neither started nor draining.
 
         Args:
-            unready_exit_s: without any engine for longer than this, the process is not alive; None for never mind.
+            unready_exit_s: not ready for longer than this, the process is not alive; None for never mind.
         """
         self.is_accepting = False
         self.is_draining = False
         self._unready_exit_s = unready_exit_s
-        self._without_engine_since: float | None = None
+        self._unready_since: float | None = None
 
     def drain(self) -> None:
         """Want no more work."""
         self.is_accepting = False
         self.is_draining = True
 
-    def observe(self, now: float, *, has_engine: bool) -> None:
-        """Take note; called many times a second once the server has started."""
-        if has_engine:
-            self._without_engine_since = None
-        elif self._without_engine_since is None:
-            self._without_engine_since = now
+    def observe(self, now: float, *, is_ready: bool) -> None:
+        """Take note of whether every model has an engine; called many times a second once the server has started."""
+        if is_ready:
+            self._unready_since = None
+        elif self._unready_since is None:
+            self._unready_since = now
 
     def is_alive(self, now: float) -> bool:
         """False when a restart is the only hope left; starting and draining take what they take."""
-        since = self._without_engine_since
+        since = self._unready_since
         if since is None or self._unready_exit_s is None or not self.is_accepting:
             return True
         return now - since <= self._unready_exit_s

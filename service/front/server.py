@@ -211,8 +211,8 @@ class Server:
             now = time.monotonic()
             models.metrics.observe_lag(max(0.0, now - expected))
             parts.usage.write_if_due(now)
-            parts.readiness.observe(now, has_engine=models.reloader.has_engine)
             is_ready = models.reloader.is_ready
+            parts.readiness.observe(now, is_ready=is_ready)
             if is_ready != was_ready:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)

@@ -2,11 +2,13 @@
 
 Of each name the highest version that is good serves.  A new one is checked, started, tested and only then put in the
 old one's place; requests that have found the old one finish on it, and then its engines end.  A bad one is refused and
-remembered, and changes nothing else.  Knows neither signals nor gRPC.
+remembered, and changes nothing else.  Of models that are required, a refusal fails the start, and one whose directory
+is gone serves on.  Knows neither signals nor gRPC.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -85,33 +87,30 @@ class Reloader:
         """Whether every model that is served has an engine that takes work."""
         return bool(self._serving) and all(host.dispatcher.is_ready for host in self._serving.values())
 
-    @property
-    def has_engine(self) -> bool:
-        """Whether there is any engine at all."""
-        return any(host.dispatcher.is_ready for host in self._serving.values())
-
     async def prepare(self) -> Candidates:
         """The candidates, one of each name checked where one can be; for `load`.
 
         Raises:
-            ValueError: there is nothing to load; says why.
+            ValueError: there is nothing to load, or a required model is bad; says why.
         """
         candidates = await in_daemon_thread(self._source.scan)
         self._checked = await in_daemon_thread(partial(self._check_first, candidates))
-        errors = [error for error in self._checked.values() if isinstance(error, Exception)]
-        if len(errors) == len(self._checked):
-            raise errors[0]
+        errors = {candidate: error for candidate, error in self._checked.items() if isinstance(error, Exception)}
+        for candidate, error in errors.items():
+            if candidate.is_required or len(errors) == len(self._checked):
+                raise error
         return candidates
 
     async def load(self, candidates: Candidates) -> None:
         """Bring up what `prepare` found, all names at once; return when each serves or is refused.
 
         Raises:
-            ValueError, DragomanError: nothing can serve; says why.
+            ValueError, DragomanError: nothing can serve, or a required model cannot; says why.
         """
         await self._exclusively(self._load(candidates))
-        if not self._serving:
-            refusal = self.refusals[-1]
+        fatal = [refusal for refusal in self.refusals if refusal.candidate.is_required or not self._serving]
+        if fatal:
+            refusal = fatal[-1]
             raise refusal.error if refusal.is_foreseen else InternalError(refusal.reason) from refusal.error
 
     async def reload(self, model: str = "") -> list[ModelChange]:
@@ -213,6 +212,7 @@ class Reloader:
 
     async def _apply(self, candidates: Candidates, keys: Iterable[str], *, is_asked: bool) -> list[ModelChange]:
         changes: list[ModelChange] = []
+        candidates = {**self._missing(candidates), **candidates}
         self.refusals = [refusal for refusal in self.refusals if refusal.candidate.name in candidates]
         default = {key for key, found in candidates.items() if found[0].is_default}
         # One after another: at most one model is there twice.
@@ -222,6 +222,14 @@ class Reloader:
             elif key in self._serving:
                 changes.append(self._retire(key))
         return changes
+
+    def _missing(self, candidates: Candidates) -> Candidates:
+        """Required models whose directories are gone: as versions that will be refused, while the old ones serve."""
+        return {
+            key: (replace(served, manifest_sha256="", fingerprint=""),)
+            for key, served in self._directories.items()
+            if served.is_required and key not in candidates
+        }
 
     async def _update(self, key: str, candidates: Sequence[Candidate], *, is_asked: bool) -> list[ModelChange]:
         """Have the first good candidate serve."""

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +31,7 @@ class Candidate:
     manifest_sha256: str = ""  # empty: it has no manifest that can be read
     fingerprint: str = ""  # changes whenever a file of it does: paths, sizes, times
     is_default: bool = False  # of several models that fit a request it answers, whatever their names
+    is_required: bool = False  # no server without it: a start fails if it is refused, and it is never retired
 
     @property
     def label(self) -> str:
@@ -73,13 +74,16 @@ class IncludedBundles:
 
     def scan(self) -> Candidates:
         """See `Source.scan`."""
-        candidates: Candidates = {
-            path.name: (_candidate(path, name=path.name, is_default=path.name == DEFAULT_NAME),)
-            for path in included_bundle_dirs(self.directory)
-        }
-        if not candidates:
+        found = included_bundle_dirs(self.directory)
+        if not found:
             raise RepositoryError(f"there is no included model in {self.directory}; install Dragoman again")
-        return candidates
+        # The default one in any case: without it, others would answer requests that name nothing.
+        names = dict.fromkeys([DEFAULT_NAME, *(path.name for path in found)])
+        return {name: (self._candidate(name),) for name in names}
+
+    def _candidate(self, name: str) -> Candidate:
+        candidate = _candidate(self.directory / name, name=name)
+        return replace(candidate, is_default=name == DEFAULT_NAME, is_required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def _directories(parent: Path) -> list[Path]:
     return [path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
 
 
-def _candidate(directory: Path, *, name: str = "", version: str = "", is_default: bool = False) -> Candidate:
+def _candidate(directory: Path, *, name: str = "", version: str = "") -> Candidate:
     digest = hashlib.sha256("\n".join(sorted(_traces(directory))).encode("utf-8", "surrogateescape"))
     return Candidate(
         directory=directory,
@@ -132,7 +136,6 @@ def _candidate(directory: Path, *, name: str = "", version: str = "", is_default
         version=version,
         manifest_sha256=_manifest_sha256(directory),
         fingerprint=digest.hexdigest(),
-        is_default=is_default,
     )
 
 

@@ -1,4 +1,4 @@
-"""The server as it comes: the embedded model and the default configuration, on ports that are free."""
+"""A server of the English-German model alone, else in the default configuration, on ports that are free."""
 
 from pathlib import Path
 

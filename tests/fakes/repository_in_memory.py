@@ -65,6 +65,7 @@ class Directory:
         self.bad: dict[str, Exception] = {}  # that fail the check
         self.broken: dict[str, Exception] = {}  # that fail the start
         self.default = ""  # name of the model that answers before the others
+        self.are_required = False  # whether each of them must serve
         self.gate = asyncio.Event()
         self.gate.set()
         self.hosts: list[FakeHost] = []
@@ -95,6 +96,7 @@ class Directory:
                 manifest_sha256=self.content[f"{name}/{version}"],
                 fingerprint=self.content[f"{name}/{version}"],
                 is_default=name == self.default,
+                is_required=self.are_required,
             )
             for version in sorted(versions, key=version_order, reverse=True)
         ]
@@ -102,6 +104,8 @@ class Directory:
     def check(self, candidate: Candidate) -> Any:
         self.checked.append(candidate.label)
         self.were_daemons.append(threading.current_thread().daemon)
+        if candidate.label not in self.content:
+            raise ValueError(f"{candidate.label} is not a bundle")
         if error := self.bad.get(candidate.label):
             raise error
         return candidate

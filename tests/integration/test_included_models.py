@@ -1,6 +1,7 @@
 """A server that is told of no model: it serves all that are included, and the English-German one answers by default."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from protos import translation_pb2 as pb
 from tests.fakes.calls import LIST_MODELS, Calls, calling, eventually
 from tests.fakes.command_line import run
 from tests.fakes.installation import Installation
+from tests.fakes.model_repository import tamper
 from tests.fakes.server_process import ServerProcess, environment, start
 
 
@@ -59,14 +61,18 @@ async def test_request_that_names_nothing_goes_to_the_default_and_others_where_t
     assert len(server.engine_pids()) == 2  # one of each: `engine.num_engines` is of a model
 
 
-def test_commands_reach_both(server):
+def test_commands_reach_both(server, tmp_path):
+    (tmp_path / "in.txt").write_text("Hallo\n")
     listed = run("models", "--server", server.address).stdout.splitlines()
     before = server.metric("dragoman_requests_total", model="de-en", code="OK")
     translated = run("translate", "--server", server.address, "--from", "de", "--to", "en", "Hallo")
+    files = [str(tmp_path / name) for name in ("in.txt", "out.txt")]
+    whole = run("bulk", *files, "--server", server.address, "--from", "de", "--to", "en")
 
     assert [line.split()[0] for line in listed] == ["MODEL", "en-de", "de-en"]
     assert translated.exit_code == 0, translated.output
-    assert server.metric("dragoman_requests_total", model="de-en", code="OK") == before + 1
+    assert whole.exit_code == 0, whole.output
+    assert server.metric("dragoman_requests_total", model="de-en", code="OK") == before + 2
 
 
 def test_default_stays_the_default_when_it_is_reloaded(tmp_path):
@@ -85,6 +91,72 @@ def test_default_stays_the_default_when_it_is_reloaded(tmp_path):
 
     for server in running(installation, tmp_path / "server"):
         asyncio.run(reload(server))
+
+
+def damaged(directory: Path) -> Installation:
+    """Two models, of which the one that is not the default has a file with another content than its manifest says."""
+    installation = Installation(directory)
+    installation.include("en-de")
+    tamper(installation.include("de-en"))
+    return installation
+
+
+def serve(installation: Installation, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """A server that is expected to end by itself."""
+    command = [sys.executable, "-m", "service", "serve", *options]
+    env = environment(None, **installation.environment, **variables)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_refused_model_fails_the_start_as_the_check_says(tmp_path):
+    installation = damaged(tmp_path)
+
+    checked, started = serve(installation, "--check-config"), serve(installation)
+
+    assert (checked.returncode, started.returncode) == (2, 2)
+    assert started.stderr.splitlines()[-1] == checked.stderr.splitlines()[-1]
+    assert "de-en/encoder.onnx has another SHA-256" in started.stderr
+
+
+def test_damaged_model_is_no_matter_where_another_is_named(tmp_path):
+    assert serve(damaged(tmp_path), "--check-config", DRAGOMAN_ENGINE__BUNDLE="en-de").returncode == 0
+
+
+def test_model_whose_directory_is_away_for_a_while_serves_on(tmp_path):
+    installation = Installation(tmp_path / "installed")
+    directory = [installation.include(name) for name in ("de-en", "en-de")][1]
+    (tmp_path / "server").mkdir()
+
+    async def look(server: ServerProcess) -> None:
+        directory.rename(tmp_path / "away")
+        server.process.send_signal(signal.SIGHUP)
+        await eventually(lambda: server.metric("dragoman_model_reload_total", model="en-de", result="refused") == 1)
+        async with calling(server.address) as calls:
+            assert await model_of(calls) == "en-de 1"
+            assert await models_of(calls) == ["en-de", "de-en"]
+        assert "model_refused" in server.log_text()
+
+    for server in running(installation, tmp_path / "server"):
+        asyncio.run(look(server))
+
+
+def test_server_is_not_alive_when_one_of_its_models_has_had_no_engine_for_too_long(tmp_path):
+    installation = Installation(tmp_path / "installed")
+    for name in ("de-en", "en-de"):
+        installation.include(name)
+    (tmp_path / "server").mkdir()
+
+    async def lose(server: ServerProcess) -> None:
+        installation.include("de-en", version="2")  # with this one, the old model's engine is not started again
+        for engine in server.engine_pids():
+            os.kill(engine, signal.SIGKILL)
+        await eventually(lambda: server.get("/healthz") == (503, "no engine for too long\n"))
+        async with calling(server.address) as calls:
+            assert await model_of(calls) == "en-de 1"
+        assert server.get("/healthz")[0] == 503
+
+    for server in running(installation, tmp_path / "server", "--set", "lifecycle.unready_exit_s=0.3"):
+        asyncio.run(lose(server))
 
 
 @pytest.mark.parametrize(("name", "model"), [("default", "en-de"), ("en-de", "en-de"), ("de-en", "de-en")])

@@ -31,7 +31,9 @@ def test_tune_writes_what_serve_takes_and_does_not_write_over_it(echo_bundle, tm
     assert (first.returncode, first.stderr) == (0, "")
     assert "chosen: " in first.stdout
     assert engine.bundle == echo_bundle
-    assert f"num_engines = {engine.num_engines}\nthreads = {engine.threads}" in written
+    assert f"num_engines = {engine.num_engines}  # of each model that is served" in written
+    assert f"threads = {engine.threads}  # per engine" in written
+    assert "measured: echo 1.2.3" in written
     assert engine.max_rows in {32, 64, 128, 256}
     assert second.returncode == 2
     assert f"dragoman: {output} exists: --force replaces it" in second.stderr

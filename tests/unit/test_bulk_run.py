@@ -15,7 +15,7 @@ from service.commands import bulk_run
 from service.commands.bulk_run import Bulk, run
 from service.commands.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
 from service.engine.job import FinishReason
-from service.errors import InternalError, TooLong, Unavailable
+from service.errors import InternalError, NotFound, TooLong, Unavailable
 from service.translation import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
 from tests.fakes.model_info import model_info
 
@@ -88,6 +88,16 @@ def test_a_run_that_goes_on_counts_the_failures_of_the_one_before(worker, tmp_pa
     assert num_failed == 1
     assert "record 2: the text is bad" in said.getvalue()
     assert (tmp_path / "out.txt").read_text() == "A\n\nB\nGONE\n"
+
+
+@pytest.mark.parametrize("wanted", [{"model": "other"}, {"source_language": "de"}, {"target_language": "fr"}])
+def test_a_model_that_is_not_the_one_that_was_named_translates_nothing(worker, tmp_path, wanted):
+    (tmp_path / "in.txt").write_text("a\n")
+
+    with pytest.raises(NotFound, match="there is no model"):
+        run(replace(bulk(tmp_path), **wanted), Console(file=io.StringIO()))
+
+    assert worker.times_opened == 0
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])

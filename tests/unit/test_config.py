@@ -6,6 +6,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
+from model.bundle import PRETRAINED_DIR
+from service.commands.options import bundle_dir
 from service.config import ConfigError, ServerConfig, load_config
 
 
@@ -84,6 +86,41 @@ class TestSources:
         assert config.listen.reflection is False
         assert config.lifecycle.grace_s == 2.5
         assert config.engine.bundle == Path("/models/my")
+
+    @pytest.mark.parametrize(("name", "directory"), [("en-de", "en-de"), ("default", "en-de")])
+    def test_name_of_an_included_model_means_that_one(self, monkeypatch, tmp_path, name, directory):
+        (tmp_path / "dragoman.toml").write_text(f'[engine]\nbundle = "{name}"\n')
+        expected = PRETRAINED_DIR / directory
+
+        assert load_config(tmp_path / "dragoman.toml").engine.bundle == expected
+        assert load_config(None, {"engine.bundle": name}).engine.bundle == expected
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", name)
+        assert load_config().engine.bundle == expected
+
+    def test_empty_bundle_is_none(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "")
+
+        assert load_config().engine.bundle is None
+
+    def test_name_that_is_also_a_directory_here_is_refused_and_both_can_be_named(self, monkeypatch, tmp_path):
+        (tmp_path / "en-de").mkdir()
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "en-de")
+
+        with pytest.raises(ConfigError) as refused:
+            load_config()
+
+        assert str(refused.value) == (
+            "engine.bundle is 'en-de' (environment DRAGOMAN_ENGINE__BUNDLE): en-de is an included model and a "
+            f"directory here: write ./en-de for the directory, {PRETRAINED_DIR}/en-de for the included model"
+        )
+        assert load_config(None, {"engine.bundle": "./en-de"}).engine.bundle == Path("en-de")
+        assert load_config(None, {"engine.bundle": bundle_dir("./en-de")}).engine.bundle == Path("en-de")
+
+    def test_name_is_not_refused_where_the_included_models_are(self, monkeypatch):
+        monkeypatch.chdir(PRETRAINED_DIR)
+
+        assert load_config(None, {"engine.bundle": "en-de"}).engine.bundle == PRETRAINED_DIR / "en-de"
 
     def test_variables_that_a_cluster_sets_for_a_service_called_dragoman_are_no_settings(self, monkeypatch):
         monkeypatch.setenv("DRAGOMAN_PORT", "tcp://10.0.0.1:50051")

@@ -199,6 +199,13 @@ class TestCommand:
         assert {text for text, *_ in kinds} == {"a\u2028a", "b"}
         assert {priority for *_, priority in kinds} == {pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH}
 
+    def test_model_and_languages_are_in_every_request(self):
+        wanted = LoadTest(server="x:1", rates=(1.0,), model="m", source_language="de", target_language="en")
+
+        sent = [parsed(request) for request in requests_of(wanted)]
+
+        assert {(call.model, call.source_language, call.target_language) for call in sent} == {("m", "de", "en")}
+
     def test_priorities_have_names(self):
         assert priority_of("batch") is Priority.BATCH
         with pytest.raises(ValueError, match="'urgent', there are interactive and batch"):

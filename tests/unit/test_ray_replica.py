@@ -34,7 +34,10 @@ def test_the_file_that_is_deployed_names_what_is_there():
     module, _, name = function.rpartition(".")
     assert getattr(importlib.import_module(module), name) is add_to_proxy
     assert importlib.util.find_spec(application["import_path"].partition(":")[0])
-    assert load_config(None, settings).engine.num_engines == 2
+    engine = load_config(None, settings).engine
+    (deployment,) = application["deployments"]
+    assert (engine.bundle, engine.num_engines, engine.threads) == (None, 1, 1)
+    assert deployment["ray_actor_options"]["num_cpus"] == 2  # for two included models
 
 
 def test_a_server_that_does_not_start_is_told_and_not_waited_for():

@@ -73,6 +73,48 @@ class TestReload:
 
         assert len(models.hosts) == 2
 
+    async def test_required_model_whose_directory_is_gone_serves_on_and_its_absence_is_a_refusal(self):
+        models = Directory("a/1", "b/1")
+        models.are_required = True
+        await models.load()
+        del models.content["b/1"]
+
+        changes = await models.reloader.reload()
+
+        assert changes == [change("a/1", Result.UNCHANGED), change("b/1", Result.REFUSED, "b/1 is not a bundle")]
+        assert models.counted[-1] == ("b", "refused")
+        assert models.serving() == ["a/1", "b/1"]
+        assert [refusal.reason for refusal in models.reloader.refusals] == ["b/1 is not a bundle"]
+
+    async def test_absence_of_a_required_model_is_told_once_to_a_watcher_and_forgotten_when_it_is_back(self):
+        models = Directory("a/1", "b/1")
+        models.are_required = True
+        await models.load()
+        del models.content["b/1"]
+
+        await models.reloader.follow(models.scan())
+        await models.reloader.follow(models.scan())
+        counted = models.counted.count(("b", "refused"))
+        models.content["b/1"] = "1"
+        changes = await models.reloader.follow(models.scan())
+
+        assert counted == 1
+        assert changes == [change("a/1", Result.UNCHANGED), change("b/1", Result.UNCHANGED)]
+        assert models.reloader.refusals == []
+
+    async def test_required_model_that_comes_back_as_another_version_takes_the_old_one_s_place(self):
+        models = Directory("a/1", "b/1")
+        models.are_required = True
+        await models.load()
+        del models.content["b/1"]
+        await models.reloader.reload()
+        models.content["b/2"] = "2"
+
+        await models.reloader.reload()
+
+        assert models.serving() == ["a/1", "b/2"]
+        assert models.reloader.refusals == []
+
     async def test_bad_version_is_refused_and_the_old_one_stays(self):
         models = Directory("a/1")
         await models.load()

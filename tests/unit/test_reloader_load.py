@@ -58,6 +58,24 @@ class TestLoad:
         with pytest.raises(InternalError, match="KeyError: 'x'"):
             await models.load()
 
+    async def test_bad_bundle_of_a_required_model_fails_the_start_before_anything_starts(self):
+        models = Directory("a/1", "b/1")
+        models.are_required = True
+        models.bad["b/1"] = ValueError("it is bad")
+
+        with pytest.raises(ValueError, match="it is bad"):
+            await models.load()
+
+        assert models.hosts == []
+
+    async def test_required_model_that_does_not_start_fails_the_start(self):
+        models = Directory("a/1", "b/1", "c/1")
+        models.are_required = True
+        models.broken["b/1"] = InternalError("the engine did not start")
+
+        with pytest.raises(InternalError, match="the engine did not start"):
+            await models.load()
+
     async def test_cancelled_load_closes_what_it_has_begun(self):
         models = Directory("a/1")
         models.gate.clear()

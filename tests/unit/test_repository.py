@@ -69,11 +69,21 @@ def test_included_bundles_have_the_names_of_their_directories_and_the_english_ge
     found = IncludedBundles(tmp_path).scan()
 
     assert list(found) == ["en-de", "de-en", "fr-de"]
-    assert [(one.name, one.label, one.is_default) for (one,) in found.values()] == [
-        ("en-de", "en-de", True),
-        ("de-en", "de-en", False),
-        ("fr-de", "fr-de", False),
+    assert [(one.name, one.label, one.is_default, one.is_required) for (one,) in found.values()] == [
+        ("en-de", "en-de", True, True),
+        ("de-en", "de-en", False, True),
+        ("fr-de", "fr-de", False, True),
     ]
+
+
+def test_default_is_looked_for_also_where_only_others_are(tmp_path):
+    (tmp_path / "de-en").mkdir()
+    (tmp_path / "de-en" / "manifest.json").write_text("{}")
+
+    found = IncludedBundles(tmp_path).scan()
+
+    assert [one.label for (one,) in found.values()] == ["en-de", "de-en"]
+    assert found["en-de"][0].manifest_sha256 == ""
 
 
 def test_installation_without_models_is_an_error(tmp_path):

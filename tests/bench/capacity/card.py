@@ -85,7 +85,7 @@ def _machine(facts: Facts) -> Iterator[str]:
             ("Python, onnxruntime, numpy", f"{machine['python']}, {machine['onnxruntime']}, {machine['numpy']}"),
             ("commit", f"{machine['commit']}{changed}"),
             ("model", f"{facts.model}, int8"),
-            ("server", f"as it comes: {facts.num_engines} engines, threads of each: {facts.num_threads}"),
+            ("server", f"this model alone: {facts.num_engines} engines, threads of each: {facts.num_threads}"),
             ("process start to SERVING", f"{min(facts.start_s):.2f} - {max(facts.start_s):.2f} s"),
             ("resident memory, started", str(facts.memory_at_start)),
             ("resident memory, after all of this", str(facts.memory_after)),
