@@ -32,9 +32,8 @@ from model.bundle import (
     DecodingDefaults,
     Manifest,
     Variant,
-    staging_directory,
-    write_bundle,
 )
+from model.bundle_writing import staging_directory, write_bundle
 from model.config import ModelConfig
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer

@@ -19,11 +19,7 @@ manifest.  Knows files and numbers; imports neither torch nor ONNX, and does not
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -150,7 +146,7 @@ class Bundle:
         Raises:
             BundleError: the bundle cannot be used as it is.
         """
-        manifest = _read_manifest(directory)
+        manifest = read_manifest(directory)
         _refuse_pickles(directory)
         used = _referenced_files(manifest)
         for name in used:
@@ -257,42 +253,12 @@ def named_bundle_dir(name: str) -> Path:
     return included[name]
 
 
-@contextmanager
-def staging_directory(destination: Path) -> Iterator[Path]:
-    """An empty directory beside `destination`, for `write_bundle`; whatever is left in it at the end is deleted."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-    staging.chmod(0o755)
-    try:
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def write_bundle(staging: Path, destination: Path, manifest: Manifest) -> Bundle:
-    """Make the files in `staging` a bundle, and put it at `destination` in one rename.
-
-    An older bundle there is replaced; files beside it that its manifest does not list (a model card) are kept.
-
-    Args:
-        staging: from `staging_directory(destination)`, with every file in place.
-        destination: the bundle's directory; absent, empty, or a bundle.
-        manifest: everything but `files`, which is computed here.
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a bundle, whose other files are not looked at.
 
     Raises:
-        BundleError: `destination` holds something else, or the result would not load.
+        BundleError: there is none that can be read.
     """
-    entries = {name: file_entry(staging / name) for name in _file_names(staging)}
-    staged_manifest = staging / MANIFEST_NAME
-    staged_manifest.write_text(replace(manifest, files=entries).to_json(), encoding="utf-8")
-    Bundle.load(staging, verify=False)
-    _keep_unlisted_files(destination, staging)
-    _sync(staging)
-    _replace_directory(staging, destination)
-    return Bundle.load(destination)
-
-
-def _read_manifest(directory: Path) -> Manifest:
     path = directory / MANIFEST_NAME
     if not path.is_file():
         raise BundleError(f"{directory} is not a bundle: it has no {MANIFEST_NAME}; `python -m export` makes one")
@@ -374,10 +340,6 @@ def _inside(directory: Path, name: str) -> Path:
     return path
 
 
-def _file_names(directory: Path) -> list[str]:
-    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
-
-
 def file_entry(path: Path) -> FileEntry:
     """What the manifest says of a file that is as it should be."""
     return FileEntry(sha256=_sha256(path), bytes=path.stat().st_size)
@@ -386,39 +348,3 @@ def file_entry(path: Path) -> FileEntry:
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _keep_unlisted_files(old: Path, new: Path) -> None:
-    if not old.exists() or not any(old.iterdir()):
-        return
-    if not (old / MANIFEST_NAME).is_file():
-        raise BundleError(f"{old} exists and is not a bundle; remove it or choose another directory")
-    listed = {*_read_manifest(old).files, MANIFEST_NAME, SIGNATURE_NAME}  # the old signature is not the new one's
-    for name in _file_names(old):
-        if name not in listed and not (new / name).exists():
-            (new / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(old / name, new / name)
-
-
-def _sync(directory: Path) -> None:
-    """Make sure that a power cut after the rename finds the files' contents on disk."""
-    for path in [*directory.rglob("*"), directory]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _replace_directory(new: Path, destination: Path) -> None:
-    """Rename `new` to `destination`; an older directory steps aside first and is put back if that fails."""
-    if not destination.exists():
-        new.rename(destination)
-        return
-    with staging_directory(destination) as aside:
-        old = destination.rename(aside / "old")
-        try:
-            new.rename(destination)
-        except OSError:
-            old.rename(destination)
-            raise

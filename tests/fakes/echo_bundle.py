@@ -4,7 +4,8 @@ import string
 from collections.abc import Sequence
 from pathlib import Path
 
-from model.bundle import DecodingDefaults, Manifest, Variant, staging_directory, write_bundle
+from model.bundle import DecodingDefaults, Manifest, Variant
+from model.bundle_writing import staging_directory, write_bundle
 from model.config import ModelConfig
 from model.golden import GOLDEN_NAME, GoldenSentence, to_tsv
 from model.tokenizer import train_tokenizer

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from model.bundle import Bundle, DecodingDefaults, Manifest, Variant, staging_directory, write_bundle
+from model.bundle import Bundle, DecodingDefaults, Manifest, Variant
+from model.bundle_writing import staging_directory, write_bundle
 from model.config import ModelConfig
 
 FILES = {
