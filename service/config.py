@@ -100,6 +100,7 @@ class EngineConfig:
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # engine processes of each model
     threads: Annotated[int, Ge(1), Le(256)] | None = None  # of each engine; None: allowed CPUs / num_engines
     # On a CPU, several engines of one model map one copy of its weights, kept in the temporary directory.
+    # Where that cannot be, each has its own, and `engine_warning` in the log says why.
     shared_weights: bool = True
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
     max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default

@@ -24,6 +24,7 @@ from service.engine.process import (
     to_frame,
 )
 from service.engine.spec import EngineSpec
+from service.telemetry.logs import get_logger
 
 
 class EngineStartError(Exception):
@@ -108,8 +109,9 @@ class EngineLink:
         """
         self._writer.write(to_frame(spec))
         match await self._read():
-            case Ready():
-                return
+            case Ready(warnings):
+                for warning in warnings:
+                    get_logger().warning("engine_warning", pid=self.pid, reason=warning)
             case StartFailed(message):
                 raise EngineStartError(message)
             case _:

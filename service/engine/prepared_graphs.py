@@ -17,6 +17,7 @@ import os
 import platform
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -34,15 +35,16 @@ _ROOM = 3  # times the weights' bytes must be free: a draft and the entry, which
 
 
 def default_directory() -> Path | None:
-    """This user's, among the temporary files; None where there is no place for any."""
+    """This user's, among the temporary files; None, with a warning, where there is no place for any."""
     try:
         return Path(tempfile.gettempdir()) / f"dragoman-{os.geteuid()}"
-    except OSError:
+    except OSError as error:
+        warn_unshared(error)
         return None
 
 
 class PreparedGraphs:
-    """The prepared graphs of one bundle; after the first one that cannot be had, the bundle's own."""
+    """The prepared graphs of one bundle; after the first one that cannot be had, with a warning, the bundle's own."""
 
     def __init__(
         self,
@@ -73,8 +75,9 @@ class PreparedGraphs:
         if self._is_usable:
             try:
                 return self._entry(name) / _GRAPH
-            except Exception:  # noqa: BLE001 - ONNX Runtime's have no public base; whatever it is, the own graph serves
+            except Exception as error:  # noqa: BLE001 - ONNX Runtime's have no public base; the own graph serves anyway
                 self._is_usable = False
+                warn_unshared(error)
         return self._bundle.path(name)
 
     def _entry(self, name: str) -> Path:
@@ -138,6 +141,12 @@ class PreparedGraphs:
         """A bundle replaced meanwhile must not leave its weights under the key of the one before."""
         if any(file_entry(self._bundle.path(file)) != entry for file, entry in self._sources(name).items()):
             raise BundleError(f"{self._bundle.directory} was replaced while {name} was prepared; load it again")
+
+
+def warn_unshared(error: Exception) -> None:
+    """Sharing is a saving, not a need: the engine serves, and its operator is told."""
+    message = f"weights are not shared with other engines: {type(error).__name__}: {error}"
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _is_whole(entry: Path) -> bool:

@@ -19,6 +19,7 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ Command = Start | Cancel
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The model is loaded and warm."""
+
+    warnings: tuple[str, ...] = ()  # what is not as it should be, but good enough to serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +133,12 @@ def main(descriptor: int) -> None:
     inbox: SimpleQueue[Command] = SimpleQueue()
     threading.Thread(target=_fill_inbox, args=(received, inbox), daemon=True).start()
     try:
-        engine = _create_engine(spec)
+        with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as caught:
+            engine = _create_engine(spec)
     except Exception as error:  # noqa: BLE001 - the front process says what is wrong
         channel.sendall(to_frame(StartFailed(f"{type(error).__name__}: {error}")))
         return
-    channel.sendall(to_frame(Ready()))
+    channel.sendall(to_frame(Ready(tuple(str(entry.message) for entry in caught))))
     try:
         _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
     except DeviceLost as error:

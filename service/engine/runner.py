@@ -4,7 +4,6 @@ Decides nothing: what runs, for whom and what follows from it is the loop's, the
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from service.engine.beam import Candidates, num_candidates
 from service.engine.faults import explained
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.kv_cache import CacheShape, Encoded, EncodedSentences, KeyValueCache
-from service.engine.prepared_graphs import PreparedGraphs, default_directory
+from service.engine.prepared_graphs import PreparedGraphs, default_directory, warn_unshared
 from service.engine.spec import EngineSpec
 from service.engine.vocabulary import LiveVocabulary, Projection
 
@@ -265,9 +264,11 @@ def _opener(bundle: Bundle, num_threads: int, prepared_in: Path | None) -> OpenG
     prepared = PreparedGraphs(bundle, prepared_in, options, flags=flags, disabled_optimizers=[_SLOW_FUSION])
 
     def open_prepared(name: str) -> ort.InferenceSession:
-        with suppress(BundleError):  # damaged: the bundle's own graph serves
+        try:
             return open_session(prepared.path(name), num_threads)
-        return open_session(bundle.path(name), num_threads)
+        except BundleError as error:  # damaged: the bundle's own graph serves
+            warn_unshared(error)
+            return open_session(bundle.path(name), num_threads)
 
     return open_prepared
 

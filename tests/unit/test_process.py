@@ -62,6 +62,7 @@ RESULT = JobResult(
         EngineSpec(bundle_dir=Path("bundle"), precision="int8", scheduler=SchedulerConfig(max_rows=3)),
         (Start(JOB), Cancel(1)),
         Ready(),
+        Ready(("weights are not shared",)),
         StartFailed("no bundle"),
         Report((RESULT, JobFailure(job_id=2, kind=FailureKind.DEADLINE, message="late")), StepStats(step_rows=(4, 8))),
     ],
