@@ -1,18 +1,71 @@
-"""Adam and the inverse-square-root learning rate with warm-up (sections 5.3 of the paper).  Knows no data."""
+"""Adam, Muon for the matrices of the layers where a recipe asks for it, and the learning rate.  Knows no data."""
 
 import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import torch
 from torch import nn
+from torch.optim import Adam, Muon, Optimizer
 
 from model.recipe import OptimizerConfig
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
-    """Adam over all parameters, in the fused form that updates them in one pass."""
-    return torch.optim.Adam(
-        model.parameters(), lr=config.peak_learning_rate, betas=config.betas, eps=config.epsilon, fused=True
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """What the recipe asks for: Adam over all parameters, or Muon over the layers' matrices and Adam over the rest.
+
+    Muon takes the direction of a matrix's update from its momentum, all singular values made nearly equal (Jordan 2024,
+    kellerjordan.github.io/posts/muon).  The update is as long as Adam's usually is, so that one learning rate fits
+    both (Liu et al. 2025, "Muon is Scalable for LLM Training", section 2.2).
+    """
+    if config.matrices == "adam":
+        return _adam(list(model.parameters()), config)
+    matrices = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
+    taken = {id(weight) for weight in matrices}
+    return JoinedOptimizer(
+        {
+            "muon": Muon(
+                matrices, lr=config.peak_learning_rate, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
+            ),
+            "adam": _adam([weight for weight in model.parameters() if id(weight) not in taken], config),
+        }
     )
+
+
+def _adam(parameters: list[nn.Parameter], config: OptimizerConfig) -> Adam:
+    """In the fused form, which updates all of them in one pass."""
+    return Adam(parameters, lr=config.peak_learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
+
+
+class JoinedOptimizer(Optimizer):
+    """Optimisers of different parameters of a model, used and saved as one."""
+
+    def __init__(self, parts: Mapping[str, Optimizer]) -> None:
+        self._parts = parts
+        super().__init__(self._groups(), {})
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for part in self._parts.values() for group in part.param_groups]
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step of each.
+
+        Raises:
+            ValueError: there is a closure; each would call it.
+        """
+        if closure is not None:
+            raise ValueError("several optimisers take no closure")
+        for part in self._parts.values():
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of each, under its name."""
+        return {name: part.state_dict() for name, part in self._parts.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As `state_dict` gave it."""
+        for name, part in self._parts.items():
+            part.load_state_dict(state_dict[name])
+        self.param_groups = self._groups()  # loading made new ones
 
 
 def learning_rate(update: int, config: OptimizerConfig, max_updates: int) -> float:

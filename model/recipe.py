@@ -26,7 +26,7 @@ class TokenizerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """Adam as in section 5.3 of the paper, label smoothing and dropout as in 5.4."""
+    """Adam as in section 5.3 of the paper, or beside Muon; label smoothing and dropout as in 5.4."""
 
     peak_learning_rate: float = 1e-3
     warmup_updates: int = 1_000
@@ -38,6 +38,12 @@ class OptimizerConfig:
     accumulate_batches: int = 1
     label_smoothing: float = 0.1
     dropout: float = 0.1
+    matrices: str = "adam"  # who updates those of the layers: "adam" or "muon"; all other parameters are Adam's
+    weight_decay: float = 0.1  # of Muon: times the learning rate, the share of each weight that an update takes away
+
+    def __post_init__(self) -> None:
+        if self.matrices not in ("adam", "muon"):
+            raise ValueError(f"optimizer.matrices is {self.matrices!r}, accepted are 'adam' and 'muon'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

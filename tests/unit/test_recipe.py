@@ -46,6 +46,10 @@ def test_the_multi30k_recipe_is_the_published_tiny_transformer():
             SMALLEST + "corpora = []\n[optimizer]\nwarmup = 3",
             "unknown key 'warmup' for OptimizerConfig; known are peak_learning_rate",
         ),
+        (
+            SMALLEST + "corpora = []\n[optimizer]\nmatrices = 'sgd'",
+            "optimizer.matrices is 'sgd', accepted are 'adam' and 'muon'",
+        ),
         (SMALLEST + "corpora = []\n[model]\nnum_heads = 3", "d_model is 256, it must be a multiple of num_heads"),
         (SMALLEST, "corpora"),
         ("name = ", "recipe"),

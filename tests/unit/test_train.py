@@ -65,12 +65,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trainer(
-    data: Path, run: Path, precision: torch.dtype = torch.float32, initial: Checkpoint | None = None
+    data: Path,
+    run: Path,
+    precision: torch.dtype = torch.float32,
+    initial: Checkpoint | None = None,
+    matrices: str = "adam",
 ) -> Trainer:
     run.mkdir(parents=True, exist_ok=True)
-    return Trainer(
-        load_recipe(data / "recipe.toml"), data, run, device=torch.device("cpu"), precision=precision, initial=initial
-    )
+    recipe = load_recipe(data / "recipe.toml")
+    recipe = replace(recipe, optimizer=replace(recipe.optimizer, matrices=matrices))
+    return Trainer(recipe, data, run, device=torch.device("cpu"), precision=precision, initial=initial)
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +107,10 @@ def test_average_is_the_mean_of_the_last_checkpoints(whole_run):
         assert torch.allclose(tensor, (last_two[0][name] + last_two[1][name]) / 2, atol=1e-6)
 
 
-def test_a_killed_run_resumes_to_the_same_weights(whole_run, data, tmp_path, monkeypatch):
-    killed = trainer(data, tmp_path / "run")
+@pytest.mark.parametrize("matrices", ["adam", "muon"])
+def test_a_killed_run_resumes_to_the_same_weights(data, tmp_path, monkeypatch, matrices):
+    trainer(data, tmp_path / "whole", matrices=matrices).train()
+    killed = trainer(data, tmp_path / "run", matrices=matrices)
     updates = itertools.count(1)
     update = killed._update
 
@@ -116,12 +122,12 @@ def test_a_killed_run_resumes_to_the_same_weights(whole_run, data, tmp_path, mon
     monkeypatch.setattr(killed, "_update", update_until_killed)
     with pytest.raises(KeyboardInterrupt):
         killed.train()
-    resumed = trainer(data, tmp_path / "run")
+    resumed = trainer(data, tmp_path / "run", matrices=matrices)
     resumed.resume()
     assert resumed.progress.update == 10
     resumed.train()
 
-    expected = load_checkpoint(step_directories(whole_run)[-1]).weights
+    expected = load_checkpoint(step_directories(tmp_path / "whole")[-1]).weights
     found = load_checkpoint(step_directories(tmp_path / "run")[-1]).weights
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert [point["update"] for point in resumed.curve.points()] == [10, 20, 30]
