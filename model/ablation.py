@@ -19,7 +19,7 @@ from rich.table import Table
 from model.checkpoint import load_checkpoint, step_directories
 from model.corpus import read_dev_set
 from model.evaluate import score_translations, translate
-from model.recipe import OptimizerConfig, Recipe, load_recipe
+from model.recipe import Recipe, load_recipe
 from model.train import PRECISIONS, prepare_run
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -66,17 +66,20 @@ def shorten(recipe: Recipe, max_updates: int) -> Recipe:
 
 
 def variants(recipe: Recipe) -> list[Variant]:
-    """The recipe as it is, then without warm-up, label smoothing and dropout."""
-
-    def without(part: str, optimizer: OptimizerConfig) -> Variant:
-        return Variant(name=f"without {part}", recipe=replace(recipe, optimizer=optimizer))
-
+    """The recipe as it is, then without warm-up, label smoothing, dropout, and what it has beyond the paper."""
     optimizer = recipe.optimizer
+    without = {
+        "warm-up": replace(optimizer, starts_at_peak=True),
+        "label smoothing": replace(optimizer, label_smoothing=0.0),
+        "dropout": replace(optimizer, dropout=0.0),
+    }
+    if optimizer.cooldown_updates:
+        without["cool-down"] = replace(optimizer, cooldown_updates=0)
+    if optimizer.matrices == "muon":
+        without["Muon"] = replace(optimizer, matrices="adam")
     return [
         Variant(name="whole recipe", recipe=recipe),
-        without("warm-up", replace(optimizer, starts_at_peak=True)),
-        without("label smoothing", replace(optimizer, label_smoothing=0.0)),
-        without("dropout", replace(optimizer, dropout=0.0)),
+        *(Variant(name=f"without {part}", recipe=replace(recipe, optimizer=rest)) for part, rest in without.items()),
     ]
 
 

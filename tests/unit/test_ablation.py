@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,15 @@ def test_each_variant_lacks_one_part_and_nothing_else():
         "without label smoothing": {"label_smoothing"},
         "without dropout": {"dropout"},
     }
+
+
+def test_what_a_recipe_has_beyond_the_paper_is_left_out_too():
+    published = load_recipe(MULTI30K)
+    recipe = replace(published, optimizer=replace(published.optimizer, cooldown_updates=100, matrices="muon"))
+
+    found = {variant.name: differences(recipe, variant.recipe) for variant in variants(recipe)[4:]}
+
+    assert found == {"without cool-down": {"cooldown_updates"}, "without Muon": {"matrices"}}
 
 
 def test_a_shortened_recipe_keeps_its_proportions_and_does_not_end_early():
