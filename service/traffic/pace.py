@@ -40,7 +40,10 @@ class Pace:
             step_s: of a decoder step: what may start in it need not be spread.
         """
         rate = _FASTER * rows_per_s
-        if self._credit is None or not rate or not self.is_shared(now):
+        if self._credit is None:
+            return 0.0
+        if not rate or not self.is_shared(now):
+            self._credit, self._credit_at = 0.0, now  # what one client alone has started is nobody's debt later
             return 0.0
         self._credit = min(rate * step_s, self._credit + rate * (now - self._credit_at))
         self._credit_at = now

@@ -74,6 +74,20 @@ def test_full_engines_of_one_client_take_everything_at_once():
     assert pace.pause_s(0.0, **RATE) == 0.0
 
 
+def test_what_one_client_alone_has_started_delays_nobody_later():
+    """Ten minutes at the full rate; then half the engines are lost, and a second client comes."""
+    pace = Pace()
+    pace.arrived("bulk", Priority.BATCH, 0.0)
+    pace.ran_full(0.0)
+    for second in range(600):
+        assert pace.pause_s(float(second), **RATE) == 0.0
+        pace.started(80)
+
+    pace.arrived("b", Priority.INTERACTIVE, 600.0)
+
+    assert pace.pause_s(600.0, rows_per_s=40.0, step_s=0.01) < 80 / 40
+
+
 def test_an_empty_queue_ends_the_spreading():
     pace = shared()
     pace.ran_full(0.0)
