@@ -82,6 +82,11 @@ class EngineKeeper:
         if self._link is not None:
             self._link.send(commands)
 
+    def condemn(self, fault: str) -> None:
+        """End the engine, if it is up, as one that is not good any more; it counts as lost and is replaced."""
+        if self._link is not None:
+            self._link.condemn(fault)
+
     async def stop(self) -> None:
         """End the engine at once and do not replace it; without one, no error."""
         if self._task is not None:

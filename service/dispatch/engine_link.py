@@ -99,7 +99,7 @@ class EngineLink:
         self._reader = reader
         self._writer = writer
         self._heard = True
-        self._silenced = False
+        self._fault: str | None = None  # why it was ended by us
 
     async def greet(self, spec: EngineSpec) -> None:
         """Return when the engine is loaded and warm.
@@ -140,9 +140,14 @@ class EngineLink:
     async def describe_end(self) -> str:
         """Why the process ended; waits for it."""
         status = await self._process.wait()
-        if self._silenced:
-            return "it stopped answering and was killed"
+        if self._fault is not None:
+            return f"it {self._fault} and was killed"
         return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+
+    def condemn(self, fault: str) -> None:
+        """End a process that is not good any more, so that it is replaced; `fault` goes on from "it"."""
+        self._fault = fault
+        self._kill()
 
     async def finish(self, timeout_s: float) -> None:
         """Wait for a process that is about to end; kill it when it does not."""
@@ -175,8 +180,7 @@ class EngineLink:
             self._heard = False
             await asyncio.sleep(silence_limit_s / 2)
             num_silent = 0 if self._heard else num_silent + 1
-        self._silenced = True
-        self._kill()
+        self.condemn("stopped answering")
 
     async def _read(self) -> object | None:
         """The next record, None when the process is gone."""

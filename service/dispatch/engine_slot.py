@@ -8,12 +8,14 @@ from typing import Protocol
 from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
 from service.dispatch.outcomes import fail, resolve
 from service.dispatch.snapshot import EngineSnapshot, EngineState
-from service.engine.job import Job, JobResult, Outcome
+from service.engine.job import FailureKind, Job, JobResult, Outcome
 from service.engine.process import Report
 from service.engine.spec import EngineSpec
 from service.errors import DragomanError, Unavailable
 from service.telemetry.calls import Progress, current_progress
 from service.traffic.fair_queue import Entry
+
+_MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
 
 
 class SlotOwner(Protocol):
@@ -74,6 +76,7 @@ class EngineSlot:
         self.max_rows = self._given_rows = spec.scheduler.max_rows  # the first: less while it is short of memory
         self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
         self.num_losses = 0
+        self._num_non_finite = 0  # sentences in a row
         self.heard_at = time.monotonic()
         self._owner = owner
 
@@ -99,6 +102,7 @@ class EngineSlot:
         self.heard_at = time.monotonic()
         for outcome in report.outcomes:
             pending = self.jobs.pop(outcome.job_id, None)
+            self._judge(outcome)
             if pending is not None:  # not failed meanwhile
                 self._forget(pending)
                 self._owner.job_answered(pending.job, outcome)
@@ -107,7 +111,16 @@ class EngineSlot:
             self.live_rows, self.max_rows = report.stats.live_rows, report.stats.max_rows or self._given_rows
         self._owner.engine_reported(report)
 
+    def _judge(self, outcome: Outcome) -> None:
+        if isinstance(outcome, JobResult):
+            self._num_non_finite = 0
+        elif outcome.kind is FailureKind.NON_FINITE:
+            self._num_non_finite += 1
+            if self._num_non_finite == _MOST_NON_FINITE:
+                self.keeper.condemn(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
+
     def lost(self, reason: str) -> None:
+        self._num_non_finite = 0
         self.live_rows, self.max_rows = 0, self._given_rows
         self.num_losses += 1
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))

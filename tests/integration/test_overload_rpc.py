@@ -149,6 +149,22 @@ async def test_sentence_without_numbers_fails_alone(start_server):
         assert server.metric("dragoman_failed_texts_total") == 1
 
 
+@pytest.mark.promise("E1")
+async def test_engine_that_gives_nobody_numbers_is_replaced(start_server):
+    server = start_server(ECHO_NAN_LENGTH="5")
+    (engine,) = server.engine_pids()
+    async with calling(server.address) as calls:
+        for texts in (["Nan"] * 40, ["fine"], ["Nan"] * 40):  # less than 64 in a row
+            await calls.translate(*texts)
+        assert server.engine_pids() == [engine]
+
+        await calls.translate(*["Nan"] * 24)
+
+        await eventually(lambda: server.engine_pids() not in ([], [engine]))
+        assert "gave 64 sentences in a row non-finite scores and was killed" in server.log_text()
+        assert await calls.texts("fine") == ["fine"]
+
+
 @pytest.mark.promise("D10")
 async def test_mixed_beams_at_once_give_everybody_their_own_text(start_server):
     """64 calls of seven texts each, beams 1, 2, 4, 5, 8; whatever joins and leaves, nobody gets a neighbour's text."""

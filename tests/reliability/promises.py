@@ -87,7 +87,7 @@ PROMISES: dict[str, Promise] = {
     "D9": Promise("storm of cancellations", "memory flat, every place comes back"),
     "D10": Promise("batching", "an answer does not depend on what else is in the batch"),
     # Models and devices.
-    "E1": Promise("NaN in one sentence", "INTERNAL for that text alone, counted"),
+    "E1": Promise("NaN in one sentence", "INTERNAL for that text alone, counted; 64 in a row: another engine"),
     "E2": Promise("graph truncated, empty, random, missing", "the start is refused with the file's name"),
     "E3": Promise("graph that refers to files outside its bundle", "the start is refused"),
     "E4": Promise("malformed tokeniser", "the start is refused"),
