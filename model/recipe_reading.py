@@ -41,7 +41,7 @@ def _convert(kind: Any, value: Any, key: str) -> Any:
         return None if value is None else _convert(inner, value, key)
     if get_origin(kind) is tuple:
         return _tuple(get_args(kind), value, key)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         return build(kind, value, key)
     if issubclass(kind, StrEnum):
         return _member(kind, value, key)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from tests.fakes.tiny_run import data, tiny_recipe, trainer
 
 __all__ = ["data"]
 
-ONE_UPDATE = {"max_updates": 1, "average_last": 1, "validation_sentences": 1}
+ONE_UPDATE: dict[str, Any] = {"max_updates": 1, "average_last": 1, "validation_sentences": 1}
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def initial(data: Path, other_tokenizer: Path) -> Checkpoint:
 
 def test_a_run_that_ended_early_does_not_go_on_when_it_is_resumed(data, tmp_path, monkeypatch):
     monkeypatch.setattr(model.train, "mean_nll", lambda *_: 1.0)
-    schedule = {"validate_every": 1, "patience": 1, "average_last": 1, "validation_sentences": 1}
+    schedule: dict[str, Any] = {"validate_every": 1, "patience": 1, "average_last": 1, "validation_sentences": 1}
     trainer(data, tmp_path / "run", **schedule).train()
     ended = [path.name for path in step_directories(tmp_path / "run")]
 
@@ -101,7 +102,7 @@ def test_a_run_can_be_resumed_where_its_device_is_not(initial, tmp_path, monkeyp
 
 
 def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_path):
-    options = {"device": "cpu", "precision": "fp32"}
+    options: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
     prepare_run(tiny_recipe(data, **ONE_UPDATE), data, tmp_path / "run", **options).train()
     before = (tmp_path / "run" / RECIPE_NAME).read_text()
 
