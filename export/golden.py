@@ -5,6 +5,7 @@
 Knows bundles and the plain runner; nothing of how a server compares.
 """
 
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Annotated
 import typer
 
 from export.runner import GraphRunner
-from model.bundle import MANIFEST_NAME, Bundle, BundleError, FileEntry, Variant, file_entry
-from model.config import ModelConfig
+from model.bundle import Bundle, BundleError, Manifest
+from model.bundle_writing import staging_directory, write_bundle
 from model.golden import GOLDEN_NAME, MAX_TARGET_TOKENS, GoldenSentence, to_tsv
 from model.tokenizer import Tokenizer, normalize_text
 
@@ -29,20 +30,21 @@ def choose_texts(tokenizer: Tokenizer, sentences: Iterable[Sequence[int]]) -> li
     return list(dict.fromkeys(text for text in texts if _is_plain(text)))[:NUM_SENTENCES]
 
 
-def write_golden(
-    directory: Path, config: ModelConfig, variants: dict[str, Variant], texts: Sequence[str], max_target_tokens: int
-) -> str:
+def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> str:
     """Have the graphs in `directory` translate the texts, write it down there, and return the file's name.
 
     Without texts, or graphs that run on a CPU, nothing is written and the name is empty.
+
+    Args:
+        manifest: of what is in the directory; its `golden` and `files` are not looked at.
     """
-    tokenizer = Tokenizer.load(directory / "shared.spm")
-    limit = min(MAX_TARGET_TOKENS, max_target_tokens)
+    tokenizer = Tokenizer.load(directory / manifest.tokenizer)
+    limit = min(MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens)
     golden: list[GoldenSentence] = []
     for precision in PRECISIONS:
-        if precision in variants:
-            encoder, decoder_step = variants[precision].encoder, variants[precision].decoder_step
-            runner = GraphRunner(directory / encoder, directory / decoder_step, config)
+        if precision in manifest.variants:
+            variant = manifest.variants[precision]
+            runner = GraphRunner(directory / variant.encoder, directory / variant.decoder_step, manifest.config)
             golden += _translated(precision, runner, tokenizer, texts, limit)
     if not golden:
         return ""
@@ -51,16 +53,28 @@ def write_golden(
 
 
 def add_golden(bundle: Bundle, texts: Sequence[str]) -> Bundle:
-    """Give a bundle these golden sentences, in its own place; its signature, if it has one, no longer fits."""
-    manifest = bundle.manifest
-    name = write_golden(
-        bundle.directory, manifest.config, manifest.variants, texts, manifest.decoding.max_target_tokens
-    )
-    files: dict[str, FileEntry] = {**manifest.files, name: file_entry(bundle.path(name))}
-    draft = bundle.path(f".{MANIFEST_NAME}")
-    draft.write_text(replace(manifest, golden=name, files=files).to_json(), encoding="utf-8")
-    draft.replace(bundle.path(MANIFEST_NAME))
-    return Bundle.load(bundle.directory)
+    """Put the bundle with these golden sentences in its own place, without a signature: an older one no longer fits.
+
+    Raises:
+        BundleError: no graphs of it run on a CPU, or none of their translations fits into a line; it stays as it was.
+    """
+    manifest, destination = bundle.manifest, bundle.directory.resolve()  # a link to a bundle stays one
+    if not manifest.variants.keys() & set(PRECISIONS):
+        raise BundleError(f"{bundle.directory} has no graphs for a CPU, only {sorted(manifest.variants)}; export them")
+    with staging_directory(destination) as staging:
+        _copy_files(bundle, staging)
+        name = write_golden(staging, manifest, texts)
+        if not name:
+            raise BundleError(f"{bundle.directory} translates none of {len(texts)} texts into one line; give others")
+        return write_bundle(staging, destination, replace(manifest, golden=name))
+
+
+def _copy_files(bundle: Bundle, directory: Path) -> None:
+    """All that the manifest lists and that is there, but older golden sentences."""
+    for name in bundle.manifest.files:
+        if name != bundle.manifest.golden and bundle.path(name).is_file():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(bundle.path(name), directory / name)
 
 
 def _translated(
@@ -79,7 +93,7 @@ def _is_plain(text: str) -> bool:
 
 
 def main(
-    bundle: Annotated[Path, typer.Argument(help="A bundle; its manifest changes.")],
+    bundle: Annotated[Path, typer.Argument(help="A bundle; it is replaced.")],
     sentences: Annotated[Path, typer.Argument(help="Source text, a sentence a line; the first of it are used.")],
 ) -> None:
     """Give BUNDLE golden sentences: the first of SENTENCES, as its graphs translate them now."""

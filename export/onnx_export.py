@@ -109,12 +109,9 @@ def export_bundle(
             precision: _export_variant(source, staging, precision, options, samples, track)
             for precision in options.precisions
         }
-        decoding = _decoding_defaults(source.config)
-        golden = write_golden(
-            staging, source.config, variants, _golden_texts(source, samples), decoding.max_target_tokens
-        )
-        manifest = replace(_manifest(source, options, samples, variants), golden=golden)
-        return write_bundle(staging, destination, manifest)
+        manifest = _manifest(source, options, samples, variants)
+        golden = write_golden(staging, manifest, _golden_texts(source, samples))
+        return write_bundle(staging, destination, replace(manifest, golden=golden))
 
 
 def write_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> list[GraphRunner]:

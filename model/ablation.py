@@ -4,7 +4,8 @@
         --set multi30k-tok/test_2016_flickr.lc.norm.tok
 
 Runs are matched: the same seed, batches and number of updates.  Checkpoint averaging needs no run of its own: the last
-checkpoint of each run is scored beside the average of its last ones.  A killed ablation goes on where it was.
+checkpoint of each run is scored beside the average of its last ones.  A killed ablation goes on where it was, and
+refuses runs of another recipe.
 """
 
 import json
@@ -66,7 +67,10 @@ def shorten(recipe: Recipe, max_updates: int) -> Recipe:
 
 
 def variants(recipe: Recipe) -> list[Variant]:
-    """The recipe as it is, then without warm-up, label smoothing, dropout, and what it has beyond the paper."""
+    """The recipe as it is, then without warm-up, label smoothing, dropout, and what it has beyond the paper.
+
+    Without Muon there is no weight decay either: Adam's parameters have none.
+    """
     optimizer = recipe.optimizer
     without = {
         "warm-up": replace(optimizer, starts_at_peak=True),
@@ -129,7 +133,7 @@ def main(
         scores = []
         for variant in planned:
             run = out / f"{variant.name.replace(' ', '-')}-{max_updates}"
-            trainer = prepare_run(variant.recipe, data, run, device=device, precision=precision)
+            trainer = prepare_run(variant.recipe, data, run, device=device, precision=precision, may_differ=())
             trainer.resume()
             trainer.train()
             scores.append(score_run(variant, run, data, test_set, beam_size))

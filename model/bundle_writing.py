@@ -1,4 +1,7 @@
-"""How a bundle comes to be on disk: whole, in one rename, or not at all."""
+"""How a bundle comes to be on disk: whole, in one rename, or not at all.
+
+To replace one takes two renames: a kill between them leaves the older bundle as `old` in a hidden directory beside.
+"""
 
 import os
 import shutil
@@ -24,9 +27,9 @@ def staging_directory(destination: Path) -> Iterator[Path]:
 
 
 def write_bundle(staging: Path, destination: Path, manifest: Manifest) -> Bundle:
-    """Make the files in `staging` a bundle, and put it at `destination` in one rename.
+    """Make the files in `staging` a bundle, and put it at `destination`.
 
-    An older bundle there is replaced; files beside it that its manifest does not list (a model card) are kept.
+    An older bundle there is replaced; files in it that its manifest does not list (a model card) are kept.
 
     Args:
         staging: from `staging_directory(destination)`, with every file in place.

@@ -3,7 +3,9 @@
     RUN/step-00001000/   model.safetensors  config.json  meta.json  shared.spm  trainer.pt
     RUN/average/         the same without trainer.pt: the checkpoint to export
 
-Every directory is written under another name and renamed, so that a kill leaves the last one whole.
+Every directory is written under another name and renamed, so that a kill leaves no half of one.  RUN/average, when it
+is made again, is gone for a moment before that.  Files are synced, their directories are not: a power cut may take the
+newest checkpoint back, and the run goes on from the one before.
 """
 
 import json
@@ -58,7 +60,7 @@ class Checkpoint:
 
 
 def save_checkpoint(directory: Path, checkpoint: Checkpoint, trainer_state: dict[str, Any] | None = None) -> None:
-    """Write a checkpoint directory atomically, in place of an older one of that name."""
+    """Write a checkpoint directory whole; an older one of that name is deleted just before it takes its place."""
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -111,8 +113,8 @@ def _from_bundle(bundle: Bundle) -> Checkpoint:
 
 
 def load_trainer_state(directory: Path) -> dict[str, Any]:
-    """Optimiser state and position of a checkpoint that training wrote."""
-    state: dict[str, Any] = torch.load(directory / TRAINER, weights_only=True)
+    """Optimiser state, on the CPU whatever device it was on, and position of a checkpoint that training wrote."""
+    state: dict[str, Any] = torch.load(directory / TRAINER, map_location="cpu", weights_only=True)
     return state
 
 

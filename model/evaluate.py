@@ -5,7 +5,7 @@ python -m model.evaluate RUN/average --data DATA --set tatoeba_dev --set flores-
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from rich.progress import track
 from rich.table import Table
 
 from model.checkpoint import load_checkpoint
+from model.config import EOS_ID
 from model.corpus import Languages, Pair, read_dev_set
 from model.data import BatchConfig, collate, cut_batches, encode_pairs
 from model.loss import projected_cross_entropy
@@ -59,9 +60,13 @@ def score_translations(translations: Sequence[str], references: Sequence[str], b
 
 @torch.inference_mode()
 def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) -> float:
-    """Negative log-likelihood in nats per target token; exp of it is the perplexity."""
+    """Negative log-likelihood in nats per target token; exp of it is the perplexity.
+
+    Of all pairs but those with an empty side, or with more tokens than the model has positions for.
+    """
     device = model.positions.device
-    examples = sorted(encode_pairs(pairs, tokenizer, BatchConfig()), key=lambda example: example.num_tokens)
+    counted = BatchConfig(max_sentence_tokens=model.config.max_positions, max_length_ratio=math.inf)
+    examples = sorted(encode_pairs(pairs, tokenizer, counted), key=lambda example: example.num_tokens)
     nll = num_tokens = 0.0
     for run in cut_batches(examples, _BATCH_TOKENS):
         batch = collate(run).to(device)
@@ -75,9 +80,12 @@ def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) ->
 
 
 def translate_greedily(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Greedy translations in the order of the texts; batched by length."""
-    device = model.positions.device
-    ids = [tokenizer.encode(text) for text in texts]
+    """Greedy translations in the order of the texts; batched by length.
+
+    Texts and translations end where the model has no more positions.
+    """
+    device, max_positions = model.positions.device, model.config.max_positions
+    ids = [_source_ids(text, tokenizer, max_positions) for text in texts]
     order = sorted((index for index in range(len(texts)) if ids[index]), key=lambda index: len(ids[index]))
     translations = [""] * len(texts)
     for start in range(0, len(order), 64):
@@ -86,18 +94,27 @@ def translate_greedily(model: Transformer, texts: Sequence[str], tokenizer: Toke
         source = torch.zeros(len(chosen), int(lengths.max()), dtype=torch.long, device=device)
         for row, index in enumerate(chosen):
             source[row, : len(ids[index])] = torch.tensor(ids[index])
-        for index, tokens in zip(chosen, greedy_search(model, source, lengths, 2 * source.size(1) + 10), strict=True):
+        limit = min(2 * source.size(1) + 10, max_positions)
+        for index, tokens in zip(chosen, greedy_search(model, source, lengths, limit), strict=True):
             translations[index] = tokenizer.decode(tokens)
     return translations
+
+
+def _source_ids(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
+    """Ids of a text, or of as much of its beginning as fits; end-of-sentence is last."""
+    ids = tokenizer.encode(text)
+    return ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], EOS_ID]
 
 
 def translate_with_beam(
     model: Transformer, texts: Sequence[str], tokenizer: Tokenizer, config: BeamConfig
 ) -> list[str]:
-    """Beam-search translations by the slow reference search, one text at a time."""
+    """Beam-search translations by the slow reference search, one text at a time; they end as greedy ones do."""
+    max_positions = model.config.max_positions
+    config = replace(config, max_target_tokens=min(config.max_target_tokens, max_positions))
     translations = []
     for text in track(texts, description=f"beam {config.beam_size}"):
-        ids = tokenizer.encode(text)
+        ids = _source_ids(text, tokenizer, max_positions)
         translations.append(tokenizer.decode(beam_search(model, ids, config)[0].tokens) if ids else "")
     return translations
 

@@ -1,7 +1,7 @@
 """Learn a model's lexical shortlist from parallel text; best of all from what the model itself says.
 
 python -m model.learn_shortlist model/pretrained/en-de/shared.spm shortlist.csr --data DATA
---source said.en --target said.de
+--recipe model/recipes/en-de.toml --source said.en --target said.de
 
 A source token may become the target tokens that word alignment finds likeliest for it, or itself: names and numbers are
 copied.  Always allowed is what has no letters, and then the target tokens that these lists miss most often in sentence
@@ -31,7 +31,6 @@ from model.tokenizer import Tokenizer
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(stderr=True)
 
-RECIPE = Path(__file__).parent / "recipes" / "en-de.toml"
 # The embedded model keeps its BLEU with 100 always allowed as with 1,000 (tests/bench/score_dev_sets.py --shortlist);
 # tests/bench/measure_shortlist.py shows what share of a translation's tokens any choice allows.
 CANDIDATES, ALWAYS = 20, 100
@@ -163,7 +162,9 @@ def main(
     data: Annotated[
         Path | None, typer.Option(help="Directory with train/NAME/NAME.LANG.gz: learn from the recipe's corpora.")
     ] = None,
-    recipe: Annotated[Path, typer.Option(help="Recipe that names the corpora.", show_default=False)] = RECIPE,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Recipe of the model: it names the corpora and the direction.")
+    ] = None,
     source: Annotated[
         list[Path] | None, typer.Option(help="More text to learn from, plain or .gz; may be repeated.")
     ] = None,
@@ -175,15 +176,20 @@ def main(
 ) -> None:
     """Learn which target tokens the translation of a source sentence may be made of.
 
-    From the training text: python -m model.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA
+    From the training text:
+    python -m model.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA --recipe RECIPE
 
     Also from the model's own translations of some text:
     dragoman translate --bundle BUNDLE < said.en > said.de;
-    python -m model.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA --source said.en --target said.de
+    python -m model.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA --recipe RECIPE
+    --source said.en --target said.de
     """
+    if (data is None) != (recipe is None):
+        raise typer.BadParameter("--recipe needs --data" if data is None else "--data needs --recipe")
     try:
         loaded = Tokenizer.load(tokenizer)
-        pairs = read_file_pairs(source or [], target or []) + (read_recipe_pairs(recipe, data) if data else [])
+        pairs = read_file_pairs(source or [], target or [])
+        pairs += read_recipe_pairs(recipe, data) if recipe and data else []
         examples = encode_pairs(pairs, loaded, FILTER)
         console.log(f"{len(examples):,} sentence pairs")
         lexicon = Lexicon.learn(examples, loaded, show_progress)

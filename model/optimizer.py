@@ -24,7 +24,10 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     return JoinedOptimizer(
         {
             "muon": Muon(
-                matrices, lr=config.peak_learning_rate, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
+                matrices,
+                lr=config.peak_learning_rate,
+                weight_decay=config.muon_weight_decay,
+                adjust_lr_fn="match_rms_adamw",
             ),
             "adam": _adam([weight for weight in model.parameters() if id(weight) not in taken], config),
         }

@@ -4,15 +4,14 @@ A wrong name or value stops the run with the file, the key and what is accepted.
 """
 
 import tomllib
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any
 
 from model.config import ModelConfig
 from model.corpus import AugmentationConfig, CorpusConfig, Languages
 from model.data import BatchConfig
-
-T = TypeVar("T")
+from model.recipe_reading import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +38,10 @@ class OptimizerConfig:
     label_smoothing: float = 0.1
     dropout: float = 0.1
     matrices: str = "adam"  # who updates those of the layers: "adam" or "muon"; all other parameters are Adam's
-    weight_decay: float = 0.1  # of Muon: times the learning rate, the share of each weight that an update takes away
+    muon_weight_decay: float = 0.1  # times the learning rate: the share of a weight of Muon's that an update takes away
 
     def __post_init__(self) -> None:
+        _require_positive("optimizer", warmup_updates=self.warmup_updates, accumulate_batches=self.accumulate_batches)
         if self.matrices not in ("adam", "muon"):
             raise ValueError(f"optimizer.matrices is {self.matrices!r}, accepted are 'adam' and 'muon'")
 
@@ -59,6 +59,26 @@ class ScheduleConfig:
     validation_sentences: int = 300  # of each set, for loss, BLEU and chrF during training
     bleu_tokenizer: str = "13a"  # sacrebleu's; "none" for text that is tokenised already
 
+    def __post_init__(self) -> None:
+        _require_positive(
+            "schedule",
+            max_updates=self.max_updates,
+            validate_every=self.validate_every,
+            patience=self.patience,
+            average_last=self.average_last,
+            validation_sentences=self.validation_sentences,
+        )
+        if self.keep_last < self.average_last:
+            raise ValueError(
+                f"schedule.keep_last is {self.keep_last}, at least average_last ({self.average_last}) is needed"
+            )
+
+
+def _require_positive(table: str, **values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"{table}.{name} is {value}, at least 1 is needed")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -75,6 +95,16 @@ class Recipe:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
 
+    def __post_init__(self) -> None:
+        pieces, embeddings = self.tokenizer.vocab_size, self.model.vocab_size
+        if pieces != embeddings:
+            raise ValueError(f"tokenizer.vocab_size is {pieces}, it must be model.vocab_size ({embeddings})")
+        longest, positions = self.batches.max_sentence_tokens, self.model.max_positions
+        if longest > positions:
+            raise ValueError(
+                f"batches.max_sentence_tokens is {longest}, at most model.max_positions ({positions}) is accepted"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """The recipe as JSON types, for the log of a run."""
         return asdict(self)
@@ -84,26 +114,9 @@ def load_recipe(path: Path) -> Recipe:
     """Read a recipe.
 
     Raises:
-        ValueError: the file is no TOML, a key is unknown or missing, or a value has the wrong type.
+        ValueError: the file is no TOML, a key is unknown or missing, a value has the wrong type, or values contradict.
     """
     try:
-        return _build(Recipe, tomllib.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+        return build(Recipe, tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
         raise ValueError(f"recipe {path}: {error}") from error
-
-
-def _build(kind: type[T], values: dict[str, Any]) -> T:
-    """A dataclass from a TOML table, nested tables included."""
-    known = {entry.name: entry.type for entry in fields(kind)}  # type: ignore[arg-type]  # T is a dataclass
-    for key in values:
-        if key not in known:
-            raise ValueError(f"unknown key {key!r} for {kind.__name__}; known are {', '.join(known)}")
-    return kind(**{key: _convert(known[key], value) for key, value in values.items()})
-
-
-def _convert(kind: Any, value: Any) -> Any:
-    if isinstance(kind, type) and is_dataclass(kind):
-        return _build(kind, value)
-    if get_origin(kind) is tuple:
-        return tuple(_convert(get_args(kind)[0], entry) for entry in value)
-    return value

@@ -1,13 +1,12 @@
-"""Train a model from a recipe; a killed run goes on with --resume at the very next batch.
+"""Train a model from a recipe; a killed run goes on with --resume from its last checkpoint.
 
 python -m model.train model/recipes/en-de.toml --data DATA --out RUN
 """
 
 import itertools
-import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from model.checkpoint import (
+    TOKENIZER,
     Checkpoint,
     CheckpointMeta,
     average_weights,
@@ -34,6 +34,7 @@ from model.layers import Dropout
 from model.loss import projected_cross_entropy
 from model.optimizer import build_optimizer, learning_rate
 from model.recipe import Recipe, load_recipe
+from model.run_recipe import RESUMABLE, require_same_recipe, write_recipe
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.transformer import Transformer
 
@@ -71,7 +72,8 @@ class Trainer:
         """Read the data and build the model.
 
         Args:
-            initial: weights to start from instead of random ones, with the tokenizer they belong to.
+            initial: weights to start from instead of random ones, with the tokenizer they belong to; a run that has
+                checkpoints keeps its own.
 
         Raises:
             ValueError: `initial` has another shape than the recipe's model.
@@ -84,10 +86,8 @@ class Trainer:
         self.precision = precision
         self.console = Console(stderr=True)
         pairs = self._read_training_pairs(data)
-        self.tokenizer_path = run / "shared.spm"
-        if initial is not None:
-            shutil.copyfile(initial.tokenizer_path, self.tokenizer_path)
-        self.tokenizer = self._tokenizer(pairs)
+        self.tokenizer_path = run / TOKENIZER
+        self.tokenizer = self._tokenizer(pairs, initial)
         self.batches = EpochBatches(pairs, self.tokenizer, recipe.batches, recipe.augmentation, recipe.seed)
         self.dev_pairs = [
             pair
@@ -112,12 +112,12 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.progress = Progressed(**state["progress"])
-        self.curve.truncate(self.progress.update)
         self.console.log(f"resumed at update {self.progress.update}")
 
     def train(self) -> None:
         """Update until the recipe's last update, or until validation stops improving; then average."""
         schedule = self.recipe.schedule
+        self.curve.truncate(self.progress.update)  # a kill may have come between a point and its checkpoint
         self.console.log(f"{self.model.num_parameters:,} parameters on {self.device}, {self.precision}")
         batches = self._batch_groups()
         with self._progress_bar() as bar:
@@ -125,7 +125,7 @@ class Trainer:
                 "training", total=schedule.max_updates, completed=self.progress.update, loss=0.0, speed=0.0
             )
             loss_sum = num_tokens = 0.0
-            while self.progress.update < schedule.max_updates:
+            while self.progress.update < schedule.max_updates and not self._has_stalled():
                 started = time.monotonic()
                 loss, tokens = self._update(next(batches))
                 self.progress.seconds += time.monotonic() - started
@@ -134,9 +134,8 @@ class Trainer:
                 if self.progress.update % schedule.validate_every == 0 or self.progress.update == schedule.max_updates:
                     self._validate(loss_sum / num_tokens)
                     loss_sum = num_tokens = 0.0
-                    if self.progress.validations_without_gain >= schedule.patience:
-                        self.console.log("validation loss stopped improving")
-                        break
+        if self._has_stalled():
+            self.console.log("validation loss stopped improving")
         self.average()
 
     def average(self) -> Path:
@@ -147,6 +146,9 @@ class Trainer:
         save_checkpoint(directory, replace(last, weights=average_weights(newest)))
         self.console.log(f"average of {len(newest)} checkpoints in {directory}")
         return directory
+
+    def _has_stalled(self) -> bool:
+        return self.progress.validations_without_gain >= self.recipe.schedule.patience
 
     def _update(self, batches: list[Batch]) -> tuple[float, float]:
         """One optimiser update; the smoothed loss summed over its target tokens, and their number."""
@@ -248,14 +250,18 @@ class Trainer:
             pairs += found
         return pairs
 
-    def _tokenizer(self, pairs: list[Pair]) -> Tokenizer:
-        """The run's tokenizer; learnt from the training text the first time."""
-        if self.tokenizer_path.exists():
-            return Tokenizer.load(self.tokenizer_path)
-        self.console.log("training the tokenizer")
-        config = self.recipe.tokenizer
-        sentences = itertools.chain.from_iterable(pairs)
-        return train_tokenizer(sentences, self.tokenizer_path, **asdict(config))
+    def _tokenizer(self, pairs: list[Pair], initial: Checkpoint | None) -> Tokenizer:
+        """That of the run's checkpoints; before there are any, the initial weights' or one learnt from the pairs."""
+        checkpoints = step_directories(self.run)
+        if checkpoints:
+            shutil.copyfile(checkpoints[-1] / TOKENIZER, self.tokenizer_path)
+        elif initial is not None:
+            shutil.copyfile(initial.tokenizer_path, self.tokenizer_path)
+        else:
+            self.console.log("training the tokenizer")
+            sentences = itertools.chain.from_iterable(pairs)
+            return train_tokenizer(sentences, self.tokenizer_path, **asdict(self.recipe.tokenizer))
+        return Tokenizer.load(self.tokenizer_path)
 
     def _progress_bar(self) -> Progress:
         return Progress(
@@ -318,18 +324,31 @@ def main(
 
 
 def prepare_run(
-    recipe: Recipe, data: Path, out: Path, *, device: str, precision: str, initial: Checkpoint | None = None
+    recipe: Recipe,
+    data: Path,
+    out: Path,
+    *,
+    device: str,
+    precision: str,
+    initial: Checkpoint | None = None,
+    may_differ: Sequence[str] = RESUMABLE,
 ) -> Trainer:
     """The trainer of a run, its directory made and its recipe written down there.
 
     Args:
         device: "cpu", "cuda", or "auto".
         precision: a key of `PRECISIONS`.
+        may_differ: where the recipe may be another than the one whose checkpoints the directory holds.
+
+    Raises:
+        ValueError, FileNotFoundError: the recipe differs elsewhere, or the trainer cannot be built.
     """
     out.mkdir(parents=True, exist_ok=True)
-    (out / "recipe.json").write_text(json.dumps(recipe.to_dict(), indent=2) + "\n")
+    require_same_recipe(out, recipe, may_differ)
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    return Trainer(recipe, data, out, device=torch.device(chosen), precision=PRECISIONS[precision], initial=initial)
+    trainer = Trainer(recipe, data, out, device=torch.device(chosen), precision=PRECISIONS[precision], initial=initial)
+    write_recipe(out, recipe)
+    return trainer
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How many target tokens a lexical shortlist leaves, and how much of a translation it allows.
 
-    python tests/bench/measure_shortlist.py --data DATA
-    python tests/bench/measure_shortlist.py --data DATA --source said.en --target said.de --candidates 20 --always 1000
+    python tests/bench/measure_shortlist.py --data DATA --recipe model/recipes/en-de.toml
+    python tests/bench/measure_shortlist.py --data DATA --recipe model/recipes/en-de.toml \
+        --source said.en --target said.de --candidates 20 --always 1000
 
 Coverage is the share of target tokens, end-of-sentence included, that a sentence's own shortlist allows: of what the
 model says without a shortlist (at the bundle's beam) and of the references.  `union` is what a decoder step scores
@@ -28,7 +29,7 @@ from model.bundle import Bundle, default_bundle_dir
 from model.config import EOS_ID
 from model.corpus import Languages, read_dev_set
 from model.data import encode_pairs
-from model.learn_shortlist import FILTER, RECIPE, Lexicon, coverage, read_file_pairs, read_recipe_pairs, show_progress
+from model.learn_shortlist import FILTER, Lexicon, coverage, read_file_pairs, read_recipe_pairs, show_progress
 from model.shortlist import Shortlist
 from model.tokenizer import Tokenizer
 from service.engine.job import Job, JobResult, SearchParams
@@ -52,8 +53,8 @@ class TextSet:
 
 def main(
     data: Annotated[Path, typer.Option(help="Directory with train/NAME/NAME.LANG.gz and dev/NAME.LANG.gz.")],
+    recipe: Annotated[Path, typer.Option(help="Recipe of the model: it names the corpora and the direction.")],
     bundle: Annotated[Path | None, typer.Option(help="Default: the embedded one.")] = None,
-    recipe: Annotated[Path, typer.Option(help="Recipe that names the corpora.")] = RECIPE,
     source: Annotated[list[Path] | None, typer.Option(help="More text to learn from; may be repeated.")] = None,
     target: Annotated[list[Path] | None, typer.Option(help="Translations of the same lines.")] = None,
     sets: Annotated[list[str], typer.Option("--set")] = ["tatoeba_dev", "flores-dev"],  # noqa: B006  # typer copies it

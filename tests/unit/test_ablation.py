@@ -12,6 +12,7 @@ import model.ablation
 import model.recipe
 from model.ablation import shorten, variants
 from model.recipe import Recipe, load_recipe
+from model.run_recipe import write_recipe
 from tests.conftest import ENGLISH, GERMAN
 
 MULTI30K = Path(model.recipe.__file__).parent / "recipes" / "multi30k.toml"
@@ -101,6 +102,20 @@ def test_the_command_scores_every_variant_with_and_without_averaging(data, tmp_p
     ]  # fmt: skip
     assert all(run["last"] >= 0 and run["average"] >= 0 for run in answer["runs"])
     assert (tmp_path / "without-dropout-10" / "average").is_dir()
+
+
+def test_the_command_refuses_runs_of_another_recipe(data, tmp_path):
+    run = tmp_path / "whole-recipe-10"
+    (run / "step-00000010").mkdir(parents=True)
+    (run / "step-00000010" / "model.safetensors").touch()
+    recipe = shorten(load_recipe(data / "recipe.toml"), 10)
+    write_recipe(run, replace(recipe, schedule=replace(recipe.schedule, average_last=3)))
+    arguments = [str(data / "recipe.toml"), "--data", str(data), "--out", str(tmp_path), "--set", "own/own"]
+
+    result = CliRunner().invoke(model.ablation.app, [*arguments, "--max-updates", "10", "--precision", "fp32"])
+
+    assert result.exit_code == 2
+    assert "schedule.average_last was 3 and is 2" in " ".join(result.output.replace("│", "").split())
 
 
 def test_the_command_names_a_missing_corpus(data, tmp_path):

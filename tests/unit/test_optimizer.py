@@ -60,7 +60,7 @@ def one_update(config: OptimizerConfig) -> tuple[Transformer, dict[str, torch.Te
 
 
 def test_muon_updates_the_layers_matrices_along_all_directions_and_adam_the_rest():
-    config = OptimizerConfig(peak_learning_rate=1e-2, weight_decay=0.0)
+    config = OptimizerConfig(peak_learning_rate=1e-2, muon_weight_decay=0.0)
     _, by_adam = one_update(config)
     model, by_both = one_update(replace(config, matrices="muon"))
 
@@ -78,9 +78,9 @@ def test_muon_updates_the_layers_matrices_along_all_directions_and_adam_the_rest
 
 
 def test_weight_decay_shrinks_the_matrices_of_muon():
-    config = OptimizerConfig(peak_learning_rate=1e-2, matrices="muon", weight_decay=0.0)
+    config = OptimizerConfig(peak_learning_rate=1e-2, matrices="muon", muon_weight_decay=0.0)
     _, without = one_update(config)
-    model, with_decay = one_update(replace(config, weight_decay=0.5))
+    model, with_decay = one_update(replace(config, muon_weight_decay=0.5))
 
     name = "encoder.layers.0.feed_forward.inner.weight"
     start = model.get_parameter(name).detach() - with_decay[name]

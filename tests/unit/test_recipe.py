@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 import model.recipe
+from model.bundle import included_bundle_dirs
+from model.config import NormPlacement
 from model.recipe import load_recipe
 from model.transformer import Transformer
 
@@ -22,8 +24,9 @@ def test_shipped_recipe_loads_and_its_vocabularies_agree(path):
     assert recipe.model.vocab_size == recipe.tokenizer.vocab_size
 
 
-def test_the_embedded_default_uses_only_corpora_whose_weights_may_be_shipped():
-    recipe = load_recipe(next(path for path in RECIPES if path.stem == "en-de"))
+@pytest.mark.parametrize("name", [directory.name for directory in included_bundle_dirs()])
+def test_an_included_model_uses_only_corpora_whose_weights_may_be_shipped(name):
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == name))
 
     assert {corpus.name for corpus in recipe.corpora} <= ALLOWED_FOR_SHIPPED_WEIGHTS
     assert Transformer(recipe.model).num_parameters <= 20_000_000
@@ -51,7 +54,8 @@ def test_the_multi30k_recipe_is_the_published_tiny_transformer():
             "optimizer.matrices is 'sgd', accepted are 'adam' and 'muon'",
         ),
         (SMALLEST + "corpora = []\n[model]\nnum_heads = 3", "d_model is 256, it must be a multiple of num_heads"),
-        (SMALLEST, "corpora"),
+        (SMALLEST, "corpora is missing"),
+        (SMALLEST + "corpora = [{}]", r"corpora\[0\]\.name is missing"),
         ("name = ", "recipe"),
     ],
 )
@@ -63,6 +67,63 @@ def test_wrong_recipe_says_what_is_wrong(tmp_path, text, message):
         load_recipe(path)
 
     assert "wrong.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("schedule.validation_sets = 'dev'", r"schedule\.validation_sets is 'dev', it must be a list"),
+        ("schedule.validation_sets = ['dev', 3]", r"schedule\.validation_sets\[1\] is 3, it must be text"),
+        ("optimizer.dropout = '0.1'", r"optimizer\.dropout is '0\.1', it must be a number"),
+        ("optimizer.warmup_updates = 2.5", r"optimizer\.warmup_updates is 2\.5, it must be a whole number"),
+        ("optimizer.warmup_updates = true", r"optimizer\.warmup_updates is True, it must be a whole number"),
+        ("optimizer.starts_at_peak = 1", r"optimizer\.starts_at_peak is 1, it must be true or false"),
+        ("optimizer.betas = [0.9]", r"optimizer\.betas has 1 entries, it must have 2"),
+        ("optimizer = 3", "optimizer is 3, it must be a table"),
+        ("model.norm_placement = 'none'", r"model\.norm_placement is 'none', accepted are 'pre' and 'post'"),
+        ("corpora = [{name = 'a', max_pairs = 'all'}]", r"corpora\[0\]\.max_pairs is 'all', it must be a whole number"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(tmp_path, table, message):
+    path = tmp_path / "wrong.toml"
+    path.write_text(SMALLEST + ("" if table.startswith("corpora") else "corpora = []\n") + table)
+
+    with pytest.raises(ValueError, match=message):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("model.vocab_size = 90", r"tokenizer\.vocab_size is 8000, it must be model\.vocab_size \(90\)"),
+        (
+            "batches.max_sentence_tokens = 600",
+            r"batches\.max_sentence_tokens is 600, at most model\.max_positions \(512\) is accepted",
+        ),
+        ("schedule.average_last = 11", r"schedule\.keep_last is 10, at least average_last \(11\) is needed"),
+        ("schedule.average_last = 0", r"schedule\.average_last is 0, at least 1 is needed"),
+        ("schedule.validate_every = 0", r"schedule\.validate_every is 0, at least 1 is needed"),
+        ("schedule.patience = 0", r"schedule\.patience is 0, at least 1 is needed"),
+        ("optimizer.warmup_updates = 0", r"optimizer\.warmup_updates is 0, at least 1 is needed"),
+        ("optimizer.accumulate_batches = 0", r"optimizer\.accumulate_batches is 0, at least 1 is needed"),
+    ],
+)
+def test_values_that_no_run_could_keep_are_refused(tmp_path, table, message):
+    path = tmp_path / "wrong.toml"
+    path.write_text(f"{SMALLEST}corpora = []\n{table}")
+
+    with pytest.raises(ValueError, match=message):
+        load_recipe(path)
+
+
+def test_a_whole_number_is_taken_for_a_number_and_text_for_a_choice(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(f"{SMALLEST}corpora = []\noptimizer.clip_norm = 2\nmodel.norm_placement = 'post'")
+
+    recipe = load_recipe(path)
+
+    assert isinstance(recipe.optimizer.clip_norm, float)
+    assert recipe.model.norm_placement is NormPlacement.POST
 
 
 def test_values_reach_their_dataclass(tmp_path):

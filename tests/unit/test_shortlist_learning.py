@@ -20,6 +20,7 @@ from model.tokenizer import Tokenizer
 from tests.conftest import ENGLISH, GERMAN
 
 V = 30
+RECIPE = Path(model.learn_shortlist.__file__).parent / "recipes" / "de-en.toml"
 
 
 def untracked(items, description):
@@ -221,7 +222,9 @@ def test_command_learns_from_a_recipe(tmp_path, tiny_tokenizer_path):
         ((), "0 usable sentence pairs to learn from"),
         (("--source", "none.en", "--target", "none.de"), "none.en does not exist"),
         (("--source", "none.en"), "1 source files, 0 target files"),
-        (("--data", "nowhere"), "does not exist; expected DATA/train/NAME/NAME.LANG.gz"),
+        (("--data", "nowhere", "--recipe", RECIPE), "does not exist; expected DATA/train/NAME/NAME.LANG.gz"),
+        (("--data", "nowhere"), "--data needs --recipe"),
+        (("--recipe", RECIPE), "--recipe needs --data"),
     ],
 )
 def test_command_says_what_is_missing(tmp_path, tiny_tokenizer_path, options, message):

@@ -1,6 +1,5 @@
 """A whole small run: it learns, a killed run resumes to the very same weights, checkpoints average."""
 
-import gzip
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -13,68 +12,16 @@ from typer.testing import CliRunner
 import model.evaluate
 import model.train
 from model.bundle import default_bundle_dir
-from model.checkpoint import Checkpoint, average_weights, load_checkpoint, save_checkpoint, step_directories
-from model.evaluate import mean_nll, score_translations, translate_greedily
-from model.recipe import load_recipe
-from model.train import Trainer
+from model.checkpoint import average_weights, load_checkpoint, save_checkpoint, step_directories
+from model.config import ModelConfig
+from model.corpus import Pair
+from model.evaluate import mean_nll, score_translations, translate, translate_greedily
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
 from tests.conftest import ENGLISH, GERMAN
+from tests.fakes.tiny_run import data, trainer
 
-RECIPE = """
-name = "tiny"
-languages = {source = "en", target = "de"}
-corpora = [{name = "own", repeat = 3}]
-[model]
-vocab_size = 120
-d_model = 32
-d_ff = 64
-num_heads = 2
-num_encoder_layers = 1
-num_decoder_layers = 1
-[tokenizer]
-vocab_size = 120
-[batches]
-max_tokens = 256
-[optimizer]
-peak_learning_rate = 5e-3
-warmup_updates = 20
-dropout = 0.1
-accumulate_batches = 2
-[schedule]
-max_updates = 30
-validate_every = 10
-average_last = 2
-keep_last = 3
-validation_sets = ["own"]
-"""
-
-
-def write_pairs(directory: Path) -> None:
-    directory.mkdir(parents=True)
-    for language, lines in (("en", ENGLISH), ("de", GERMAN)):
-        with gzip.open(directory / f"own.{language}.gz", "wt", encoding="utf-8") as out:
-            out.writelines(f"{line}\n" for line in lines)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    write_pairs(root / "train" / "own")
-    write_pairs(root / "dev")
-    (root / "recipe.toml").write_text(RECIPE)
-    return root
-
-
-def trainer(
-    data: Path,
-    run: Path,
-    precision: torch.dtype = torch.float32,
-    initial: Checkpoint | None = None,
-    matrices: str = "adam",
-) -> Trainer:
-    run.mkdir(parents=True, exist_ok=True)
-    recipe = load_recipe(data / "recipe.toml")
-    recipe = replace(recipe, optimizer=replace(recipe.optimizer, matrices=matrices))
-    return Trainer(recipe, data, run, device=torch.device("cpu"), precision=precision, initial=initial)
+__all__ = ["data"]
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +127,37 @@ def test_translations_keep_the_order_of_the_texts(whole_run):
     assert translations[10] == ""
     assert translations[11:] == translations[:3]
     assert translations[:10] == [translate_greedily(model, [text], tokenizer)[0] for text in ENGLISH]
+
+
+def small_model(max_positions: int) -> Transformer:
+    shape = ModelConfig(vocab_size=120, d_model=16, d_ff=16, num_heads=2, max_positions=max_positions)
+    return Transformer(shape).initialize(1).eval()
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_texts_and_translations_end_where_the_model_has_no_more_positions(tiny_tokenizer_path, beam_size):
+    untrained, tokenizer = small_model(max_positions=12), Tokenizer.load(tiny_tokenizer_path)
+    texts = ["A red", " ".join(ENGLISH[:2])]
+    assert 2 * len(tokenizer.encode(texts[0])) + 10 > 12
+    assert len(tokenizer.encode(texts[1])) > 12
+
+    assert all(translate(untrained, texts, tokenizer, beam_size))
+
+
+def test_loss_leaves_out_pairs_that_the_model_has_no_positions_for(tiny_tokenizer_path):
+    untrained, tokenizer = small_model(max_positions=12), Tokenizer.load(tiny_tokenizer_path)
+    short, long = Pair("A red", "Ein roter"), Pair(ENGLISH[0] * 2, GERMAN[0] * 2)
+
+    assert mean_nll(untrained, [short, long], tokenizer) == mean_nll(untrained, [short], tokenizer)
+
+
+@pytest.mark.parametrize("pair", [Pair(" ".join(ENGLISH), " ".join(GERMAN)), Pair("A red", GERMAN[0])])
+def test_loss_is_of_long_pairs_and_unequal_ones_too(tiny_tokenizer_path, pair):
+    untrained, tokenizer = small_model(max_positions=512), Tokenizer.load(tiny_tokenizer_path)
+    lengths = sorted(len(tokenizer.encode(side)) for side in pair)
+    assert lengths[1] > 128 or lengths[1] > 2.5 * lengths[0] + 4
+
+    assert mean_nll(untrained, [pair], tokenizer) > 0
 
 
 def test_command_refuses_to_overwrite_a_run(whole_run, data):

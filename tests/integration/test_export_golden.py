@@ -1,0 +1,88 @@
+"""`python -m export.golden`: a bundle gets other golden sentences, whole or not at all."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import export.golden
+from export.golden import add_golden
+from export.onnx_export import ExportOptions, Samples, export_bundle
+from export.source import ExportSource
+from model.bundle import SIGNATURE_NAME, Bundle, BundleError, Manifest
+from model.bundle_writing import staging_directory, write_bundle
+from tests.fakes import hollow_bundle
+from tests.fakes.tiny_model import SENTENCES, write_tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of random weights, with a golden sentence."""
+    directory = tmp_path_factory.mktemp("exported")
+    source = ExportSource.load(write_tiny_checkpoint(directory / "checkpoint"))
+    export_bundle(source, directory / "bundle", ExportOptions(precisions=("fp32",)), Samples())
+    return add_golden(Bundle.load(directory / "bundle"), SENTENCES[:1]).directory
+
+
+@pytest.fixture
+def bundle(exported: Path, tmp_path: Path) -> Bundle:
+    return Bundle.load(Path(shutil.copytree(exported, tmp_path / "bundle")))
+
+
+def sources(bundle: Bundle) -> list[str]:
+    return [sentence.source for sentence in bundle.golden_sentences("fp32")]
+
+
+def test_other_sentences_take_the_place_of_the_old_and_of_the_signature(bundle: Bundle, tmp_path: Path) -> None:
+    bundle.path("MODEL_CARD.md").write_text("what it can do")
+    bundle.path(SIGNATURE_NAME).write_text("of the older manifest")
+    before = sources(bundle)
+
+    changed = add_golden(bundle, SENTENCES[1:3])
+
+    assert before == SENTENCES[:1]
+    assert sources(changed) == SENTENCES[1:3]
+    assert changed.manifest.files.keys() == bundle.manifest.files.keys()
+    assert changed.path("MODEL_CARD.md").read_text() == "what it can do"
+    assert not changed.path(SIGNATURE_NAME).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_a_kill_on_the_way_leaves_the_bundle_as_it_was(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(manifest: Manifest) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Manifest, "to_json", kill)
+        with pytest.raises(KeyboardInterrupt):
+            add_golden(bundle, SENTENCES[1:3])
+
+    assert sources(Bundle.load(bundle.directory)) == SENTENCES[:1]
+
+
+def test_the_tokenizer_is_the_one_that_the_manifest_names(bundle: Bundle, tmp_path: Path) -> None:
+    with staging_directory(tmp_path / "renamed") as staging:
+        shutil.copytree(bundle.directory, staging, dirs_exist_ok=True)
+        (staging / "shared.spm").rename(staging / "pieces.spm")
+        (staging / "manifest.json").unlink()
+        renamed = write_bundle(staging, tmp_path / "renamed", replace(bundle.manifest, tokenizer="pieces.spm"))
+
+    assert sources(add_golden(renamed, SENTENCES[1:2])) == SENTENCES[1:2]
+
+
+def test_a_bundle_without_graphs_for_a_cpu_is_refused(tmp_path: Path) -> None:
+    files = {name.replace("fp32", "fp16"): content for name, content in hollow_bundle.FILES.items()}
+    bundle = hollow_bundle.write(tmp_path / "bundle", hollow_bundle.manifest("fp16"), files)
+
+    with pytest.raises(BundleError, match=r"has no graphs for a CPU, only \['fp16'\]"):
+        add_golden(bundle, SENTENCES[:1])
+
+
+def test_the_command_says_how_many_sentences_there_are_now(bundle: Bundle, tmp_path: Path) -> None:
+    text = tmp_path / "sentences.en"
+    text.write_text("\n".join(SENTENCES[1:4]), encoding="utf-8")
+
+    export.golden.main(bundle.directory, text)
+
+    assert len(sources(Bundle.load(bundle.directory))) == 3

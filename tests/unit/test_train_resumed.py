@@ -1,0 +1,123 @@
+"""What a run that was killed, or had ended, finds and keeps when it is begun again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import model.train
+from model.checkpoint import Checkpoint, CheckpointMeta, load_trainer_state, save_checkpoint, step_directories
+from model.run_recipe import RECIPE_NAME
+from model.tokenizer import train_tokenizer
+from model.train import prepare_run
+from model.transformer import Transformer
+from tests.conftest import ENGLISH, GERMAN
+from tests.fakes.tiny_run import data, tiny_recipe, trainer
+
+__all__ = ["data"]
+
+ONE_UPDATE: dict[str, Any] = {"max_updates": 1, "average_last": 1, "validation_sentences": 1}
+
+
+@pytest.fixture
+def other_tokenizer(tmp_path: Path) -> Path:
+    """One that the run would not learn itself."""
+    path = tmp_path / "other.spm"
+    train_tokenizer([*ENGLISH, *GERMAN], path, vocab_size=120, model_type="bpe")
+    return path
+
+
+@pytest.fixture
+def initial(data: Path, other_tokenizer: Path) -> Checkpoint:
+    config = tiny_recipe(data).model
+    meta = CheckpointMeta(name="tiny", source_language="en", target_language="de")
+    weights = Transformer(config).initialize(7).state_dict()
+    return Checkpoint(config=config, meta=meta, weights=weights, tokenizer_path=other_tokenizer)
+
+
+def test_a_run_that_ended_early_does_not_go_on_when_it_is_resumed(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(model.train, "mean_nll", lambda *_: 1.0)
+    schedule: dict[str, Any] = {"validate_every": 1, "patience": 1, "average_last": 1, "validation_sentences": 1}
+    trainer(data, tmp_path / "run", **schedule).train()
+    ended = [path.name for path in step_directories(tmp_path / "run")]
+
+    resumed = trainer(data, tmp_path / "run", **schedule)
+    resumed.resume()
+    resumed.train()
+
+    assert ended == ["step-00000001", "step-00000002"]
+    assert [path.name for path in step_directories(tmp_path / "run")] == ended
+
+
+def test_a_run_keeps_its_tokenizer_when_it_is_resumed_with_initial_weights(data, tmp_path, initial):
+    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
+    own = (tmp_path / "run" / "shared.spm").read_bytes()
+
+    resumed = trainer(data, tmp_path / "run", initial=initial, **ONE_UPDATE)
+    resumed.resume()
+
+    assert resumed.progress.update == 1
+    assert (tmp_path / "run" / "shared.spm").read_bytes() == own != initial.tokenizer_path.read_bytes()
+
+
+def test_a_tokenizer_left_without_a_checkpoint_is_learnt_anew(data, tmp_path, other_tokenizer):
+    left = tmp_path / "run" / "shared.spm"
+    left.parent.mkdir()
+    other_tokenizer.rename(left)
+    before = left.read_bytes()
+
+    trainer(data, tmp_path / "run")
+
+    assert left.read_bytes() != before
+
+
+def test_a_point_without_its_checkpoint_is_forgotten(data, tmp_path, monkeypatch):
+    killed = trainer(data, tmp_path / "run", **ONE_UPDATE)
+
+    def kill(scores: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(killed, "_save", kill)
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    again = trainer(data, tmp_path / "run", **ONE_UPDATE)
+    again.resume()
+    again.train()
+
+    assert [point["update"] for point in again.curve.points()] == [1]
+
+
+def test_a_run_can_be_resumed_where_its_device_is_not(initial, tmp_path, monkeypatch):
+    state = {"moment": torch.ones(2)}
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+        save_checkpoint(tmp_path / "step", initial, state)
+
+    loaded = load_trainer_state(tmp_path / "step")
+
+    assert loaded["moment"].device.type == "cpu"
+    assert torch.equal(loaded["moment"], state["moment"])
+
+
+def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_path):
+    options: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
+    prepare_run(tiny_recipe(data, **ONE_UPDATE), data, tmp_path / "run", **options).train()
+    before = (tmp_path / "run" / RECIPE_NAME).read_text()
+
+    with pytest.raises(ValueError, match=r"optimizer\.matrices was 'adam' and is 'muon'"):
+        prepare_run(tiny_recipe(data, "muon", **ONE_UPDATE), data, tmp_path / "run", **options)
+    assert (tmp_path / "run" / RECIPE_NAME).read_text() == before
+    longer = prepare_run(tiny_recipe(data, **ONE_UPDATE | {"max_updates": 2}), data, tmp_path / "run", **options)
+
+    longer.resume()
+    assert longer.progress.update == 1
+    assert json.loads((tmp_path / "run" / RECIPE_NAME).read_text())["schedule"]["max_updates"] == 2
+
+
+def test_a_recipe_is_written_down_once_the_run_can_begin(data, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"own\.en\.gz"):
+        prepare_run(tiny_recipe(data), tmp_path, tmp_path / "run", device="cpu", precision="fp32")
+
+    assert not (tmp_path / "run" / RECIPE_NAME).exists()
