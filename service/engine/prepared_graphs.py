@@ -39,13 +39,14 @@ _LONGEST_WAIT_S = 20.0  # for others who make an entry; a third of the time that
 _ROOM = 3  # times the weights' bytes must be free: a draft and the entry, which keeps the weights unpacked too
 
 
-def default_directory() -> Path | None:
-    """This user's, among the temporary files; None, with a warning, where there is no place for any."""
-    try:
-        return Path(tempfile.gettempdir()) / f"dragoman-{os.geteuid()}"
-    except OSError as error:
-        warn_unshared(error)
-        return None
+def default_directory() -> Path:
+    """This user's, among the temporary files.
+
+    `tempfile` would take the first of several directories, the working one at last, in which it can write just now.
+    Entries on a full disk serve, and where there can be none, engines do without.
+    """
+    parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - `require_own` before anything is read
+    return Path(parent) / f"dragoman-{os.geteuid()}"
 
 
 class PreparedGraphs:
@@ -112,8 +113,9 @@ class PreparedGraphs:
             with locked(self._directory / _LOCK, _LONGEST_WAIT_S):
                 held = _hold(entry) or self._make(name, entry)
         self._held[name] = held
-        for path in (entry, *entry.iterdir()):  # each, as those who clean temporary directories look at files
-            os.utime(path)
+        with suppress(OSError):  # a directory that can be read alone serves as well
+            for path in (entry, *entry.iterdir()):  # each, as those who clean temporary directories look at files
+                os.utime(path)
         return entry
 
     def key(self, name: str) -> str:

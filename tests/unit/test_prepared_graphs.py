@@ -1,10 +1,10 @@
 """Graphs with packed weights: made once, used while they are this user's own, and otherwise the bundle's own."""
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
@@ -25,6 +25,13 @@ import sys
 from pathlib import Path
 from tests.fakes.prepared import ENCODER, graphs
 print(graphs(Path(sys.argv[1])).path(ENCODER))
+"""
+PRINT_PATH_ON_A_FULL_DISK = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+from service.engine.prepared_graphs import default_directory
+from tests.fakes.prepared import ENCODER, graphs
+print(graphs(default_directory()).path(ENCODER))
 """
 # It waits for a word before it looks whether there is an entry.
 PRINT_SAVES = """
@@ -175,14 +182,32 @@ def test_where_no_directory_can_be_made_the_bundle_s_own_graph_serves(bundle, tm
     assert path_without_sharing(graphs(directory, bundle), DECODER) == bundle.path(DECODER)
 
 
-def test_where_there_is_no_directory_for_temporary_files_there_are_no_prepared_graphs(monkeypatch):
-    def nowhere() -> str:
-        raise FileNotFoundError("No usable temporary directory found")
+@pytest.mark.parametrize(("set_to", "parent"), [("/nowhere/yet", "/nowhere/yet"), ("", "/tmp"), (None, "/tmp")])
+def test_the_directory_is_where_the_environment_says_whether_or_not_one_can_write_there(monkeypatch, set_to, parent):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    if set_to is not None:
+        monkeypatch.setenv("TMPDIR", set_to)
 
-    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    assert default_directory() == Path(parent) / f"dragoman-{os.geteuid()}"
 
-    with pytest.warns(RuntimeWarning, match="weights are not shared"):
-        assert default_directory() is None
+
+def test_where_nothing_can_be_written_any_more_entries_that_are_there_serve(bundle, tmp_path, monkeypatch):
+    """A limit of a file's size stands for a full disk, in a process of its own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    graph = graphs(default_directory(), bundle).path(ENCODER)
+
+    assert run_python(PRINT_PATH_ON_A_FULL_DISK, tmp_path).strip() == str(graph)
+
+
+def test_where_no_times_can_be_set_entries_that_are_there_serve(bundle, directory, monkeypatch):
+    graph = graphs(directory, bundle).path(ENCODER)
+
+    def read_only(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "utime", read_only)
+
+    assert graphs(directory, bundle).path(ENCODER) == graph
 
 
 def test_without_room_the_bundle_s_own_graph_serves(bundle, directory, monkeypatch, saves):
