@@ -1,7 +1,9 @@
-"""A lock between processes, on a file; the kernel lets go of it when its holder dies."""
+"""Locks between processes, on files and directories; the kernel lets go of them when their holder dies."""
 
 import fcntl
+import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,3 +36,37 @@ def locked(file: Path, timeout_s: float) -> Iterator[None]:
         is_done.set()
         if is_held.is_set():
             holder.join()
+
+
+class PathLock:
+    """A lock on what stands at a path now, a file or a directory, until it is released or this object is gone."""
+
+    def __init__(self, path: Path, *, shared: bool) -> None:
+        """Have it at once or not at all.
+
+        Args:
+            shared: with others who share it; else with nobody.
+
+        Raises:
+            FileNotFoundError: nothing is there.
+            BlockingIOError: somebody has it who does not share it, or it is to be had alone and somebody has it.
+            OSError: it is a link, or cannot be read or locked.
+        """
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+        except OSError:
+            self.release()
+            raise
+
+    def is_of(self, path: Path) -> bool:
+        """Whether what is locked still stands there."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), path.lstat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let others have it; once or more often."""
+        self._close()

@@ -5,8 +5,10 @@ graph with what it packed, and maps that file when it loads it again.  Such a fi
 the same kind of CPU; it is kept in a directory that nobody but this user can write to:
 
     KEY/graph.onnx, KEY/graph.data    of one graph; the key says of what, made by what, for what
-    lock                              held by the one who makes an entry
+    lock                              held by the one who makes or removes entries
     .draft.*/                         an entry that is being made, or was when its process died
+
+Each engine has a shared lock on every KEY/ that it maps, as long as it lives; only entries without one are removed.
 
 Runs no graph, and knows nothing of what one computes.
 """
@@ -19,32 +21,39 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError, FileEntry, file_entry
 from service.files import require_own, sync
-from service.lock_file import locked
+from service.lock_file import PathLock, locked
 
 _FORMAT = 1  # of an entry; counts up when what is saved, or how, changes
 _GRAPH, _WEIGHTS, _LOCK, _DRAFT = "graph.onnx", "graph.data", "lock", ".draft."
-_UNUSED_S = 30 * 86_400.0  # entries are removed after this
+# An entry that no engine maps stays this long after one began with it, for servers that start one after the other.  No
+# longer: to make it again takes 0.1 to 0.4 s, and in a directory in memory every version that was replaced costs some.
+_UNUSED_S = 600.0
 _LONGEST_WAIT_S = 20.0  # for others who make an entry; a third of the time that an engine may take to start
 _ROOM = 3  # times the weights' bytes must be free: a draft and the entry, which keeps the weights unpacked too
 
 
-def default_directory() -> Path | None:
-    """This user's, among the temporary files; None, with a warning, where there is no place for any."""
-    try:
-        return Path(tempfile.gettempdir()) / f"dragoman-{os.geteuid()}"
-    except OSError as error:
-        warn_unshared(error)
-        return None
+def default_directory() -> Path:
+    """This user's, among the temporary files.
+
+    `tempfile` would take the first of several directories, the working one at last, in which it can write just now.
+    Entries on a full disk serve, and where there can be none, engines do without.
+    """
+    parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - `require_own` before anything is read
+    return Path(parent) / f"dragoman-{os.geteuid()}"
 
 
 class PreparedGraphs:
-    """The prepared graphs of one bundle; after the first one that cannot be had, with a warning, the bundle's own."""
+    """The prepared graphs of one bundle; after the first one that cannot be had, with a warning, the bundle's own.
+
+    Keep it as long as the graphs are used: with it go the locks that keep others from removing them.
+    """
 
     def __init__(
         self,
@@ -68,6 +77,7 @@ class PreparedGraphs:
         self._options = options
         self._flags = flags
         self._disabled_optimizers = list(disabled_optimizers)
+        self._held: dict[str, PathLock] = {}  # by the graph's name
         self._is_usable = True
 
     def path(self, name: str) -> Path:
@@ -80,16 +90,32 @@ class PreparedGraphs:
                 warn_unshared(error)
         return self._bundle.path(name)
 
+    def discard(self, name: str) -> None:
+        """Remove a prepared graph that ONNX Runtime refuses: whoever starts next makes it again."""
+        held = self._held.pop(name)
+        entry = self._directory / self.key(name)
+        try:
+            with locked(self._directory / _LOCK, _LONGEST_WAIT_S):
+                if held.is_of(entry):  # another engine may have done the same, and a third one have made it again
+                    shutil.rmtree(entry)
+        except OSError as error:  # it stays; and who waited in vain for the lock must not wait again
+            self._is_usable = False
+            warn_unshared(error)
+        finally:
+            held.release()
+
     def _entry(self, name: str) -> Path:
         self._directory.mkdir(mode=0o700, exist_ok=True)
         require_own(self._directory)
         entry = self._directory / self.key(name)
-        if not _is_whole(entry):
+        held = _hold(entry)
+        if held is None:
             with locked(self._directory / _LOCK, _LONGEST_WAIT_S):
-                if not _is_whole(entry):
-                    self._make(name, entry)
-        for path in (entry, *entry.iterdir()):  # each, as those who clean temporary directories look at files
-            os.utime(path)
+                held = _hold(entry) or self._make(name, entry)
+        self._held[name] = held
+        with suppress(OSError):  # a directory that can be read alone serves as well
+            for path in (entry, *entry.iterdir()):  # each, as those who clean temporary directories look at files
+                os.utime(path)
         return entry
 
     def key(self, name: str) -> str:
@@ -105,7 +131,7 @@ class PreparedGraphs:
         files = self._bundle.manifest.files.items()
         return {file: entry for file, entry in files if PurePosixPath(file).is_relative_to(folder)}
 
-    def _make(self, name: str, entry: Path) -> None:
+    def _make(self, name: str, entry: Path) -> PathLock:
         _remove_unused(self._directory)
         self._require_room(name)
         with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=self._directory) as draft:
@@ -117,7 +143,9 @@ class PreparedGraphs:
             for path in (packed / _GRAPH, packed / _WEIGHTS, packed):
                 sync(path)  # a power cut must not leave names without contents
             shutil.rmtree(entry, ignore_errors=True)  # what somebody who cleans up left of it
+            held = PathLock(packed, shared=True)  # before others can see it
             packed.rename(entry)
+        return held
 
     def _save(self, graph: Path, target: Path, *, with_packed: bool) -> None:
         target.mkdir(mode=0o700)
@@ -149,6 +177,18 @@ def warn_unshared(error: Exception) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
+def _hold(entry: Path) -> PathLock | None:
+    """Keep a whole entry from being removed; None where there is none, or somebody is removing it."""
+    try:
+        held = PathLock(entry, shared=True)
+    except (FileNotFoundError, BlockingIOError):
+        return None
+    if held.is_of(entry) and _is_whole(entry):  # and not removed between a look and the lock
+        return held
+    held.release()
+    return None
+
+
 def _is_whole(entry: Path) -> bool:
     try:
         require_own(entry)
@@ -163,5 +203,16 @@ def _remove_unused(directory: Path) -> None:
     lock.touch()
     oldest = lock.stat().st_mtime - _UNUSED_S
     for path in directory.iterdir():
-        if path.name.startswith(_DRAFT) or path.lstat().st_mtime < oldest:
+        if path.name.startswith(_DRAFT):
             shutil.rmtree(path, ignore_errors=True)
+        elif path.lstat().st_mtime < oldest:
+            _remove_unless_held(path)
+
+
+def _remove_unless_held(entry: Path) -> None:
+    with suppress(OSError):
+        held = PathLock(entry, shared=False)
+        try:
+            shutil.rmtree(entry)
+        finally:
+            held.release()

@@ -95,6 +95,7 @@ class OnnxRunner:
         self._encoder = open_graph(variant.encoder)
         self._decoder = open_graph(variant.decoder_step)
         self._shortlist = load_shortlist(bundle, precision, open_graph)
+        self._open_graph = open_graph  # with it would go the locks on files that are mapped: see PreparedGraphs
         self._vocab_size = config.vocab_size
         self._cross_names = layer_names("cross", config.num_decoder_layers)
         self._bindings: WeakKeyDictionary[KeyValueCache, _Bindings] = WeakKeyDictionary()
@@ -264,10 +265,14 @@ def _opener(bundle: Bundle, num_threads: int, prepared_in: Path | None) -> OpenG
     prepared = PreparedGraphs(bundle, prepared_in, options, flags=flags, disabled_optimizers=[_SLOW_FUSION])
 
     def open_prepared(name: str) -> ort.InferenceSession:
+        graph = prepared.path(name)
         try:
-            return open_session(prepared.path(name), num_threads)
-        except BundleError as error:  # damaged: the bundle's own graph serves
-            warn_unshared(error)
+            return open_session(graph, num_threads)
+        except BundleError as error:
+            if graph == bundle.path(name):
+                raise
+            warn_unshared(error)  # damaged: the bundle's own graph serves
+            prepared.discard(name)
             return open_session(bundle.path(name), num_threads)
 
     return open_prepared

@@ -1,11 +1,11 @@
-"""A lock on a file: one at a time, given up in time, and free when its holder is dead."""
+"""Locks on files and directories: one at a time or shared, given up in time, and free when their holder is dead."""
 
 import subprocess
 import sys
 
 import pytest
 
-from service.lock_file import locked
+from service.lock_file import PathLock, locked
 
 HOLD = """
 import sys
@@ -45,3 +45,47 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path):
 def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path):
     with pytest.raises(FileNotFoundError), locked(tmp_path / "gone" / "lock", 10.0):
         raise AssertionError("there is no such directory")
+
+
+def test_those_who_share_a_path_keep_others_from_having_it_alone(tmp_path):
+    first, second = PathLock(tmp_path, shared=True), PathLock(tmp_path, shared=True)
+    first.release()
+    with pytest.raises(BlockingIOError):
+        PathLock(tmp_path, shared=False)
+
+    second.release()
+    alone = PathLock(tmp_path, shared=False)
+
+    with pytest.raises(BlockingIOError):
+        PathLock(tmp_path, shared=True)
+    alone.release()
+
+
+def test_a_path_is_free_when_its_lock_is_forgotten(tmp_path):
+    forgotten = PathLock(tmp_path, shared=False)
+    del forgotten
+
+    PathLock(tmp_path, shared=False).release()
+
+
+def test_a_lock_is_of_what_stood_there_and_not_of_what_came_instead(tmp_path):
+    path = tmp_path / "entry"
+    path.mkdir()
+    lock = PathLock(path, shared=True)
+    assert lock.is_of(path)
+
+    path.rename(tmp_path / "removed")
+    assert not lock.is_of(path)
+    path.mkdir()
+
+    assert not lock.is_of(path)
+    lock.release()
+    lock.release()
+
+
+def test_a_link_is_not_followed(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+
+    with pytest.raises(OSError, match="symbolic"):
+        PathLock(link, shared=True)

@@ -1,12 +1,11 @@
 """Graphs with packed weights: made once, used while they are this user's own, and otherwise the bundle's own."""
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 
@@ -15,26 +14,31 @@ import pytest
 
 from model.bundle import Bundle, default_bundle_dir
 from service.engine import prepared_graphs, runner
-from service.engine.instructions import cpu_flags
 from service.engine.prepared_graphs import PreparedGraphs, default_directory
-from service.engine.runner import OnnxRunner, create_runner, open_session, session_options
+from service.engine.runner import create_runner, open_session
 from service.engine.spec import EngineSpec
 from service.lock_file import locked
+from tests.fakes.prepared import DECODER, ENCODER, entries, graphs, path_without_sharing
 
-ENCODER, DECODER = "int8/encoder.onnx", "int8/decoder_step.onnx"
-DAYS = 86_400.0
 PRINT_PATH = """
 import sys
 from pathlib import Path
-from tests.unit.test_prepared_graphs import ENCODER, graphs
+from tests.fakes.prepared import ENCODER, graphs
 print(graphs(Path(sys.argv[1])).path(ENCODER))
+"""
+PRINT_PATH_ON_A_FULL_DISK = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+from service.engine.prepared_graphs import default_directory
+from tests.fakes.prepared import ENCODER, graphs
+print(graphs(default_directory()).path(ENCODER))
 """
 # It waits for a word before it looks whether there is an entry.
 PRINT_SAVES = """
 import sys
 from pathlib import Path
 from service.engine.prepared_graphs import PreparedGraphs
-from tests.unit.test_prepared_graphs import ENCODER, graphs
+from tests.fakes.prepared import ENCODER, graphs
 save, saved = PreparedGraphs._save, []
 def counted(self, graph, target, *, with_packed):
     saved.append(graph)
@@ -70,21 +74,6 @@ def saves(monkeypatch) -> list[Path]:
 
     monkeypatch.setattr(PreparedGraphs, "_save", counted)
     return saved
-
-
-def graphs(
-    directory: Path,
-    bundle: Bundle | None = None,
-    flags: frozenset[str] = cpu_flags(),
-    disabled: tuple[str, ...] = ("SkipLayerNormFusion",),
-) -> PreparedGraphs:
-    found = bundle or Bundle.load(default_bundle_dir(), verify=False)
-    options = partial(session_options, 1, flags)
-    return PreparedGraphs(found, directory, options, flags=flags, disabled_optimizers=disabled)
-
-
-def entries(directory: Path) -> list[Path]:
-    return [path for path in directory.iterdir() if path.name != "lock"]
 
 
 def maps(directory: Path) -> set[str]:
@@ -193,14 +182,32 @@ def test_where_no_directory_can_be_made_the_bundle_s_own_graph_serves(bundle, tm
     assert path_without_sharing(graphs(directory, bundle), DECODER) == bundle.path(DECODER)
 
 
-def test_where_there_is_no_directory_for_temporary_files_there_are_no_prepared_graphs(monkeypatch):
-    def nowhere() -> str:
-        raise FileNotFoundError("No usable temporary directory found")
+@pytest.mark.parametrize(("set_to", "parent"), [("/nowhere/yet", "/nowhere/yet"), ("", "/tmp"), (None, "/tmp")])
+def test_the_directory_is_where_the_environment_says_whether_or_not_one_can_write_there(monkeypatch, set_to, parent):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    if set_to is not None:
+        monkeypatch.setenv("TMPDIR", set_to)
 
-    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    assert default_directory() == Path(parent) / f"dragoman-{os.geteuid()}"
 
-    with pytest.warns(RuntimeWarning, match="weights are not shared"):
-        assert default_directory() is None
+
+def test_where_nothing_can_be_written_any_more_entries_that_are_there_serve(bundle, tmp_path, monkeypatch):
+    """A limit of a file's size stands for a full disk, in a process of its own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    graph = graphs(default_directory(), bundle).path(ENCODER)
+
+    assert run_python(PRINT_PATH_ON_A_FULL_DISK, tmp_path).strip() == str(graph)
+
+
+def test_where_no_times_can_be_set_entries_that_are_there_serve(bundle, directory, monkeypatch):
+    graph = graphs(directory, bundle).path(ENCODER)
+
+    def read_only(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "utime", read_only)
+
+    assert graphs(directory, bundle).path(ENCODER) == graph
 
 
 def test_without_room_the_bundle_s_own_graph_serves(bundle, directory, monkeypatch, saves):
@@ -260,17 +267,6 @@ def test_a_draft_is_no_entry_and_the_next_one_who_makes_any_removes_it(bundle, d
     assert [path.name for path in entries(directory)] == [key]
 
 
-def test_an_entry_that_cannot_be_loaded_costs_nothing_but_itself(bundle, directory):
-    OnnxRunner(bundle, precision="int8", prepared_in=directory)
-    for entry in entries(directory):
-        (entry / "graph.onnx").write_bytes(b"no graph")
-
-    with pytest.warns(RuntimeWarning, match="cannot be loaded"):
-        again = OnnxRunner(bundle, precision="int8", prepared_in=directory)
-
-    assert again.live_vocabulary() is not None
-
-
 def test_a_bundle_that_is_replaced_meanwhile_leaves_no_entry(directory, tmp_path, monkeypatch):
     copy = Path(shutil.copytree(default_bundle_dir(), tmp_path / "copy"))
     bundle = Bundle.load(copy)
@@ -285,18 +281,6 @@ def test_a_bundle_that_is_replaced_meanwhile_leaves_no_entry(directory, tmp_path
 
     assert path_without_sharing(graphs(directory, bundle), DECODER) == bundle.path(DECODER)
     assert entries(directory) == []
-
-
-def test_entries_that_nobody_used_for_a_month_are_removed_when_one_is_made(bundle, directory):
-    old, used = (graphs(directory, bundle, flags=frozenset({name})).path(DECODER).parent for name in ("a", "b"))
-    now = used.stat().st_mtime
-    for entry in (old, used):
-        os.utime(entry, (now - 31 * DAYS, now - 31 * DAYS))
-    graphs(directory, bundle, flags=frozenset({"b"})).path(DECODER)
-
-    made = graphs(directory, bundle).path(DECODER).parent
-
-    assert set(entries(directory)) == {used, made}
 
 
 def test_processes_that_start_at_once_make_an_entry_once(directory):
@@ -334,12 +318,6 @@ def test_an_engine_s_graphs_are_shared_where_its_spec_says_so(directory, monkeyp
     create_runner(EngineSpec(bundle_dir=default_bundle_dir(), shared_weights=shared))
 
     assert directory.exists() is shared
-
-
-def path_without_sharing(prepared: PreparedGraphs, name: str) -> Path:
-    """Where the graph lies that serves instead; the operator is told once."""
-    with pytest.warns(RuntimeWarning, match="weights are not shared with other engines: .+"):
-        return prepared.path(name)
 
 
 def run_python(script: str, directory: Path) -> str:
