@@ -134,19 +134,23 @@ class Bundle:
 
     directory: Path
     manifest: Manifest
+    manifest_sha256: str  # of the file as it was read: tells this bundle from any other
 
     @classmethod
-    def load(cls, directory: Path, *, verify: bool = True) -> Self:
+    def load(cls, directory: Path, *, verify: bool = True, manifest_sha256: str = "") -> Self:
         """Read and check the bundle in `directory`.
 
         Args:
             directory: where `manifest.json` lies.
             verify: compare every file's SHA-256 with the manifest's; without it, only presence and size.
+            manifest_sha256: of the bundle that is meant; empty: whichever lies there.
 
         Raises:
-            BundleError: the bundle cannot be used as it is.
+            BundleError: the bundle cannot be used as it is, or is not the one that is meant.
         """
-        manifest = read_manifest(directory)
+        manifest, found_sha256 = _read_manifest(directory)
+        if manifest_sha256 not in ("", found_sha256):
+            raise BundleError(f"{directory} holds another bundle than when this one was checked; reload the models")
         _refuse_pickles(directory)
         used = _referenced_files(manifest)
         for name in used:
@@ -157,7 +161,7 @@ class Bundle:
         for name, entry in manifest.files.items():
             is_optional = name == WEIGHTS_NAME and name not in used  # a server does without
             _check_file(directory, name, entry, verify=verify, is_optional=is_optional)
-        return cls(directory, manifest)
+        return cls(directory, manifest, found_sha256)
 
     def variant(self, precision: str | None = None) -> Variant:
         """The graphs of a precision; without one, the best there is for a CPU.
@@ -211,13 +215,8 @@ class Bundle:
         return [sentence for sentence in sentences if sentence.precision == precision]
 
     @property
-    def manifest_sha256(self) -> str:
-        """What tells this bundle from any other, as long as nobody changes the file."""
-        return _sha256(self.path(MANIFEST_NAME))
-
-    @property
     def sha256_12(self) -> str:
-        """The first twelve digits of that."""
+        """The first twelve digits of the manifest's SHA-256."""
         return self.manifest_sha256[:12]
 
 
@@ -259,13 +258,19 @@ def read_manifest(directory: Path) -> Manifest:
     Raises:
         BundleError: there is none that can be read.
     """
+    return _read_manifest(directory)[0]
+
+
+def _read_manifest(directory: Path) -> tuple[Manifest, str]:
+    """And the SHA-256 of the very bytes that it was read from."""
     path = directory / MANIFEST_NAME
     if not path.is_file():
         raise BundleError(f"{directory} is not a bundle: it has no {MANIFEST_NAME}; `python -m export` makes one")
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        text = content.decode("utf-8")
         _require_format_version(path, json.loads(text).get("format_version"))
-        return Manifest.from_json(text)
+        return Manifest.from_json(text), hashlib.sha256(content).hexdigest()
     except BundleError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:

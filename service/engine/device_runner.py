@@ -222,7 +222,7 @@ def create(spec: EngineSpec) -> DeviceRunner:
         BundleError: the bundle cannot be used, or has no graphs for a GPU.
     """
     require_cuda()
-    bundle = Bundle.load(spec.bundle_dir)
+    bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
     paths = graph_paths(bundle, spec.precision)
     sessions = {
         name: open_on_cuda(path, cuda_graphs=spec.cuda_graphs and name == "decoder_step")

@@ -58,15 +58,14 @@ class _Group:
     def index(self, job_id: int) -> int:
         return next(index for index, live in enumerate(self.sentences) if live.job.id == job_id)
 
-    def remove(self, index: int, *, is_finite: bool = True) -> _Live:
+    def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Free a sentence's rows; the last sentence moves into the hole."""
         self.search.remove(index)
         self.cache.remove(index, is_finite=is_finite)
         if self.vocabulary is not None:
             self.vocabulary.remove(index)
-        live, self.sentences[index] = self.sentences[index], self.sentences[-1]
+        self.sentences[index] = self.sentences[-1]
         self.sentences.pop()
-        return live
 
 
 @dataclass(slots=True)
@@ -120,7 +119,7 @@ class EngineLoop:
         """Drop, start, extend every live hypothesis by one token; the jobs that ended by that."""
         began = self._clock()
         plan = self._scheduler.schedule(began)
-        outcomes: list[Outcome] = [self._drop(drop) for drop in plan.drops]
+        outcomes = self._drop(plan.drops) if plan.drops else []
         outcomes += self._start(plan) if plan.starts else ()
         live = [(key, group) for key, group in self._groups.items() if group.sentences]
         for key, group in live:
@@ -153,17 +152,32 @@ class EngineLoop:
             max_rows=self._scheduler.config.max_rows,
         )
 
-    def _drop(self, drop: Drop) -> JobFailure:
-        job = drop.job
-        del self._arrived_at[job.id]
-        self._encoded.pop(job.id, None)
-        if drop.was_running:
-            group = self._groups[group_key(job)]
+    def _drop(self, drops: Sequence[Drop]) -> list[Outcome]:
+        """End these jobs, and where there is no memory for that, all that decode with them."""
+        outcomes: list[Outcome] = []
+        for drop in drops:  # all of them before any rows: a group that is given up must know whose end is told
+            del self._arrived_at[drop.job.id]
+            self._encoded.pop(drop.job.id, None)
+            reason = "was cancelled" if drop.kind is FailureKind.CANCELLED else "passed its deadline"
+            outcomes.append(JobFailure(job_id=drop.job.id, kind=drop.kind, message=f"the sentence {reason}"))
+        for drop in drops:
+            if drop.was_running:
+                outcomes += self._free_rows(drop.job)
+        return outcomes
+
+    def _free_rows(self, job: Job) -> Iterable[Outcome]:
+        """Of a job that was dropped while it ran."""
+        key = group_key(job)
+        group = self._groups.get(key)
+        if group is None:  # given up for another job of this step
+            return []
+        try:
             index = group.index(job.id)
             self._tally.wasted_steps += group.search.num_steps(index)
             group.remove(index)
-        reason = "was cancelled" if drop.kind is FailureKind.CANCELLED else "passed its deadline"
-        return JobFailure(job_id=job.id, kind=drop.kind, message=f"the sentence {reason}")
+        except MemoryError:
+            return self._give_up(key, [])
+        return []
 
     def _start(self, plan: Plan) -> Iterable[Outcome]:
         """Give jobs rows, encoded in company of those that come next; those that cannot be encoded fail."""
@@ -247,8 +261,8 @@ class EngineLoop:
             self._scheduler.halve(self._clock())
             self._was_short = False
 
-    def _decode(self, group: _Group) -> list[Outcome]:
-        """One token for every hypothesis of a group."""
+    def _decode(self, group: _Group, outcomes: list[Outcome]) -> None:
+        """One token for every hypothesis of a group; the outcomes get what ends by that, one by one."""
         began = self._clock()
         search, cache = group.search, group.cache
         cache.prepare()
@@ -256,58 +270,54 @@ class EngineLoop:
         candidates = self._runner.decode_step(search.tokens, search.scores, cache, group.vocabulary)
         decode_s = self._clock() - prepared
         self._count_step(group, decode_s)
-        outcomes = self._advance(group, candidates)
+        self._advance(group, candidates, outcomes)
         self._tally.step_beam_s.append(self._clock() - began - decode_s)
-        return outcomes
 
     def _decode_or_give_up(self, key: GroupKey, group: _Group) -> list[Outcome]:
+        outcomes: list[Outcome] = []  # outlives an error: the group no longer has the jobs that ended before it
         try:
-            return self._decode(group)
+            self._decode(group, outcomes)
         except MemoryError:
-            return list(self._give_up(key, []))
+            outcomes += self._give_up(key, [])
+        return outcomes
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job]) -> Iterable[Outcome]:
         """There is too little memory: a group's sentences fail, and less runs at once for a while."""
         group = self._groups.pop(key, None)  # None: there was not enough for an empty one
         self._was_short = True
-        running = [live.job for live in group.sentences] if group else []
+        # Those whose arrival is forgotten were dropped in this step, and that is told already.
+        running = [live.job for live in group.sentences if live.job.id in self._arrived_at] if group else []
         jobs = {job.id: job for job in (*running, *starting)}  # some may be both, where memory ended between two steps
         for job_id in jobs:
             self._end(job_id)
         return [_exhausted(job) for job in jobs.values()]
 
-    def _advance(self, group: _Group, candidates: Candidates) -> list[Outcome]:
+    def _advance(self, group: _Group, candidates: Candidates, outcomes: list[Outcome]) -> None:
         """Choose the tokens and bring the caches after them; the sentences that end by that."""
         progress = group.search.advance(candidates)
         group.cache.advance(progress.parents)
         if not (progress.finished or progress.non_finite):
-            return []
+            return
         # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
         finished, non_finite = set(progress.finished), set(progress.non_finite)
-        return [
-            self._succeed(group, index) if index in finished else self._fail_non_finite(group, index)
-            for index in sorted(finished | non_finite, reverse=True)
-        ]
+        for index in sorted(finished | non_finite, reverse=True):
+            is_finite = index in finished
+            outcome = self._result(group, index) if is_finite else _non_finite(group.sentences[index].job)
+            group.remove(index, is_finite=is_finite)
+            self._end(outcome.job_id)
+            self._tally.non_finite_jobs += not is_finite
+            outcomes.append(outcome)
 
-    def _succeed(self, group: _Group, index: int) -> JobResult:
-        hypotheses, num_steps = group.search.hypotheses(index), group.search.num_steps(index)
-        live = group.remove(index)
-        self._end(live.job.id)
+    def _result(self, group: _Group, index: int) -> JobResult:
+        live = group.sentences[index]
         return JobResult(
             job_id=live.job.id,
-            hypotheses=hypotheses,
+            hypotheses=group.search.hypotheses(index),
             queue_s=live.queue_s,
             encode_s=live.encode_s,
             decode_s=self._clock() - live.decode_started_at,
-            num_steps=num_steps,
+            num_steps=group.search.num_steps(index),
         )
-
-    def _fail_non_finite(self, group: _Group, index: int) -> JobFailure:
-        live = group.remove(index, is_finite=False)
-        self._end(live.job.id)
-        self._tally.non_finite_jobs += 1
-        message = "the model produced non-finite scores for this sentence"
-        return JobFailure(job_id=live.job.id, kind=FailureKind.NON_FINITE, message=message)
 
     def _end(self, job_id: int) -> None:
         self._scheduler.release(job_id)
@@ -328,6 +338,11 @@ class EngineLoop:
 def _exhausted(job: Job) -> JobFailure:
     message = "there is too little memory for this batch; the next ones are smaller"
     return JobFailure(job_id=job.id, kind=FailureKind.OUT_OF_MEMORY, message=message)
+
+
+def _non_finite(job: Job) -> JobFailure:
+    message = "the model produced non-finite scores for this sentence"
+    return JobFailure(job_id=job.id, kind=FailureKind.NON_FINITE, message=message)
 
 
 def group_key(job: Job) -> GroupKey:

@@ -249,7 +249,7 @@ def create_runner(spec: EngineSpec) -> Runner:
 
         return create(spec)
     return OnnxRunner(
-        Bundle.load(spec.bundle_dir),
+        Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256),
         precision=spec.precision,
         num_threads=spec.num_threads,
         prepared_in=default_directory() if spec.shared_weights else None,

@@ -139,7 +139,9 @@ class SlotBuffers:
 
     def move(self, source: int, target: int, num_columns: int) -> None:
         """Copy the first columns of a slot over those of another."""
-        self._slots[:, target, :, :num_columns] = self._slots[:, source, :, :num_columns]
+        # Array by array: NumPy would put all of them at once through a copy, for which there may be no memory.
+        for array in self._slots:
+            array[target, :, :num_columns] = array[source, :, :num_columns]
 
     def clear(self, slot: int) -> None:
         """Make a slot zero."""

@@ -23,4 +23,4 @@ class EngineSpec:
     runner_factory: str = "service.engine.runner:create_runner"
     # Likewise, called before that; what it raises ends the start.  Empty: nothing is called.
     preflight: str = ""
-    manifest_sha256: str = ""  # of the bundle that is meant; for the preflight
+    manifest_sha256: str = ""  # of the bundle that is meant; empty: whichever lies there

@@ -94,9 +94,8 @@ class BundleChecker:
         Raises:
             BundleError: it is none, is damaged, is another model than its directory says, or is not signed.
         """
-        if self._signatures is not None:
-            self._signatures.check(candidate.directory)
-        bundle = Bundle.load(candidate.directory)
+        signed = "" if self._signatures is None else self._signatures.check(candidate.directory)
+        bundle = Bundle.load(candidate.directory, manifest_sha256=signed)  # nobody may replace it between the two
         check_identity(bundle, candidate)
         if device_for(bundle, self._device).device == "cpu":
             bundle.variant(self._precision)  # raises if there is none

@@ -47,7 +47,5 @@ def check_in_engine(spec: EngineSpec) -> None:
     Raises:
         ValueError: it has been replaced, or its tokenizer cannot be used.
     """
-    bundle = Bundle.load(spec.bundle_dir, verify=False)
-    if bundle.manifest_sha256 != spec.manifest_sha256:
-        raise BundleError(f"{bundle.directory} holds another bundle than when this one was loaded; reload the models")
+    bundle = Bundle.load(spec.bundle_dir, verify=False, manifest_sha256=spec.manifest_sha256)
     load_tokenizer(bundle).encode("a")

@@ -58,7 +58,7 @@ class ModelHost:
             executor: for texts too long for the event loop.
         """
         self.bundle = bundle
-        self.sha256_12 = bundle.sha256_12  # of the manifest as it was loaded: the file may be replaced meanwhile
+        self.sha256_12 = bundle.sha256_12
         self.dispatcher = dispatcher
         self.info = _offered(bundle, config)
         self.state = HostState.LOADING

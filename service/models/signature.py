@@ -4,6 +4,7 @@
 changes a file can change them too.
 """
 
+import hashlib
 from pathlib import Path
 
 from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, BundleError
@@ -37,8 +38,8 @@ class Signatures:
         self._path = public_key
         self._key = key
 
-    def check(self, directory: Path) -> None:
-        """Refuse a bundle that is not signed with the other half of the key.
+    def check(self, directory: Path) -> str:
+        """The SHA-256 of the manifest, which is signed with the other half of the key.
 
         Raises:
             BundleError: it has no signature, or one that does not fit.
@@ -47,7 +48,8 @@ class Signatures:
 
         file = directory / SIGNATURE_NAME
         try:
-            self._key.verify(file.read_bytes(), (directory / MANIFEST_NAME).read_bytes())
+            signature, manifest = file.read_bytes(), (directory / MANIFEST_NAME).read_bytes()
+            self._key.verify(signature, manifest)
         except FileNotFoundError as error:
             raise BundleError(
                 f"{error.filename} is missing and models.public_key asks for it; sign the bundle"
@@ -56,3 +58,4 @@ class Signatures:
             raise BundleError(
                 f"{file} is no signature of the manifest by {self._path}; sign the bundle again"
             ) from error
+        return hashlib.sha256(manifest).hexdigest()

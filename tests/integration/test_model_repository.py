@@ -251,7 +251,7 @@ class TestReload:
 
         os.kill(server.engine_pids()[0], signal.SIGKILL)
 
-        await eventually(lambda: "holds another bundle than when this one was loaded" in server.log_text())
+        await eventually(lambda: "holds another bundle than when this one was checked" in server.log_text())
         async with calling(server.address) as calls:
             assert await code_of(calls.translate("hello", timeout=5)) is UNAVAILABLE
             server.process.send_signal(signal.SIGHUP)

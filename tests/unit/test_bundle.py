@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,26 @@ def test_short_checksum_tells_bundles_apart(tmp_path: Path) -> None:
 
     assert re.fullmatch("[0-9a-f]{12}", first.sha256_12)
     assert first.sha256_12 == same.sha256_12 != other.sha256_12
+
+
+def test_checksum_is_that_of_the_manifest_that_was_read(directory: Path) -> None:
+    bundle = Bundle.load(directory)
+    before = sha256((directory / "manifest.json").read_bytes()).hexdigest()
+
+    write(directory, manifest("int8", version="2"))
+
+    assert (bundle.manifest_sha256, bundle.sha256_12) == (before, before[:12])
+    assert Bundle.load(directory).manifest_sha256 != before
+
+
+def test_a_bundle_other_than_the_one_that_is_meant_is_refused(directory: Path) -> None:
+    meant = Bundle.load(directory).manifest_sha256
+    assert Bundle.load(directory, manifest_sha256=meant).manifest_sha256 == meant
+
+    write(directory, manifest("int8", version="2"))
+
+    with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
+        Bundle.load(directory, manifest_sha256=meant)
 
 
 @pytest.mark.promise("E2")

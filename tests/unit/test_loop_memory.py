@@ -8,7 +8,7 @@ import pytest
 from service.engine.job import FailureKind
 from service.engine.kv_cache import Encoded, KeyValueCache
 from tests.fakes.clock import Clock
-from tests.fakes.fake_runner import POISON_TOKEN, FakeRunner, misbehaving_script, random_script
+from tests.fakes.fake_runner import POISON_TOKEN, FakeRunner, Script, misbehaving_script, random_script
 from tests.fakes.scripted_engine import alone, assert_nothing_is_left, engine, job, kind_of, never_ending, run, tokens
 
 
@@ -96,3 +96,72 @@ def test_rows_that_were_given_up_for_want_of_memory_come_back(seconds_later, row
     loop.step()
 
     assert loop.take_stats().live_rows == rows
+
+
+class Crowded(FakeRunner):
+    """There is no memory when sentence number `fails_at`, from 0, leaves the cache."""
+
+    def __init__(self, script: Script, fails_at: int) -> None:
+        super().__init__(script)
+        self.leaves_before = fails_at
+
+    def new_cache(self, beam_size: int) -> KeyValueCache:
+        """One whose sentences leave as often as there is memory for it."""
+        cache = super().new_cache(beam_size)
+        remove = cache.remove
+
+        def counted(index: int, *, is_finite: bool = True) -> None:
+            self.leaves_before -= 1
+            if self.leaves_before == -1:
+                raise MemoryError
+            remove(index, is_finite=is_finite)
+
+        cache.remove = counted  # type: ignore[method-assign]
+        return cache
+
+
+@pytest.mark.promise("A15")
+def test_sentence_that_ended_before_memory_did_has_its_result_and_the_others_of_its_step_fail():
+    lengths = [3, 10, 3, 3]
+    loop = engine(Crowded(never_ending, fails_at=1), max_rows=8)
+    for number, length in enumerate(lengths):
+        loop.submit(job(number, max_target_tokens=length))
+
+    outcomes = [*loop.step(), *loop.step(), *loop.step()]
+
+    # The last one leaves first.
+    assert [(outcome.job_id, kind_of(outcome)) for outcome in outcomes] == [
+        (3, None),
+        (0, FailureKind.OUT_OF_MEMORY),
+        (1, FailureKind.OUT_OF_MEMORY),
+        (2, FailureKind.OUT_OF_MEMORY),
+    ]
+    assert_nothing_is_left(loop)
+    assert loop.take_stats().max_rows == 4
+    assert kind_of(run(loop, [job(4)])[4]) is None
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize("fails_at", [0, 1])
+def test_jobs_that_are_dropped_without_memory_end_as_dropped_and_those_beside_them_for_want_of_it(fails_at):
+    clock = Clock(100.0)
+    loop = engine(Crowded(never_ending, fails_at), clock, max_rows=8)
+    for number, deadline in enumerate([None, 101.0, None, None]):
+        loop.submit(job(number, deadline=deadline))
+    loop.submit(job(4, beam_size=1))  # in another group, and not yet started
+    assert loop.step() == []
+    loop.cancel(3)
+    clock.now = 102.0
+
+    outcomes = loop.step()
+
+    assert {outcome.job_id: kind_of(outcome) for outcome in outcomes} == {
+        0: FailureKind.OUT_OF_MEMORY,
+        1: FailureKind.DEADLINE,
+        2: FailureKind.OUT_OF_MEMORY,
+        3: FailureKind.CANCELLED,
+    }
+    assert len(outcomes) == 4
+    assert kind_of(run(loop)[4]) is None
+    assert_nothing_is_left(loop)
+    assert loop.take_stats().max_rows == 4

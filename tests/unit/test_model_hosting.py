@@ -9,6 +9,7 @@ import pytest
 
 from model.bundle import Bundle, BundleError
 from service.config import EngineConfig, LimitsConfig, ModelsConfig, ServerConfig
+from service.engine import device_runner, runner
 from service.front.model_hosting import Books, BundleChecker, HostFactory, model_source
 from service.models.bundle_check import IN_ENGINE, check_in_engine
 from service.models.repository import Candidate, IncludedBundles, Repository, SingleBundle
@@ -67,8 +68,31 @@ def test_engine_refuses_a_bundle_that_was_replaced(bundle):
 
     write_echo_bundle(bundle, version="2")
 
-    with pytest.raises(BundleError, match="holds another bundle than when this one was loaded"):
+    with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
         check_in_engine(spec)
+
+
+def test_engines_are_to_run_the_bundle_that_was_checked_whatever_has_taken_its_place_since(bundle):
+    factory = HostFactory(ServerConfig(), Metrics(), ThreadPoolExecutor(1))
+    checked = BundleChecker(ServerConfig())(candidate(bundle))
+    before = factory.spec(checked).manifest_sha256
+
+    write_echo_bundle(bundle, version="2")
+
+    assert factory.spec(checked).manifest_sha256 == before
+    assert factory(checked).sha256_12 == before[:12]
+
+
+@pytest.mark.parametrize("create", [runner.create_runner, device_runner.create])
+def test_bundle_that_is_replaced_behind_the_preflight_is_not_run(bundle, monkeypatch, create):
+    monkeypatch.setattr(device_runner, "require_cuda", lambda: None)
+    spec = HostFactory(ServerConfig(), Metrics(), ThreadPoolExecutor(1)).spec(Bundle.load(bundle))
+    check_in_engine(spec)
+
+    write_echo_bundle(bundle, version="2")
+
+    with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
+        create(spec)
 
 
 def test_bundles_come_from_where_the_settings_say_or_with_the_package(tmp_path):

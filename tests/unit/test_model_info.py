@@ -54,7 +54,7 @@ def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(bundle):
     pieces = manifest.config.vocab_size
 
     with pytest.raises(ValueError, match=f"shared.spm has {pieces} pieces, the model's embedding has 9999 rows"):
-        load_tokenizer(Bundle(bundle.directory, other))
+        load_tokenizer(replace(bundle, manifest=other))
 
 
 def test_absent_options_take_the_model_s_defaults():

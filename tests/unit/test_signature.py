@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from typer.testing import CliRunner
 
 from export.sign import sign_bundle
-from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, BundleError
+from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
 from service.config import ModelsConfig, ServerConfig
 from service.front.model_hosting import BundleChecker
 from service.models.repository import Candidate
@@ -40,7 +40,7 @@ def test_signed_bundle_is_accepted(bundle, keys):
 
     sign_bundle(private, bundle)
 
-    Signatures(public).check(bundle)
+    assert Signatures(public).check(bundle) == Bundle.load(bundle).manifest_sha256
 
 
 def test_signature_can_be_made_with_openssl(bundle, keys):
@@ -141,3 +141,19 @@ def test_server_with_a_public_key_accepts_signed_bundles_only(bundle, keys):
     sign_bundle(keys[0], bundle)
 
     assert check(Candidate(directory=bundle)).manifest.name == "echo"
+
+
+def test_bundle_that_is_replaced_behind_the_check_of_its_signature_is_refused(bundle, keys, monkeypatch):
+    sign_bundle(keys[0], bundle)
+    check_signature = Signatures.check
+
+    def check_and_replace(signatures: Signatures, directory: Path) -> str:
+        signed = check_signature(signatures, directory)
+        write_echo_bundle(directory, version="2")
+        return signed
+
+    monkeypatch.setattr(Signatures, "check", check_and_replace)
+    check = BundleChecker(ServerConfig(models=ModelsConfig(public_key=keys[1])))
+
+    with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
+        check(Candidate(directory=bundle))

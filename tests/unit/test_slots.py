@@ -1,5 +1,7 @@
 """The buffers in which sentences have their slots."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,24 @@ def test_a_buffer_with_too_little_memory_gets_twice_what_is_wanted():
     buffers.resize(2 * room + 2, 8 * room, 80)
     assert (buffers.has_grown, buffers.generation) == (True, 2)
     assert buffers.views(8 * room)[0].shape == (8 * room, 3, 80, 2)
+
+
+def test_a_slot_moves_without_memory_for_a_copy_of_it():
+    buffers = SlotBuffers(CacheShape(num_layers=3, num_heads=4, d_head=16), 64)
+    rng = np.random.default_rng(0)
+    for view in buffers.views(4):
+        view[:] = rng.normal(size=view.shape)
+    wanted = [view.copy() for view in buffers.views(4)]
+    for array in wanted:
+        array[1, :, :50] = array[3, :, :50]
+
+    tracemalloc.start()
+    buffers.move(3, 1, 50)
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    np.testing.assert_array_equal(buffers.views(4), wanted)
+    assert most_bytes < 2_000  # an array of the slot has 16,384
 
 
 @pytest.mark.parametrize("columns", [[], [0, 1, 2], [5], [2, 3, 4], [0, 1, 3, 5], [0, 1, 2, 3, 4, 5]])
