@@ -52,7 +52,7 @@ class TextSet:
 
 def main(
     data: Annotated[Path, typer.Option(help="Directory with train/NAME/NAME.LANG.gz and dev/NAME.LANG.gz.")],
-    bundle: Annotated[Path | None, typer.Option(help="Default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Default: en-de.")] = None,
     recipe: Annotated[Path, typer.Option(help="Recipe that names the corpora.")] = RECIPE,
     source: Annotated[list[Path] | None, typer.Option(help="More text to learn from; may be repeated.")] = None,
     target: Annotated[list[Path] | None, typer.Option(help="Translations of the same lines.")] = None,
