@@ -92,7 +92,7 @@ bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/rac
 bench-gpu: $(DEV)/.stamp-bench  ## All figures of a GPU, where there is one: tests, tokens a second, kernels, the race
 	$(BIN)/python tests/bench/bench_gpu.py $(BENCH_ARGS)
 
-capacity: setup-dev  ## What the included model carries on this machine, into docs/capacity.md: 12 minutes
+capacity: setup-dev  ## What the included English-German model carries on this machine, into docs/capacity.md: 16 minutes
 	$(BIN)/python tests/bench/bench_capacity.py --write docs/capacity.md $(CAPACITY_ARGS)
 
 bench-others: setup-dev  ## Run the other benchmarks: a table each, and one JSON line

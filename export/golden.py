@@ -19,7 +19,7 @@ from model.bundle_writing import staging_directory, write_bundle
 from model.golden import GOLDEN_NAME, MAX_TARGET_TOKENS, GoldenSentence, to_tsv
 from model.tokenizer import Tokenizer, normalize_text
 
-NUM_SENTENCES = 16  # a tenth of a second of a server's start, with the embedded model
+NUM_SENTENCES = 16  # a tenth of a second of a server's start, with an included model
 MAX_SOURCE_TOKENS = 32
 PRECISIONS = ("int8", "fp32")  # those that run on a CPU
 

@@ -31,7 +31,7 @@ from model.tokenizer import Tokenizer
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(stderr=True)
 
-# The embedded model keeps its BLEU with 100 always allowed as with 1,000 (tests/bench/score_dev_sets.py --shortlist);
+# en-de keeps its BLEU with 100 always allowed as with 1,000 (tests/bench/score_dev_sets.py --shortlist);
 # tests/bench/measure_shortlist.py shows what share of a translation's tokens any choice allows.
 CANDIDATES, ALWAYS = 20, 100
 HELD_OUT = 10  # one sentence pair in so many

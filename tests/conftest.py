@@ -50,7 +50,7 @@ def tiny_tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The embedded model by precision: int8 as it ships, fp32 exported again from the weights that ship with it."""
+    """en-de by precision: int8 as it ships, fp32 exported again from the weights that ship with it."""
     from export.onnx_export import ExportOptions, Samples, export_bundle
     from export.source import ExportSource
     from model.bundle import default_bundle_dir

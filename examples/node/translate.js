@@ -3,6 +3,7 @@
 //
 //     npm ci
 //     node translate.js "The cat sleeps." "The dog barks."
+//     node translate.js --from de --to en "Die Katze schläft."
 //     node translate.js --stream --server translate.example:50051 --ca ca.pem < english.txt
 //
 // The API key, where the server asks for one, comes from DRAGOMAN_API_KEY. Exit code 1: some texts failed; 3: no answer.
@@ -44,10 +45,10 @@ function deadline(seconds) {
   return new Date(Date.now() + 1000 * seconds);
 }
 
-/** Resolves to one Translation per text, in their order. */
-function translate(client, texts, timeoutSeconds) {
+/** Resolves to one Translation per text, in their order; `languages` is {sourceLanguage, targetLanguage}, else the server's choice. */
+function translate(client, texts, timeoutSeconds, languages = {}) {
   return new Promise((resolve, reject) => {
-    const request = { texts, options: { beamSize: 2 } };
+    const request = { texts, ...languages, options: { beamSize: 2 } };
     client.translate(request, metadata(), { deadline: deadline(timeoutSeconds) }, (error, response) =>
       error ? reject(error) : resolve(response.translations),
     );
@@ -55,10 +56,10 @@ function translate(client, texts, timeoutSeconds) {
 }
 
 /** Yields [number of the text, Translation] in the order in which they are finished; `texts` may be any (async) iterable. */
-async function* translateStream(client, texts, timeoutSeconds) {
+async function* translateStream(client, texts, timeoutSeconds, languages = {}) {
   const call = client.translateStream(metadata(), { deadline: deadline(timeoutSeconds) });
   // Reads on only while the server takes more, and no further once the call has ended; how it ended, reading it says.
-  pipeline(Readable.from(streamRequests(texts)), call, () => {});
+  pipeline(Readable.from(streamRequests(texts, languages)), call, () => {});
   for await (const response of call) {
     for (const { id, translation } of response.translations) {
       yield [id, translation];
@@ -66,8 +67,8 @@ async function* translateStream(client, texts, timeoutSeconds) {
   }
 }
 
-async function* streamRequests(texts) {
-  yield { settings: { options: { beamSize: 2 } } };
+async function* streamRequests(texts, languages) {
+  yield { settings: { ...languages, options: { beamSize: 2 } } };
   let id = 0;
   for await (const text of texts) {
     yield { texts: [{ id: id++, text }] };
@@ -98,16 +99,19 @@ async function main() {
     options: {
       server: { type: 'string', default: '127.0.0.1:50051' },
       ca: { type: 'string' },
+      from: { type: 'string' },
+      to: { type: 'string' },
       timeout: { type: 'string', default: '60' },
       stream: { type: 'boolean', default: false },
     },
   });
   const texts = positionals.length ? positionals : readline.createInterface({ input: process.stdin });
+  const languages = { sourceLanguage: values.from, targetLanguage: values.to };
   const client = connect(values.server, values.ca);
   try {
     const translations = values.stream
-      ? translateStream(client, texts, Number(values.timeout))
-      : (await translate(client, await all(texts), Number(values.timeout))).entries();
+      ? translateStream(client, texts, Number(values.timeout), languages)
+      : (await translate(client, await all(texts), Number(values.timeout), languages)).entries();
     let allWell = true;
     for await (const [number, translation] of translations) {
       allWell = show(number, translation) && allWell;

@@ -1,9 +1,9 @@
-"""The capacity card of the included model on this machine: rates, throughput, latency, memory, start.
+"""The capacity card of the included English-German model on this machine: rates, throughput, latency, memory, start.
 
     python tests/bench/bench_capacity.py [--seconds 10] [--write docs/capacity.md]
 
 Starts the real server with its default configuration and loads it with the library of `dragoman loadtest`, beam 4 and
-1, with and without shortlist.  About 55 stages: eleven minutes on two cores.  Nothing else should run.
+1, with and without shortlist.  About 80 stages: 16 minutes on two cores.  Nothing else should run.
 Prints the card and one JSON line; with `--write` the card goes to a file, and a row for it into the README.md beside.
 """
 

@@ -46,7 +46,7 @@ console = Console(width=120, highlight=False)
 
 def main(
     texts: Annotated[Path | None, typer.Option(help="Sentences, one a line, plain or .gz; default: our own.")] = None,
-    bundle: Annotated[Path | None, typer.Option(help="With its weights; default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="With its weights; default: en-de.")] = None,
     device: Annotated[str, typer.Option(help="cuda, or cpu to rehearse.")] = "cuda",
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Live hypotheses; may be repeated.")] = None,
     beam_size: Annotated[int, typer.Option(min=1)] = 4,

@@ -33,7 +33,7 @@ COLUMNS = 4  # of the picture
 
 def main(
     panel: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PANELS)}; may be repeated.")] = None,
-    bundle: Annotated[Path | None, typer.Option(help="Default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Default: en-de.")] = None,
     precision: Annotated[str | None, typer.Option(help="int8 or fp32.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="Of each point; the median counts.")] = 5,
     turn_s: Annotated[float, typer.Option(min=0.01, help="CPU seconds of a turn.")] = 0.25,

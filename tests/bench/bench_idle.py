@@ -1,4 +1,4 @@
-"""CPU time of a server that has nothing to do: front process and engines, the embedded model.
+"""CPU time of a server that has nothing to do: front process and engines, en-de alone.
 
 python tests/bench/bench_idle.py [--engines 1 2 8] [--seconds 20]
 """

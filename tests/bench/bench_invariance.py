@@ -62,7 +62,7 @@ def best_of(engine: EngineLoop) -> Iterator[tuple[int, Hypothesis]]:
 
 
 def main(
-    bundle: Annotated[Path | None, typer.Option(help="Default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Default: en-de.")] = None,
     texts: Annotated[Path | None, typer.Option(help="Sentences, one a line, plain or .gz; default: our own.")] = None,
     sentences: Annotated[int, typer.Option(min=1)] = 2_000,
     orders: Annotated[int, typer.Option(min=1)] = 3,

@@ -89,7 +89,7 @@ def print_shares(title: str, amounts: dict[str, float], unit: str) -> None:
 
 
 def main(
-    bundle: Annotated[Path | None, typer.Option(help="Default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Default: en-de.")] = None,
     texts: Annotated[Path | None, typer.Option(help="Sentences, one a line, plain or .gz; default: our own.")] = None,
     precision: Annotated[str | None, typer.Option(help="Default: the bundle's best.")] = None,
     sentences: Annotated[int, typer.Option(min=1)] = 400,

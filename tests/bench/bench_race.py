@@ -78,7 +78,7 @@ def main(
     singles: Annotated[int, typer.Option(min=1, help="Sentences timed one at a time.")] = USUAL.singles,
     stream_seconds: Annotated[float, typer.Option(help="Of arrivals at each rate, at least.")] = USUAL.stream_s,
     seeds: Annotated[int, typer.Option(min=1, help="Of arrivals; rates are climbed with each.")] = len(USUAL.seeds),
-    bundle: Annotated[Path | None, typer.Option(help="A bundle with its weights; default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="A bundle with its weights; default: en-de.")] = None,
     shortlist_file: Annotated[Path | None, typer.Option(help="Default: the bundle's own, if it has one.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Where converted models are kept; default: nowhere.")] = None,
     out: Annotated[Path, typer.Option(help="Where race.png and race.json go.")] = Path("build/bench"),

@@ -1,4 +1,4 @@
-"""The included model swapped for a copy of itself, again and again, under load: time, memory, calls that failed.
+"""en-de swapped for a copy of itself, again and again, under load: time, memory, calls that failed.
 
 python tests/bench/bench_reload.py
 """
@@ -31,7 +31,7 @@ TEXT = "The children are playing in the garden."
 
 
 def publish(repository: Path, version: int) -> None:
-    """A copy of the included model under another version, in one rename."""
+    """A copy of en-de under another version, in one rename."""
     draft = repository / "en-de" / f".{version}"
     shutil.copytree(default_bundle_dir(), draft)
     manifest = replace(Bundle.load(draft, verify=False).manifest, version=str(version))

@@ -1,4 +1,4 @@
-"""Seconds from the start of the server's process until it serves the embedded model.
+"""Seconds from the start of the server's process until it serves en-de alone.
 
 python tests/bench/bench_startup.py
 """

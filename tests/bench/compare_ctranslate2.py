@@ -25,7 +25,7 @@ from tests.parity.token_comparison import compare_with_ctranslate2
 
 def main(
     texts: Annotated[Path | None, typer.Argument(help="Sentences, one a line, plain or .gz.")] = None,
-    bundle: Annotated[Path | None, typer.Option(help="A bundle with its weights; default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="A bundle with its weights; default: en-de.")] = None,
     beam_size: Annotated[int, typer.Option(min=1)] = 4,
     limit: Annotated[int, typer.Option(min=1, help="First sentences of the file only.")] = 1_000,
 ) -> None:

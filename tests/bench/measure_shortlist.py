@@ -54,7 +54,7 @@ class TextSet:
 def main(
     data: Annotated[Path, typer.Option(help="Directory with train/NAME/NAME.LANG.gz and dev/NAME.LANG.gz.")],
     recipe: Annotated[Path, typer.Option(help="Recipe of the model: it names the corpora and the direction.")],
-    bundle: Annotated[Path | None, typer.Option(help="Default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Default: en-de.")] = None,
     source: Annotated[list[Path] | None, typer.Option(help="More text to learn from; may be repeated.")] = None,
     target: Annotated[list[Path] | None, typer.Option(help="Translations of the same lines.")] = None,
     sets: Annotated[list[str], typer.Option("--set")] = ["tatoeba_dev", "flores-dev"],  # noqa: B006  # typer copies it

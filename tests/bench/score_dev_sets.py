@@ -28,7 +28,7 @@ SETS = ["tatoeba_dev", "multi30k_val", "multi30k_test_2016_flickr", "flores-dev"
 
 def main(
     data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.gz.")],
-    bundle: Annotated[Path | None, typer.Option(help="Default: the embedded one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Default: en-de.")] = None,
     sets: Annotated[list[str], typer.Option("--set", help="Development set; may be repeated.")] = SETS,
     precision: Annotated[str | None, typer.Option(help="int8 or fp32; default: the bundle's best.")] = None,
     beam_size: Annotated[int, typer.Option(min=1)] = 4,

@@ -6,7 +6,7 @@ Translates own sentences by a server of its own, undisturbed, and again in proce
 SIGKILL: nine at moments that the seed draws, one inside the write of a part (`tests/fakes/killed_in_a_write.py`).
 Held: the same sha256, and nothing left over.  With `--engine ray` one of Ray's workers is killed in the middle instead.
 
-The included model, in its default search and without a shortlist, translates 100,000 lines in about eight minutes on
+en-de, in its default search and without a shortlist, translates 100,000 lines in about eight minutes on
 two cores, and the file is translated twice; `--fake` has a model that only repeats.  A table, and one JSON line.
 """
 

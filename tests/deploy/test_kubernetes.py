@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from model.bundle import Bundle, included_bundle_dirs
+
 yaml = pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
@@ -43,6 +45,17 @@ def test_resources_keep_the_schema_of_kubernetes():
 
     assert {"Deployment", "Service", "HorizontalPodAutoscaler"} <= {resource["kind"] for resource in resources}
     assert problems(resources) == []
+
+
+def test_tmp_has_room_for_the_weights_that_engines_of_each_included_model_share():
+    (deployment,) = [resource for resource in plain_resources() if resource["kind"] == "Deployment"]
+    (tmp,) = [volume for volume in deployment["spec"]["template"]["spec"]["volumes"] if volume["name"] == "tmp"]
+    (mebibytes,) = re.findall(r"(\d+)Mi", tmp["emptyDir"]["sizeLimit"])
+    entries = [entry for path in included_bundle_dirs() for entry in Bundle.load(path).manifest.files.items()]
+    weights = [entry.bytes for name, entry in entries if name.startswith("int8/")]
+
+    # Prepared they take three times as much, and so much has to be free while the last model's are prepared.
+    assert int(mebibytes) << 20 > 3 * sum(weights) + 3 * sum(weights) / len(included_bundle_dirs())
 
 
 def test_schema_refuses_a_field_that_is_misspelt():

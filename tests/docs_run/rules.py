@@ -14,9 +14,10 @@ LEFT_OUT = {
     r"\bhaproxy -f|^envoy -c": "runs until it is stopped, with replicas elsewhere; `make deploy-check` runs it",
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
-    r"^python -m model\.train": "needs a corpus and hours; tests/unit/test_train.py trains a small one",
+    r"^python -m model\.(train|evaluate|ablation|learn_shortlist)": "needs a corpus; tests/unit has small ones",
+    r"--shortlist shortlist\.csr": "needs what the command before it makes of a corpus",
     r"DEVICE=cuda|bench_gpu": "needs a GPU; `make bench-gpu` is the check",
-    r"bench_capacity": "takes twelve minutes and writes a page of the documents",
+    r"bench_capacity": "takes 16 minutes and writes a page of the documents",
 }
 
 # What stands for something of the reader's, and what is made short; replaced in this order.

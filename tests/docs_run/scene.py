@@ -126,7 +126,7 @@ def _furnish(folder: Path) -> None:
     (folder / "dragoman.toml").write_text("[limits]\nmax_texts = 64\n")
     parquet.write_table(pa.table({"text": own_sentences(20)}), folder / "corpus.parquet")
     info = describe(Bundle.load(included := default_bundle_dir()), None)
-    for copy in (folder / "BUNDLE", folder / "DIR" / "average", folder / "MODELS" / info.name / info.version):
+    for copy in (folder / "BUNDLE", folder / "RUN" / "average", folder / "MODELS" / info.name / info.version):
         shutil.copytree(included, copy)
     authority = Authority(folder, "ours")
     server, client = authority.issue("server"), authority.issue("client", "client.example")

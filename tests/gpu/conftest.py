@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The embedded model with graphs for a GPU and, to compare with, float32 ones."""
+    """en-de with graphs for a GPU and, to compare with, float32 ones."""
     options = ExportOptions(precisions=("fp32", "fp16"), keep_weights=False)
     directory = tmp_path_factory.mktemp("gpu") / "en-de"
     return export_bundle(ExportSource.load(default_bundle_dir()), directory, options, Samples())

@@ -1,4 +1,4 @@
-"""The server as it ships: the embedded model in a real engine, bad input beside good, and an engine that dies."""
+"""en-de in a real engine, bad input beside good, and an engine that dies."""
 
 import asyncio
 import os

@@ -86,6 +86,20 @@ async def test_deadline_goes_with_the_call(scripted):
     assert 0 < left <= 7
 
 
+async def test_languages_go_with_the_call(scripted):
+    await node(scripted.address, "--from", "de", "--to", "en", "eins")
+
+    (request,) = scripted.service.requests
+    assert (request.source_language, request.target_language) == ("de", "en")
+
+
+async def test_languages_go_with_the_stream(server):
+    output = await node(server.address, "--stream", "--from", "fr", "--to", "xx", "un")
+
+    assert (output.status, output.lines) == (3, [])
+    assert output.errors.startswith("NOT_FOUND: ")
+
+
 async def test_stream_that_fails_ends_the_program_while_its_input_is_open():
     process = await asyncio.create_subprocess_exec(
         str(NODE),

@@ -1,4 +1,4 @@
-"""The embedded model end to end: random weights never end a sentence, trained ones do."""
+"""en-de end to end: random weights never end a sentence, trained ones do."""
 
 import numpy as np
 import pytest

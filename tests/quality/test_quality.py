@@ -84,7 +84,7 @@ def smallest_allowed() -> float:
 
 
 def with_zeros(directory: Path, weight: str) -> Path:
-    """A copy of the embedded bundle, valid by its checksums, in which one weight matrix is zero."""
+    """A copy of the en-de bundle, valid by its checksums, in which one weight matrix is zero."""
     shutil.copytree(default_bundle_dir(), directory)
     bundle = Bundle.load(directory)
     graph = onnx.load(bundle.path(bundle.variant().decoder_step), load_external_data=False).graph

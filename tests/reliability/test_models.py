@@ -26,7 +26,7 @@ FATAL = (-6, -11, 134, 139)  # abort and segmentation fault of the front process
 
 
 def spoilt(tmp_path: Path, name: str, spoil: Callable[[Path], object]) -> Path:
-    """A copy of the embedded bundle with one file changed, and the checksum that belongs to the change."""
+    """A copy of the en-de bundle with one file changed, and the checksum that belongs to the change."""
     bundle = Path(shutil.copytree(default_bundle_dir(), tmp_path / "spoilt"))
     manifest = json.loads((bundle / "manifest.json").read_text())
     file = bundle / _graph(manifest, name)

@@ -49,7 +49,7 @@ class Reloads:
     period_s: float
 
     def publish(self, number: int) -> None:
-        """A copy of the embedded bundle as version NUMBER; the one before the last goes."""
+        """A copy of the en-de bundle as version NUMBER; the one before the last goes."""
         target = self.repository / self.name / f"{number}.0.0"
         draft = Path(shutil.copytree(default_bundle_dir(), target.with_name(f".{number}")))
         manifest = draft / "manifest.json"
@@ -145,7 +145,7 @@ def broken(figures: dict[str, Any]) -> list[str]:
 
 
 def _start(options: argparse.Namespace, directory: Path) -> tuple[ServerProcess, Reloads | None]:
-    """The server with the embedded model; from a repository where it can reload."""
+    """The server with en-de; from a repository where it can reload."""
     variables = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.runner:create_runner"}
     if not options.reload_minutes:
         return start(default_bundle_dir(), directory, **variables), None

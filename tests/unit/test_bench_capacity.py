@@ -121,7 +121,7 @@ def test_latency_is_measured_at_parts_of_the_rate_that_holds_the_reference(capac
 def test_the_card_has_a_row_for_each_search_and_says_what_failed(facts):
     lines = card(facts).splitlines()
 
-    assert lines[0] == "# Capacity of the included model"
+    assert lines[0] == "# Capacity of the included English-German model"
     assert "    python it --seconds 10" in lines
     assert "| commit | abc, with changes |" in lines
     assert "| resident memory, started | 300 MiB: front process 100, engines 200 |" in lines

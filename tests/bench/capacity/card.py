@@ -57,12 +57,12 @@ def linked(index: str, page: str) -> str:
         return index
     lines = index.splitlines(keepends=True)
     after = next(number for number, line in enumerate(lines, start=1) if NEIGHBOUR in line)
-    row = f"| know what the included model carries on a stated machine | [{page}]({page}) |\n"
+    row = f"| know what the included English-German model carries on a stated machine | [{page}]({page}) |\n"
     return "".join([*lines[:after], row, *lines[after:]])
 
 
 def _head(facts: Facts) -> Iterator[str]:
-    yield "# Capacity of the included model"
+    yield "# Capacity of the included English-German model"
     yield ""
     yield f"Written by this command, {facts.date}, {facts.minutes:.0f} minutes; another machine has other figures:"
     yield ""

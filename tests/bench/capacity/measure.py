@@ -98,7 +98,7 @@ def measure(stage_s: float, scratch: Path) -> Facts:
 
 
 def model_name() -> str:
-    """Name and version of the included model."""
+    """Name and version of the included English-German model."""
     manifest = Bundle.load(default_bundle_dir()).manifest
     return f"{manifest.name} {manifest.version}"
 
