@@ -60,8 +60,8 @@ class EngineKeeper:
 
     @property
     def is_up(self) -> bool:
-        """Whether the engine takes commands."""
-        return self._link is not None
+        """Whether the engine takes commands; one that is being ended does not."""
+        return self._link is not None and not self._link.is_condemned
 
     @property
     def pid(self) -> int | None:

@@ -144,6 +144,11 @@ class EngineLink:
             return f"it {self._fault} and was killed"
         return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
+    @property
+    def is_condemned(self) -> bool:
+        """Whether we have ended it; its end may not have been read yet."""
+        return self._fault is not None
+
     def condemn(self, fault: str) -> None:
         """End a process that is not good any more, so that it is replaced; `fault` goes on from "it"."""
         self._fault = fault

@@ -18,7 +18,7 @@ from model.bundle import Bundle, BundleError
 from model.config import PAD_ID
 from model.shortlist import Shortlist
 from service.engine.beam import Candidates, num_candidates
-from service.engine.faults import explained
+from service.engine.faults import Fault, classify, explained
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.kv_cache import CacheShape, Encoded, EncodedSentences, KeyValueCache
 from service.engine.prepared_graphs import PreparedGraphs, default_directory, warn_unshared
@@ -271,8 +271,9 @@ def _opener(bundle: Bundle, num_threads: int, prepared_in: Path | None) -> OpenG
         except BundleError as error:
             if graph == bundle.path(name):
                 raise
-            warn_unshared(error)  # damaged: the bundle's own graph serves
-            prepared.discard(name)
+            warn_unshared(error)  # the bundle's own graph serves
+            if classify(str(error)) is not Fault.OUT_OF_MEMORY:  # but damaged
+                prepared.discard(name)
             return open_session(bundle.path(name), num_threads)
 
     return open_prepared

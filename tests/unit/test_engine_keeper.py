@@ -25,6 +25,10 @@ class ScriptedLink:
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
     sent: list[Command] = field(default_factory=list)
     is_killed: bool = False
+    is_condemned: bool = False
+
+    def condemn(self, fault: str) -> None:
+        self.is_condemned = True
 
     async def reports(self, silence_limit_s: float) -> AsyncIterator[Report]:
         assert silence_limit_s == CONFIG.heartbeat_timeout_s
@@ -122,6 +126,22 @@ async def test_lost_engine_is_replaced_at_once(world):
     assert world.pauses == [0.0]
     assert world.events.delays == []
     assert world.keeper.pid == 2
+    await world.keeper.stop()
+
+
+async def test_condemned_engine_takes_nothing_more_and_is_replaced(world):
+    bad, good = ScriptedLink(1), ScriptedLink(2)
+    world.starts += [bad, good]
+    await world.keeper.start()
+    await world.events.until(1)
+
+    world.keeper.condemn("gave nobody finite scores")
+
+    assert bad.is_condemned
+    assert not world.keeper.is_up
+    bad.is_lost.set()
+    await world.events.until(4)
+    assert (world.keeper.is_up, world.keeper.pid) == (True, 2)
     await world.keeper.stop()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.bundle import Bundle, BundleError, default_bundle_dir
-from service.engine import prepared_graphs
+from service.engine import prepared_graphs, runner
 from service.engine.runner import OnnxRunner, open_session
 from service.lock_file import PathLock, locked
 from tests.fakes.prepared import DECODER, ENCODER, entries, graphs
@@ -165,3 +165,19 @@ def test_a_graph_of_the_bundle_that_cannot_be_loaded_is_the_bundle_s_error(direc
         OnnxRunner(bundle, precision="int8", prepared_in=directory)
 
     assert len(told) == 1  # that it could not be prepared; nothing is wrong with what is
+
+
+def test_an_engine_that_is_short_of_memory_leaves_the_entry_to_others(bundle, directory, monkeypatch):
+    OnnxRunner(bundle, precision="int8", prepared_in=directory)
+    made = set(entries(directory))
+
+    def short_of_memory(graph: Path, num_threads: int) -> object:
+        if directory in graph.parents:
+            raise BundleError(f"{graph} cannot be loaded by ONNX Runtime: std::bad_alloc")
+        return open_session(graph, num_threads)
+
+    monkeypatch.setattr(runner, "open_session", short_of_memory)
+    with pytest.warns(RuntimeWarning, match="bad_alloc"):
+        OnnxRunner(bundle, precision="int8", prepared_in=directory)
+
+    assert set(entries(directory)) == made
