@@ -67,7 +67,8 @@ class Edge(grpc.GenericRpcHandler):
 
 
 def _nobody(request: object, context: object) -> Any:
-    raise NotImplementedError
+    """Where Serve puts its own function before the first call."""
+    raise AssertionError("a method that Serve did not take over was called")
 
 
 def _once(answer: AnswerOnce) -> AnswerOnce:
