@@ -66,7 +66,7 @@ class Edge(grpc.GenericRpcHandler):
         )
 
 
-def _nobody(request: object, context: object) -> Any:
+def _nobody(_request: object, _context: object) -> Any:
     """Where Serve puts its own function before the first call."""
     raise AssertionError("a method that Serve did not take over was called")
 
