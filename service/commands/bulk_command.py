@@ -63,8 +63,8 @@ def bulk(
 
     On a Ray cluster, files (IN, OUT, bundle, --ca, --api-key-file) must lie where all nodes see them.
 
-    Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage, or a file that cannot
-    be used; 3: no answer, or another version of the model in mid-file: go on later.
+    Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage, a file that cannot be
+    used, or a wrong API key; 3: no answer, or another version of the model in mid-file: go on later.
     """
     with reported():
         from rich.console import Console

@@ -87,6 +87,8 @@ async def test_bytes_that_are_no_text_leave_an_empty_line(server):
     [
         (grpc.StatusCode.INVALID_ARGUMENT, 2),
         (grpc.StatusCode.NOT_FOUND, 2),
+        (grpc.StatusCode.UNAUTHENTICATED, 2),
+        (grpc.StatusCode.PERMISSION_DENIED, 2),
         (grpc.StatusCode.INTERNAL, 3),
         (grpc.StatusCode.DEADLINE_EXCEEDED, 3),
     ],
