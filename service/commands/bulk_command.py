@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address
-from service.commands.options import BundleDir, Precision, Server, bundle_dir, examples
+from service.commands.options import BundleDir, Precision, Server, bundle_dir, examples, require_bundle_options
 from service.commands.reporting import EXIT_SOME_FAILED, reported
 from service.translation import TranslateOptions
 
@@ -71,17 +71,19 @@ def bulk(
 
         from service.commands.bulk_run import Bulk, run
 
+        directory = bundle_dir(bundle)
+        require_bundle_options(directory, server=server, precision=precision)
         wanted = Bulk(
             source=source,
             output=output,
             column=column,
             target=target,
-            server=None if bundle else server_address(server),
+            server=None if directory else server_address(server),
             connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
             model=model,
             source_language=source_language,
             target_language=target_language,
-            bundle=bundle_dir(bundle),
+            bundle=directory,
             precision=precision,
             options=TranslateOptions(beam_size=beam_size, use_shortlist=shortlist),
             engine=engine,

@@ -150,6 +150,8 @@ def test_directory_of_the_same_name_is_meant_by_its_path(mirror, tmp_path):
     [
         (["one", "--file", "words.txt"], "texts or --file"),
         (["one", "--server", "a:1", "--bundle", "b"], "--server or --bundle"),
+        (["one", "--precision", "int8"], "--precision needs --bundle"),
+        (["one", "--threads", "2"], "--threads needs --bundle"),
         (["--file", "no-such-file", "--bundle", "b"], "no-such-file"),
         (["one", "--bundle", "no-such-bundle"], "no-such-bundle is not a bundle"),
         (["one", "--nonsense"], "No such option"),
