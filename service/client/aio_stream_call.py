@@ -13,7 +13,8 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.api.replies import check_encodable, to_stream_texts, to_translation
+from service.api.replies import to_stream_texts, to_translation
+from service.client.texts import checked_async, require_several
 from service.client.unanswered import Unanswered
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
 from service.translation import Translation
@@ -38,6 +39,7 @@ class AsyncStreamCall:
         deadline: float | None,
     ) -> None:
         """As `StreamCall`."""
+        require_several(texts)
         self._open_stream = open_stream
         self._settings = settings
         self._texts = texts
@@ -127,17 +129,14 @@ class AsyncStreamCall:
 
     async def _take_all(self) -> None:
         """Read the caller's texts as there is room for them."""
-        texts = _as_async(self._texts)
-        number = 0
+        texts = checked_async(self._texts)
         while await self._has_room():
-            text = await anext(texts, None)
+            text = await anext(texts, None)  # None is the end alone: it is no text, which `checked_async` refuses
             if text is None:
                 self._unanswered.close()
                 return
-            check_encodable(text, f"texts[{number}]")
             self._unanswered.take(text)
             self._for_sender.set()
-            number += 1
 
     async def _has_room(self) -> bool:
         """True as soon as there is room for a text."""
@@ -155,12 +154,3 @@ class AsyncStreamCall:
 
 def _has_failed(taker: asyncio.Task[None]) -> bool:
     return taker.done() and not taker.cancelled() and taker.exception() is not None
-
-
-async def _as_async(texts: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
-    if isinstance(texts, AsyncIterable):
-        async for text in texts:
-            yield text
-        return
-    for text in texts:
-        yield text

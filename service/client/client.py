@@ -33,6 +33,7 @@ from service.client.channel import (
     open_channel,
 )
 from service.client.stream_call import StreamCall
+from service.client.texts import batches, require_several
 from service.client.unanswered import Unanswered
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
 from service.traffic.clients import Priority
@@ -69,7 +70,9 @@ class Client:
 
         Raises:
             DragomanError: the call failed; `service.errors` has the kinds.
+            TypeError: the texts are one str, or something among them is none; so in the other methods.
         """
+        require_several(texts)
         request = to_request(
             list(texts),
             options=options,
@@ -102,10 +105,10 @@ class Client:
             DragomanError: a call failed; the others are cancelled.
         """
         calls: deque[tuple[Any, int]] = deque()  # with how many texts each has
-        batches = _batches(texts, self._config.batch_size)
+        waiting = batches(texts, self._config.batch_size)
         try:
             while True:
-                for batch in islice(batches, self._config.max_calls - len(calls)):
+                for batch in islice(waiting, self._config.max_calls - len(calls)):
                     request = to_request(
                         batch,
                         options=options,
@@ -225,6 +228,7 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> TranslateReply:
         """As `Client.translate`; cancelling the task cancels the call."""
+        require_several(texts)
         request = to_request(
             list(texts),
             options=options,
@@ -248,10 +252,10 @@ class AsyncClient:
     ) -> AsyncIterator[Translation]:
         """As `Client.translate_all`."""
         calls: deque[asyncio.Task[TranslateReply]] = deque()
-        batches = _batches(texts, self._config.batch_size)
+        waiting = batches(texts, self._config.batch_size)
         try:
             while True:
-                for batch in islice(batches, self._config.max_calls - len(calls)):
+                for batch in islice(waiting, self._config.max_calls - len(calls)):
                     request = to_request(
                         batch,
                         options=options,
@@ -337,12 +341,6 @@ class AsyncClient:
         except grpc.RpcError as error:
             raise _domain_error(error) from error
         return to_reply(response, len(request.texts))
-
-
-def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(texts)
-    while batch := list(islice(iterator, size)):
-        yield batch
 
 
 def _call_options(config: ClientConfig, timeout_s: float | None) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 
 from protos import translation_pb2 as pb
-from service.api.replies import check_encodable, to_stream_texts, to_translation
+from service.api.replies import to_stream_texts, to_translation
+from service.client.texts import checked, require_several
 from service.client.unanswered import Unanswered
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
 from service.translation import Translation
@@ -38,7 +39,11 @@ class StreamCall:
         Args:
             to_error: the error that a gRPC error stands for.
             deadline: of all of it, on time.monotonic(); None for none.
+
+        Raises:
+            TypeError: the texts are one.
         """
+        require_several(texts)
         self._open_stream = open_stream
         self._settings = settings
         self._texts = texts
@@ -144,11 +149,9 @@ class StreamCall:
                 call.cancel()
 
     def _take_all(self) -> None:
-        texts = enumerate(self._texts)
+        texts = checked(self._texts)
         while self._wait_for_room():
-            number, text = next(texts, (0, None))
-            if text is not None:
-                check_encodable(text, f"texts[{number}]")
+            text = next(texts, None)  # None is the end alone: it is no text, which `checked` refuses
             with self._changed:
                 if text is None:
                     self._unanswered.close()
