@@ -15,8 +15,8 @@ import grpc.aio
 from protos import translation_pb2 as pb
 from service.api.replies import to_stream_texts, to_translation
 from service.client.texts import checked_async, require_several
-from service.client.unanswered import Unanswered
-from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.client.unanswered import Unanswered, too_late
+from service.errors import DragomanError, Unavailable
 from service.translation import Translation
 
 # What grpc.aio makes of the status when a write is the first to notice that the call has ended.
@@ -84,7 +84,7 @@ class AsyncStreamCall:
             sender.cancel()
             self._call.cancel()  # does nothing to one that has ended
         if not self._unanswered.is_done and not _has_failed(taker):
-            await self._sleep(self._unanswered.lost(error, time.monotonic()), taker)
+            await self._sleep(self._unanswered.lost(error, time.monotonic()), error, taker)
 
     def _open(self) -> Any:
         try:
@@ -103,10 +103,10 @@ class AsyncStreamCall:
         self._for_sender.set()
         return answer
 
-    async def _sleep(self, pause_s: float, taker: asyncio.Task[None]) -> None:
-        """Wait, unless the caller's texts or the deadline end it first."""
+    async def _sleep(self, pause_s: float, error: DragomanError, taker: asyncio.Task[None]) -> None:
+        """Wait after this error, unless the caller's texts or the deadline end it first."""
         if self._deadline is not None and time.monotonic() + pause_s >= self._deadline:
-            raise DeadlineExceeded("the deadline passed while the connection was lost")
+            raise too_late(error) from error
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 while not _has_failed(taker):

@@ -14,8 +14,8 @@ import grpc
 from protos import translation_pb2 as pb
 from service.api.replies import to_stream_texts, to_translation
 from service.client.texts import checked, require_several
-from service.client.unanswered import Unanswered
-from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.client.unanswered import Unanswered, too_late
+from service.errors import DragomanError, Unavailable
 from service.translation import Translation
 
 OpenStream = Callable[[Iterator[pb.TranslateStreamRequest]], Any]  # raises ValueError on a channel that is closed
@@ -88,7 +88,7 @@ class StreamCall:
             return
         with self._changed:
             pause_s = self._unanswered.lost(error, time.monotonic())
-        self._sleep(pause_s)
+        self._sleep(pause_s, error)
 
     def _open(self) -> Any:
         with self._changed:
@@ -115,10 +115,10 @@ class StreamCall:
         if self._call is not None:
             self._call.cancel()  # does nothing to one that has ended
 
-    def _sleep(self, pause_s: float) -> None:
-        """Wait, unless the caller's texts or the deadline end it first."""
+    def _sleep(self, pause_s: float, error: DragomanError) -> None:
+        """Wait after this error, unless the caller's texts or the deadline end it first."""
         if self._deadline is not None and time.monotonic() + pause_s >= self._deadline:
-            raise DeadlineExceeded("the deadline passed while the connection was lost")
+            raise too_late(error) from error
         with self._changed:
             self._changed.wait_for(lambda: self._source_error is not None, pause_s)
 
