@@ -14,6 +14,7 @@ import grpc.aio
 
 from protos import translation_pb2 as pb
 from service.api.replies import to_stream_texts, to_translation
+from service.client.failures import is_task_cancelled
 from service.client.texts import checked_async, require_several
 from service.client.unanswered import Unanswered, too_late
 from service.errors import DragomanError, Unavailable
@@ -21,6 +22,7 @@ from service.translation import Translation
 
 # What grpc.aio makes of the status when a write is the first to notice that the call has ended.
 _FOUND_ENDED = "Internal error from Core"
+_CLOSED = "the client was closed before everything was answered"
 
 OpenStream = Callable[[], Any]
 
@@ -77,9 +79,11 @@ class AsyncStreamCall:
         except grpc.RpcError as failure:
             error = self._lost(failure)
             error.__cause__ = failure
-        except asyncio.CancelledError:  # also how a call ends that was cancelled because of the caller's texts
-            if not _has_failed(taker):
+        except asyncio.CancelledError as ended:  # also how a call ends that a failed text or the client has cancelled
+            if is_task_cancelled():
                 raise
+            if not _has_failed(taker):
+                raise Unavailable(_CLOSED) from ended
         finally:
             sender.cancel()
             self._call.cancel()  # does nothing to one that has ended
@@ -90,7 +94,7 @@ class AsyncStreamCall:
         try:
             return self._open_stream()
         except (ValueError, grpc.aio.UsageError) as error:
-            raise Unavailable("the client was closed before everything was answered") from error
+            raise Unavailable(_CLOSED) from error
 
     def _lost(self, failure: Any) -> DragomanError:
         if failure.code() is grpc.StatusCode.INTERNAL and failure.details() == _FOUND_ENDED:

@@ -23,7 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.api.replies import to_error, to_models, to_reply, to_request, to_stream_settings
+from service.api.replies import to_models, to_reply, to_request, to_stream_settings
 from service.client.aio_stream_call import AsyncStreamCall
 from service.client.channel import (
     DEFAULT_ADDRESS,
@@ -32,6 +32,7 @@ from service.client.channel import (
     open_aio_channel,
     open_channel,
 )
+from service.client.failures import CLOSED, closed_is_unavailable, domain_error
 from service.client.stream_call import StreamCall
 from service.client.texts import batches, require_several
 from service.client.unanswered import Unanswered
@@ -162,7 +163,7 @@ class Client:
             ),
             texts,
             _unanswered(self._config),
-            to_error=_domain_error,
+            to_error=domain_error,
             deadline=deadline,
         )
         return call.answers()
@@ -188,7 +189,7 @@ class Client:
         raise Unavailable(f"{self.address} closed before it was ready")
 
     def close(self) -> None:
-        """Cancel what is under way and close the connections."""
+        """Close the connections; whoever waits for an answer gets Unavailable."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -299,7 +300,7 @@ class AsyncClient:
             ),
             texts,
             _unanswered(self._config),
-            to_error=_domain_error,
+            to_error=domain_error,
             deadline=deadline,
         )
         return call.answers()
@@ -307,9 +308,10 @@ class AsyncClient:
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """As `Client.models`."""
         try:
-            response = await self._stub.ListModels(pb.ListModelsRequest(), **_call_options(self._config, timeout_s))
+            with closed_is_unavailable():
+                response = await self._stub.ListModels(pb.ListModelsRequest(), **_call_options(self._config, timeout_s))
         except grpc.RpcError as error:
-            raise _domain_error(error) from error
+            raise domain_error(error) from error
         return to_models(response)
 
     async def wait_until_ready(self, timeout_s: float) -> None:
@@ -324,7 +326,7 @@ class AsyncClient:
         raise Unavailable(f"{self.address} closed before it was ready")
 
     async def close(self) -> None:
-        """Cancel what is under way and close the connections."""
+        """As `Client.close`: whoever waits for an answer gets Unavailable."""
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -337,9 +339,10 @@ class AsyncClient:
 
     async def _translate(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslateReply:
         try:
-            response = await self._stub.Translate(request, **_call_options(self._config, timeout_s))
+            with closed_is_unavailable():
+                response = await self._stub.Translate(request, **_call_options(self._config, timeout_s))
         except grpc.RpcError as error:
-            raise _domain_error(error) from error
+            raise domain_error(error) from error
         return to_reply(response, len(request.texts))
 
 
@@ -372,17 +375,13 @@ def _answer(call: Any) -> Any:
     try:
         return call.result()
     except grpc.RpcError as error:
-        raise _domain_error(error) from error
+        raise domain_error(error) from error
     except grpc.FutureCancelledError as error:
-        raise Unavailable("the client was closed before the answer came") from error
-
-
-def _domain_error(error: Any) -> DragomanError:
-    return to_error(error.code(), error.details() or error.code().name, error.trailing_metadata() or ())
+        raise Unavailable(CLOSED) from error
 
 
 def _not_ready(address: str, timeout_s: float, error: Any) -> DragomanError:
-    failure = _domain_error(error)
+    failure = domain_error(error)
     if isinstance(failure, DeadlineExceeded):
         return Unavailable(f"no server was ready at {address} within {timeout_s:g} s")
     return failure
