@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
@@ -33,10 +32,11 @@ from service.client.channel import (
     open_channel,
 )
 from service.client.failures import CLOSED, closed_is_unavailable, domain_error
+from service.client.readiness import wait_until_ready, wait_until_ready_async
 from service.client.stream_call import StreamCall
 from service.client.texts import batches, require_several
 from service.client.unanswered import Unanswered
-from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.errors import Unavailable
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
 
@@ -174,19 +174,12 @@ class Client:
         return to_models(_answer(call))
 
     def wait_until_ready(self, timeout_s: float) -> None:
-        """Return as soon as the server says SERVING.
+        """Return as soon as the server says SERVING; one that restarts meanwhile is waited for, too.
 
         Raises:
             Unavailable: it did not within the timeout.
         """
-        health: Any = health_pb2_grpc.HealthStub(self._channel)
-        try:
-            for status in health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True):
-                if status.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
-        except grpc.RpcError as error:
-            raise _not_ready(self.address, timeout_s, error) from error
-        raise Unavailable(f"{self.address} closed before it was ready")
+        wait_until_ready(self._channel, self.address, timeout_s)
 
     def close(self) -> None:
         """Close the connections; whoever waits for an answer gets Unavailable."""
@@ -316,14 +309,7 @@ class AsyncClient:
 
     async def wait_until_ready(self, timeout_s: float) -> None:
         """As `Client.wait_until_ready`."""
-        health: Any = health_pb2_grpc.HealthStub(self._channel)
-        try:
-            async for status in health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True):
-                if status.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
-        except grpc.RpcError as error:
-            raise _not_ready(self.address, timeout_s, error) from error
-        raise Unavailable(f"{self.address} closed before it was ready")
+        await wait_until_ready_async(self._channel, self.address, timeout_s)
 
     async def close(self) -> None:
         """As `Client.close`: whoever waits for an answer gets Unavailable."""
@@ -378,10 +364,3 @@ def _answer(call: Any) -> Any:
         raise domain_error(error) from error
     except grpc.FutureCancelledError as error:
         raise Unavailable(CLOSED) from error
-
-
-def _not_ready(address: str, timeout_s: float, error: Any) -> DragomanError:
-    failure = domain_error(error)
-    if isinstance(failure, DeadlineExceeded):
-        return Unavailable(f"no server was ready at {address} within {timeout_s:g} s")
-    return failure
