@@ -100,8 +100,10 @@ def to_stream_texts(texts: Iterable[tuple[int, str]]) -> pb.TranslateStreamReque
     return pb.TranslateStreamRequest(texts=[pb.StreamText(id=number, text=text) for number, text in texts])
 
 
-def check_encodable(text: str, name: str) -> None:
-    """Raise InvalidInput, with the text's name, if UTF-8 cannot carry it."""
+def check_encodable(text: object, name: str) -> None:
+    """Raise InvalidInput, with the text's name, if UTF-8 cannot carry it, and TypeError if it is no text."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is of type {type(text).__name__}, every text must be a str")
     try:
         text.encode()
     except UnicodeEncodeError as error:

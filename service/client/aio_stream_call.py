@@ -13,13 +13,16 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.api.replies import check_encodable, to_stream_texts, to_translation
-from service.client.unanswered import Unanswered
-from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.api.replies import to_stream_texts, to_translation
+from service.client.failures import is_task_cancelled
+from service.client.texts import checked_async, require_several
+from service.client.unanswered import Unanswered, too_late
+from service.errors import DragomanError, Unavailable
 from service.translation import Translation
 
 # What grpc.aio makes of the status when a write is the first to notice that the call has ended.
 _FOUND_ENDED = "Internal error from Core"
+_CLOSED = "the client was closed before everything was answered"
 
 OpenStream = Callable[[], Any]
 
@@ -38,6 +41,7 @@ class AsyncStreamCall:
         deadline: float | None,
     ) -> None:
         """As `StreamCall`."""
+        require_several(texts)
         self._open_stream = open_stream
         self._settings = settings
         self._texts = texts
@@ -75,20 +79,22 @@ class AsyncStreamCall:
         except grpc.RpcError as failure:
             error = self._lost(failure)
             error.__cause__ = failure
-        except asyncio.CancelledError:  # also how a call ends that was cancelled because of the caller's texts
-            if not _has_failed(taker):
+        except asyncio.CancelledError as ended:  # also how a call ends that a failed text or the client has cancelled
+            if is_task_cancelled():
                 raise
+            if not _has_failed(taker):
+                raise Unavailable(_CLOSED) from ended
         finally:
             sender.cancel()
             self._call.cancel()  # does nothing to one that has ended
         if not self._unanswered.is_done and not _has_failed(taker):
-            await self._sleep(self._unanswered.lost(error, time.monotonic()), taker)
+            await self._sleep(self._unanswered.lost(error, time.monotonic()), error, taker)
 
     def _open(self) -> Any:
         try:
             return self._open_stream()
         except (ValueError, grpc.aio.UsageError) as error:
-            raise Unavailable("the client was closed before everything was answered") from error
+            raise Unavailable(_CLOSED) from error
 
     def _lost(self, failure: Any) -> DragomanError:
         if failure.code() is grpc.StatusCode.INTERNAL and failure.details() == _FOUND_ENDED:
@@ -101,10 +107,10 @@ class AsyncStreamCall:
         self._for_sender.set()
         return answer
 
-    async def _sleep(self, pause_s: float, taker: asyncio.Task[None]) -> None:
-        """Wait, unless the caller's texts or the deadline end it first."""
+    async def _sleep(self, pause_s: float, error: DragomanError, taker: asyncio.Task[None]) -> None:
+        """Wait after this error, unless the caller's texts or the deadline end it first."""
         if self._deadline is not None and time.monotonic() + pause_s >= self._deadline:
-            raise DeadlineExceeded("the deadline passed while the connection was lost")
+            raise too_late(error) from error
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 while not _has_failed(taker):
@@ -127,17 +133,14 @@ class AsyncStreamCall:
 
     async def _take_all(self) -> None:
         """Read the caller's texts as there is room for them."""
-        texts = _as_async(self._texts)
-        number = 0
+        texts = checked_async(self._texts)
         while await self._has_room():
-            text = await anext(texts, None)
+            text = await anext(texts, None)  # None is the end alone: it is no text, which `checked_async` refuses
             if text is None:
                 self._unanswered.close()
                 return
-            check_encodable(text, f"texts[{number}]")
             self._unanswered.take(text)
             self._for_sender.set()
-            number += 1
 
     async def _has_room(self) -> bool:
         """True as soon as there is room for a text."""
@@ -155,12 +158,3 @@ class AsyncStreamCall:
 
 def _has_failed(taker: asyncio.Task[None]) -> bool:
     return taker.done() and not taker.cancelled() and taker.exception() is not None
-
-
-async def _as_async(texts: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
-    if isinstance(texts, AsyncIterable):
-        async for text in texts:
-            yield text
-        return
-    for text in texts:
-        yield text

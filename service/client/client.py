@@ -19,11 +19,10 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.api.replies import to_error, to_models, to_reply, to_request, to_stream_settings
+from service.api.replies import to_models, to_reply, to_request, to_stream_settings
 from service.client.aio_stream_call import AsyncStreamCall
 from service.client.channel import (
     DEFAULT_ADDRESS,
@@ -32,9 +31,12 @@ from service.client.channel import (
     open_aio_channel,
     open_channel,
 )
+from service.client.failures import CLOSED, closed_is_unavailable, domain_error
+from service.client.readiness import wait_until_ready, wait_until_ready_async
 from service.client.stream_call import StreamCall
+from service.client.texts import batches, require_several
 from service.client.unanswered import Unanswered
-from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.errors import Unavailable
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
 
@@ -69,7 +71,9 @@ class Client:
 
         Raises:
             DragomanError: the call failed; `service.errors` has the kinds.
+            TypeError: the texts are one str, or something among them is none; so in the other methods.
         """
+        require_several(texts)
         request = to_request(
             list(texts),
             options=options,
@@ -102,10 +106,10 @@ class Client:
             DragomanError: a call failed; the others are cancelled.
         """
         calls: deque[tuple[Any, int]] = deque()  # with how many texts each has
-        batches = _batches(texts, self._config.batch_size)
+        waiting = batches(texts, self._config.batch_size)
         try:
             while True:
-                for batch in islice(batches, self._config.max_calls - len(calls)):
+                for batch in islice(waiting, self._config.max_calls - len(calls)):
                     request = to_request(
                         batch,
                         options=options,
@@ -159,7 +163,7 @@ class Client:
             ),
             texts,
             _unanswered(self._config),
-            to_error=_domain_error,
+            to_error=domain_error,
             deadline=deadline,
         )
         return call.answers()
@@ -170,22 +174,15 @@ class Client:
         return to_models(_answer(call))
 
     def wait_until_ready(self, timeout_s: float) -> None:
-        """Return as soon as the server says SERVING.
+        """Return as soon as the server says SERVING; one that restarts meanwhile is waited for, too.
 
         Raises:
             Unavailable: it did not within the timeout.
         """
-        health: Any = health_pb2_grpc.HealthStub(self._channel)
-        try:
-            for status in health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True):
-                if status.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
-        except grpc.RpcError as error:
-            raise _not_ready(self.address, timeout_s, error) from error
-        raise Unavailable(f"{self.address} closed before it was ready")
+        wait_until_ready(self._channel, self.address, timeout_s)
 
     def close(self) -> None:
-        """Cancel what is under way and close the connections."""
+        """Close the connections; whoever waits for an answer gets Unavailable."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -225,6 +222,7 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> TranslateReply:
         """As `Client.translate`; cancelling the task cancels the call."""
+        require_several(texts)
         request = to_request(
             list(texts),
             options=options,
@@ -248,10 +246,10 @@ class AsyncClient:
     ) -> AsyncIterator[Translation]:
         """As `Client.translate_all`."""
         calls: deque[asyncio.Task[TranslateReply]] = deque()
-        batches = _batches(texts, self._config.batch_size)
+        waiting = batches(texts, self._config.batch_size)
         try:
             while True:
-                for batch in islice(batches, self._config.max_calls - len(calls)):
+                for batch in islice(waiting, self._config.max_calls - len(calls)):
                     request = to_request(
                         batch,
                         options=options,
@@ -295,7 +293,7 @@ class AsyncClient:
             ),
             texts,
             _unanswered(self._config),
-            to_error=_domain_error,
+            to_error=domain_error,
             deadline=deadline,
         )
         return call.answers()
@@ -303,24 +301,18 @@ class AsyncClient:
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """As `Client.models`."""
         try:
-            response = await self._stub.ListModels(pb.ListModelsRequest(), **_call_options(self._config, timeout_s))
+            with closed_is_unavailable():
+                response = await self._stub.ListModels(pb.ListModelsRequest(), **_call_options(self._config, timeout_s))
         except grpc.RpcError as error:
-            raise _domain_error(error) from error
+            raise domain_error(error) from error
         return to_models(response)
 
     async def wait_until_ready(self, timeout_s: float) -> None:
         """As `Client.wait_until_ready`."""
-        health: Any = health_pb2_grpc.HealthStub(self._channel)
-        try:
-            async for status in health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True):
-                if status.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
-        except grpc.RpcError as error:
-            raise _not_ready(self.address, timeout_s, error) from error
-        raise Unavailable(f"{self.address} closed before it was ready")
+        await wait_until_ready_async(self._channel, self.address, timeout_s)
 
     async def close(self) -> None:
-        """Cancel what is under way and close the connections."""
+        """As `Client.close`: whoever waits for an answer gets Unavailable."""
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -333,16 +325,11 @@ class AsyncClient:
 
     async def _translate(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslateReply:
         try:
-            response = await self._stub.Translate(request, **_call_options(self._config, timeout_s))
+            with closed_is_unavailable():
+                response = await self._stub.Translate(request, **_call_options(self._config, timeout_s))
         except grpc.RpcError as error:
-            raise _domain_error(error) from error
+            raise domain_error(error) from error
         return to_reply(response, len(request.texts))
-
-
-def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(texts)
-    while batch := list(islice(iterator, size)):
-        yield batch
 
 
 def _call_options(config: ClientConfig, timeout_s: float | None) -> dict[str, Any]:
@@ -374,17 +361,6 @@ def _answer(call: Any) -> Any:
     try:
         return call.result()
     except grpc.RpcError as error:
-        raise _domain_error(error) from error
+        raise domain_error(error) from error
     except grpc.FutureCancelledError as error:
-        raise Unavailable("the client was closed before the answer came") from error
-
-
-def _domain_error(error: Any) -> DragomanError:
-    return to_error(error.code(), error.details() or error.code().name, error.trailing_metadata() or ())
-
-
-def _not_ready(address: str, timeout_s: float, error: Any) -> DragomanError:
-    failure = _domain_error(error)
-    if isinstance(failure, DeadlineExceeded):
-        return Unavailable(f"no server was ready at {address} within {timeout_s:g} s")
-    return failure
+        raise Unavailable(CLOSED) from error

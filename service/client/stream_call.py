@@ -12,9 +12,10 @@ from typing import Any
 import grpc
 
 from protos import translation_pb2 as pb
-from service.api.replies import check_encodable, to_stream_texts, to_translation
-from service.client.unanswered import Unanswered
-from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.api.replies import to_stream_texts, to_translation
+from service.client.texts import checked, require_several
+from service.client.unanswered import Unanswered, too_late
+from service.errors import DragomanError, Unavailable
 from service.translation import Translation
 
 OpenStream = Callable[[Iterator[pb.TranslateStreamRequest]], Any]  # raises ValueError on a channel that is closed
@@ -38,7 +39,11 @@ class StreamCall:
         Args:
             to_error: the error that a gRPC error stands for.
             deadline: of all of it, on time.monotonic(); None for none.
+
+        Raises:
+            TypeError: the texts are one.
         """
+        require_several(texts)
         self._open_stream = open_stream
         self._settings = settings
         self._texts = texts
@@ -83,7 +88,7 @@ class StreamCall:
             return
         with self._changed:
             pause_s = self._unanswered.lost(error, time.monotonic())
-        self._sleep(pause_s)
+        self._sleep(pause_s, error)
 
     def _open(self) -> Any:
         with self._changed:
@@ -110,10 +115,10 @@ class StreamCall:
         if self._call is not None:
             self._call.cancel()  # does nothing to one that has ended
 
-    def _sleep(self, pause_s: float) -> None:
-        """Wait, unless the caller's texts or the deadline end it first."""
+    def _sleep(self, pause_s: float, error: DragomanError) -> None:
+        """Wait after this error, unless the caller's texts or the deadline end it first."""
         if self._deadline is not None and time.monotonic() + pause_s >= self._deadline:
-            raise DeadlineExceeded("the deadline passed while the connection was lost")
+            raise too_late(error) from error
         with self._changed:
             self._changed.wait_for(lambda: self._source_error is not None, pause_s)
 
@@ -144,11 +149,9 @@ class StreamCall:
                 call.cancel()
 
     def _take_all(self) -> None:
-        texts = enumerate(self._texts)
+        texts = checked(self._texts)
         while self._wait_for_room():
-            number, text = next(texts, (0, None))
-            if text is not None:
-                check_encodable(text, f"texts[{number}]")
+            text = next(texts, None)  # None is the end alone: it is no text, which `checked` refuses
             with self._changed:
                 if text is None:
                     self._unanswered.close()

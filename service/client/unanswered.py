@@ -15,6 +15,12 @@ MAX_MESSAGE_TEXTS = 64
 MAX_MESSAGE_CHARACTERS = 1 << 18  # servers accept messages of 4 MiB by default
 
 
+def too_late(error: DragomanError) -> DeadlineExceeded:
+    """What a stream ends with when there is no time left to go on after this error."""
+    why = "" if isinstance(error, DeadlineExceeded) else f": {error}"
+    return DeadlineExceeded(f"the deadline passed before everything was answered{why}")
+
+
 class Unanswered:
     """Texts by number, in the order in which they were taken."""
 

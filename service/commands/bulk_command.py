@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address
-from service.commands.options import BundleDir, Precision, Server, bundle_dir, examples
+from service.commands.options import BundleDir, Precision, Server, bundle_dir, examples, require_bundle_options
 from service.commands.reporting import EXIT_SOME_FAILED, reported
 from service.translation import TranslateOptions
 
@@ -63,25 +63,27 @@ def bulk(
 
     On a Ray cluster, files (IN, OUT, bundle, --ca, --api-key-file) must lie where all nodes see them.
 
-    Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage, or a file that cannot
-    be used; 3: no answer, or another version of the model in mid-file: go on later.
+    Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage, a file that cannot be
+    used, or a wrong API key; 3: no answer, or another version of the model in mid-file: go on later.
     """
     with reported():
         from rich.console import Console
 
         from service.commands.bulk_run import Bulk, run
 
+        directory = bundle_dir(bundle)
+        require_bundle_options(directory, server=server, precision=precision)
         wanted = Bulk(
             source=source,
             output=output,
             column=column,
             target=target,
-            server=None if bundle else server_address(server),
+            server=None if directory else server_address(server),
             connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
             model=model,
             source_language=source_language,
             target_language=target_language,
-            bundle=bundle_dir(bundle),
+            bundle=directory,
             precision=precision,
             options=TranslateOptions(beam_size=beam_size, use_shortlist=shortlist),
             engine=engine,

@@ -5,7 +5,7 @@ Parses, calls, prints.  Every command imports what it needs when it runs, so tha
 Exit codes:
     0    all went well
     1    translate: some texts failed, their lines are empty; doctor: a check failed; serve: it could not start or run
-    2    a wrong option, setting, file or bundle; nothing was tried
+    2    a wrong option, setting, file, bundle or API key: the same command ends like this again
     3    no answer: the server cannot be reached, is full, too late, or broken; bulk: it has another version in mid-file
     130  Ctrl-C
 """

@@ -8,7 +8,16 @@ from pathlib import Path
 import typer
 
 from service.commands.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address, wait_for
-from service.commands.options import READY_WITHIN_S, AsJson, BundleDir, Server, Wait, bundle_dir, examples
+from service.commands.options import (
+    READY_WITHIN_S,
+    AsJson,
+    BundleDir,
+    Server,
+    Wait,
+    bundle_dir,
+    examples,
+    require_bundle_options,
+)
 from service.commands.reporting import reported
 from service.translation import ModelInfo
 
@@ -29,7 +38,9 @@ def models(
     """List the models of a server, or describe a bundle."""
     with reported():
         connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
-        infos = _list_models(server, connection, bundle_dir(bundle), wait)
+        directory = bundle_dir(bundle)
+        require_bundle_options(directory, server=server)
+        infos = _list_models(server, connection, directory, wait)
     if as_json:
         typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
     else:

@@ -39,6 +39,21 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def require_bundle_options(
+    bundle: Path | None, *, server: str | None, precision: str | None = None, threads: int | None = None
+) -> None:
+    """Make sure that nothing was said of a server that is not called, or of a bundle that is not there.
+
+    Raises:
+        ValueError: something was.
+    """
+    if bundle is not None and server is not None:
+        raise ValueError("give --server or --bundle, not both")
+    for name, value in (("--precision", precision), ("--threads", threads)):
+        if bundle is None and value is not None:
+            raise ValueError(f"{name} needs --bundle: a server has settings of its own for that")
+
+
 def bundle_dir(name: str | None) -> Path | None:
     """The directory that `--bundle` names: see `named_bundle_dir`; None where it names none.
 

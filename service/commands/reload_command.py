@@ -23,7 +23,8 @@ def reload(
 ) -> None:
     """Have a running server look at its repository of models again, as SIGHUP does, and wait for the outcome.
 
-    Exit code 0: every change was made; 2: a bundle was refused, and what was loaded before keeps serving; 3: no answer.
+    Exit code 0: every change was made; 2: a bundle was refused, and what was loaded before keeps serving, or a wrong
+    API key; 3: no answer.
     """
     with reported():
         from service.client.admin import AdminClient

@@ -8,12 +8,22 @@ from typing import NoReturn
 
 import typer
 
-from service.errors import DragomanError, FailedPrecondition, InvalidInput, NotFound
+from service.errors import (
+    DragomanError,
+    FailedPrecondition,
+    InvalidInput,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+)
 
 EXIT_SOME_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO_ANSWER = 3
 EXIT_INTERRUPTED = 130
+
+# Calling again changes nothing about these; ValueError is what settings and bundles raise.
+_USAGE = (InvalidInput, NotFound, FailedPrecondition, Unauthenticated, PermissionDenied, ValueError)
 
 
 @contextmanager
@@ -21,7 +31,7 @@ def reported() -> Iterator[None]:
     """Turn what went wrong inside into one line on standard error and an exit code."""
     try:
         yield
-    except (InvalidInput, NotFound, FailedPrecondition, ValueError) as error:  # ValueError: settings and bundles
+    except _USAGE as error:
         fail(str(error), EXIT_USAGE)
     except DragomanError as error:
         fail(str(error), EXIT_NO_ANSWER)

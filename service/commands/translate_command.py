@@ -56,7 +56,8 @@ def translate(
 
     With --num-hypotheses above 1 a line is: number of the source line, score, text, with tabs between them.
 
-    Exit code 0: all done; 1: some texts failed, and their lines are empty; 2: wrong usage; 3: no answer.
+    Exit code 0: all done; 1: some texts failed, and their lines are empty; 2: wrong usage, or a wrong API key; 3: no
+    answer.
     """
     with reported():
         from service.commands.translation_run import TranslateCommand, run

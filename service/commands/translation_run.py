@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from service.commands.connection import Connection, server_address, wait_for
 from service.commands.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
+from service.commands.options import require_bundle_options
 from service.errors import DragomanError
 from service.translation import TranslateAll, TranslateOptions, Translation
 
@@ -43,8 +44,7 @@ class TranslateCommand:
     def __post_init__(self) -> None:
         if self.texts and self.file is not None:
             raise ValueError("give texts or --file, not both")
-        if self.server is not None and self.bundle is not None:
-            raise ValueError("give --server or --bundle, not both")
+        require_bundle_options(self.bundle, server=self.server, precision=self.precision, threads=self.threads)
 
 
 def run(command: TranslateCommand, on_failure: Callable[[int, DragomanError], None]) -> int:

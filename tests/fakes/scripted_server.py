@@ -85,15 +85,15 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
 
 
 class ScriptedServer:
-    """A server on a free port."""
+    """A server on a port of its own, or on that of one that has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.service = ScriptedService()
         self.health = health.aio.HealthServicer()
         self.server = grpc.aio.server()
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self.service, self.server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
-        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from service.commands import bulk_run
 from service.commands.bulk_run import Bulk, run
 from service.commands.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
 from service.engine.job import FinishReason
-from service.errors import InternalError, NotFound, TooLong, Unavailable
+from service.errors import InternalError, NotFound, PermissionDenied, TooLong, Unauthenticated, Unavailable
 from service.translation import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
 from tests.fakes.model_info import model_info
 
@@ -126,6 +126,8 @@ def test_a_file_is_not_translated_into_itself(tmp_path, name):
         (OtherVersion("version 2 answers"), EXIT_NO_ANSWER),
         (InternalError("2 translations for 3 texts"), EXIT_NO_ANSWER),
         (JobError("in.txt has changed"), EXIT_USAGE),
+        (Unauthenticated("no API key"), EXIT_USAGE),
+        (PermissionDenied("the key is not good for this model"), EXIT_USAGE),
     ],
 )
 def test_exit_code_says_whether_to_go_on_later(error, code):

@@ -74,6 +74,21 @@ def test_bulk_refuses_an_outage_of_a_server_that_it_does_not_call():
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bulk", "in.txt", "out.txt", "--server", "a:1", "--bundle", "b"], "give --server or --bundle, not both"),
+        (["bulk", "in.txt", "out.txt", "--precision", "int8"], "--precision needs --bundle"),
+        (["models", "--server", "a:1", "--bundle", "b"], "give --server or --bundle, not both"),
+    ],
+)
+def test_option_that_would_be_ignored_is_refused(arguments, message):
+    result = run(*arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"dragoman: {message}")
+
+
 def findings(*levels: doctor.Level) -> Callable[[doctor.Target], Iterator[doctor.Finding]]:
     return lambda _: iter([doctor.Finding(level, f"check {index}", "detail") for index, level in enumerate(levels)])
 

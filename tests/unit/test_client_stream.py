@@ -248,6 +248,22 @@ async def test_deadline_is_that_of_the_whole(translate, running):
     assert 0.0 < second < 0.25
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before everything was answered"),
+        (grpc.StatusCode.UNAVAILABLE, "the deadline passed before everything was answered: not now"),
+    ],
+)
+async def test_deadline_names_what_was_in_the_way(translate, running, code, message):
+    scripted(running, failing(code, after=1))
+    slow = ClientConfig(retry=RetryPolicy(initial_backoff_s=60.0, max_backoff_s=60.0))  # longer than there is time
+
+    with pytest.raises(DeadlineExceeded) as caught:
+        await translate(TEXTS, slow, timeout_s=15)
+    assert str(caught.value) == message
+
+
 async def test_without_a_deadline_the_server_s_own_does_not_end_the_texts(translate, running):
     scripted(running, failing(grpc.StatusCode.DEADLINE_EXCEEDED, after=2), shout_each)
 
@@ -306,7 +322,7 @@ async def test_closed_client_ends_its_streams(running):
     async with AsyncClient(running.address, QUICK) as client:
         answers = client.translate_stream(TEXTS)
         await anext(answers)
-    with pytest.raises((Unavailable, asyncio.CancelledError)):
+    with pytest.raises(Unavailable, match="the client was closed"):
         async for _ in answers:
             pass
 

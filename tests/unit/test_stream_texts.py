@@ -1,17 +1,19 @@
 """Texts of a stream that fail, are refused or are too long: what each is told, and that the stream goes on."""
 
 import asyncio
+from importlib.resources import files
 
 import grpc
 import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
-from service.api.status import code_of
+from service.api.status import code_number, code_of
 from service.api.stream_servicer import _pause_s
 from service.errors import (
     DeadlineExceeded,
     InternalError,
+    InvalidInput,
     NotFound,
     OutOfMemory,
     Overloaded,
@@ -23,6 +25,12 @@ from tests.fakes.stream_service import INFO, OUT_OF_MEMORY, calls, harness, limi
 from tests.fakes.streams import answers_of
 
 __all__ = ["calls", "harness", "limits"]
+
+
+OF_A_TEXT = [
+    *(NotFound("gone"), DeadlineExceeded("too late"), Unavailable("lost"), InternalError("odd")),
+    *(PermissionDenied("not yours"), OutOfMemory("too much", retry_after_s=1.0)),
+]
 
 
 def refusal(reason: str, *, retry_after_s: float) -> Overloaded:
@@ -46,13 +54,16 @@ async def test_text_whose_model_is_gone_says_so_and_the_stream_goes_on(harness, 
     call.cancel()
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(NotFound("gone"), DeadlineExceeded("too late"), Unavailable("lost"), InternalError("odd")),
-        *(PermissionDenied("not yours"), OutOfMemory("too much", retry_after_s=1.0)),
-    ],
-)
+def test_contract_names_every_code_that_a_text_can_have():
+    contract = files("protos").joinpath("translation.proto").read_text(encoding="utf-8")
+    comment = contract.partition("message Status {")[2].partition("int32 code")[0]
+    said = " ".join(comment.replace("//", "").split())
+
+    for error in [*OF_A_TEXT, InvalidInput("too long", field="text")]:
+        assert f"{code_number(error)} {code_of(error).name}" in said
+
+
+@pytest.mark.parametrize("error", OF_A_TEXT)
 async def test_text_that_fails_is_counted_by_its_status(harness, calls, error):
     harness.catalog.loud.errors = {"bad": [error] * 9}
     call = calls.translate_stream()

@@ -87,6 +87,8 @@ async def test_bytes_that_are_no_text_leave_an_empty_line(server):
     [
         (grpc.StatusCode.INVALID_ARGUMENT, 2),
         (grpc.StatusCode.NOT_FOUND, 2),
+        (grpc.StatusCode.UNAUTHENTICATED, 2),
+        (grpc.StatusCode.PERMISSION_DENIED, 2),
         (grpc.StatusCode.INTERNAL, 3),
         (grpc.StatusCode.DEADLINE_EXCEEDED, 3),
     ],
@@ -148,6 +150,8 @@ def test_directory_of_the_same_name_is_meant_by_its_path(mirror, tmp_path):
     [
         (["one", "--file", "words.txt"], "texts or --file"),
         (["one", "--server", "a:1", "--bundle", "b"], "--server or --bundle"),
+        (["one", "--precision", "int8"], "--precision needs --bundle"),
+        (["one", "--threads", "2"], "--threads needs --bundle"),
         (["--file", "no-such-file", "--bundle", "b"], "no-such-file"),
         (["one", "--bundle", "no-such-bundle"], "no-such-bundle is not a bundle"),
         (["one", "--nonsense"], "No such option"),

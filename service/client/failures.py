@@ -1,0 +1,43 @@
+"""What gRPC raises, as errors of `service.errors`.
+
+Knows no call; the statuses themselves are read in `service.api.replies`.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc.aio
+
+from service.api.replies import to_error
+from service.errors import DragomanError, Unavailable
+
+CLOSED = "the client was closed before the answer came"
+
+
+def domain_error(error: Any) -> DragomanError:
+    """The error that a gRPC error stands for."""
+    return to_error(error.code(), error.details() or error.code().name, error.trailing_metadata() or ())
+
+
+def is_task_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+@contextmanager
+def closed_is_unavailable() -> Iterator[None]:
+    """Raise Unavailable for what comes of the client's `close`.
+
+    gRPC raises CancelledError in whoever waits for a call then, as where the task itself is cancelled, which stays so.
+    """
+    try:
+        yield
+    except grpc.aio.UsageError as error:
+        raise Unavailable(CLOSED) from error
+    except asyncio.CancelledError as error:
+        if is_task_cancelled():
+            raise
+        raise Unavailable(CLOSED) from error

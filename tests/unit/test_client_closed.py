@@ -1,0 +1,95 @@
+"""Whoever waits for an answer when the client is closed is told so; a task that is cancelled stays cancelled."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from protos import translation_pb2 as pb
+from service.client import AsyncClient
+from service.errors import Unavailable
+from tests.fakes.scripted_server import ScriptedServer, running
+
+__all__ = ["running"]
+
+Call = Callable[[AsyncClient], Coroutine[Any, Any, object]]
+
+
+async def translate(client: AsyncClient) -> object:
+    return await client.translate(["one"])
+
+
+async def translate_all(client: AsyncClient) -> object:
+    return [translation async for translation in client.translate_all(["one"])]
+
+
+async def translate_stream(client: AsyncClient) -> object:
+    return [answer async for answer in client.translate_stream(["one"])]
+
+
+class Silence:
+    """A server that takes calls and answers none."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.has_call = asyncio.Event()
+        server.service.handler = self._call
+        server.service.stream_handler = self._stream
+
+    async def _call(self, *_: object) -> pb.TranslateResponse:
+        self.has_call.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def _stream(self, *_: object) -> AsyncIterator[pb.TranslateStreamResponse]:
+        await self._call()
+        yield pb.TranslateStreamResponse()
+
+
+@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
+async def test_closed_client_is_unavailable_to_a_task_that_nobody_cancelled(running, call: Call):
+    silence = Silence(running)
+    client = AsyncClient(running.address)
+    task = asyncio.create_task(call(client))
+    await asyncio.wait_for(silence.has_call.wait(), 10)
+
+    await client.close()
+
+    with pytest.raises(Unavailable, match="the client was closed"):
+        await asyncio.wait_for(task, 10)
+
+
+@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
+async def test_task_that_is_cancelled_stays_cancelled(running, call: Call):
+    silence = Silence(running)
+    async with AsyncClient(running.address) as client:
+        task = asyncio.create_task(call(client))
+        await asyncio.wait_for(silence.has_call.wait(), 10)
+
+        task.cancel()
+        await asyncio.wait([task], timeout=10)
+
+        assert task.cancelled()
+
+
+@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
+async def test_task_that_is_cancelled_as_its_client_is_closed_stays_cancelled(running, call: Call):
+    silence = Silence(running)
+    client = AsyncClient(running.address)
+    task = asyncio.create_task(call(client))
+    await asyncio.wait_for(silence.has_call.wait(), 10)
+
+    task.cancel()
+    await client.close()
+    await asyncio.wait([task], timeout=10)
+
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
+async def test_timeout_of_the_caller_s_stays_a_timeout(running, call: Call):
+    Silence(running)
+    async with AsyncClient(running.address) as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await call(client)
