@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.bulk.formats import format_of
-from service.bulk.job import Description, Job, JobError
+from service.bulk.job import Description, Job
 from service.bulk.lines import JsonLines, Lines
 from service.bulk.run import translate_parts
+from service.bulk.source import JobError, Source
 from service.bulk.table import Table
 from service.engine.job import FinishReason
 from service.errors import TooLong
@@ -43,7 +44,8 @@ def description(**changes: Any) -> Description:
 
 
 def make(source: Path, output: Path, file_format=None, **changes) -> Job:
-    return Job(source, output, file_format or format_of(source, None, "translation"), description(**changes))
+    file_format = file_format or format_of(source, None, "translation")
+    return Job(Source.of(source), output, file_format, description(**changes))
 
 
 def run(job: Job, translate_all=shout) -> None:
