@@ -1,6 +1,6 @@
 """A bulk translation on disk: which parts there are, which are done, and how they become the output.
 
-    OUT.parts/job.json       what is translated, with what and how; a later run must mean the same
+    OUT.parts/job.json       what is translated, with what and how; once there is a part, a later run must mean the same
     OUT.parts/000042.part    the output of one part, there as a whole or not at all
     OUT.parts/000042.failed  why texts of it have no translation; written before the part, and only where there are some
     OUT.parts/lock           held by the run that is at it
@@ -61,7 +61,7 @@ class Job:
             is_forced: begin again, whatever is there; an output that is there stays until the new one is complete.
 
         Raises:
-            JobError: the output exists, another run is at it, or an earlier one meant something else.
+            JobError: the output exists, another run is at it, or an earlier one meant something else and has parts.
         """
         if not is_forced and not self._description_file.exists() and not self._done_file.exists():
             self._require_no_output()
@@ -196,16 +196,23 @@ class Job:
                 file.unlink(missing_ok=True)
 
     def _check_description(self) -> None:
-        file = self._description_file
-        ours = asdict(self._description)
-        if not file.exists():
-            self._clear()  # parts of which nobody knows what they are
-            write_whole(file, json.dumps(ours, indent=2).encode())
+        if not self._description_file.exists():
+            self._describe()
             return
-        theirs = json.loads(file.read_text(encoding="utf-8"))
+        ours = asdict(self._description)
+        theirs = json.loads(self._description_file.read_text(encoding="utf-8"))
         changed = [name for name in ours if theirs.get(name) != ours[name]]
+        if not changed:
+            return
+        if not any(self._folder.glob("*.part")):  # nothing came of it, as where the server refused an option
+            self._require_no_output()
+            self._describe()
+            return
         if "source_sha256" in changed:
             raise JobError(f"{self._source.file} has changed since {self._folder} was begun; --force begins again")
-        if changed:
-            what = ", ".join(f"{name} was {theirs.get(name)!r} and is {ours[name]!r}" for name in changed)
-            raise JobError(f"{self._folder} is of another job: {what}; --force begins again")
+        what = ", ".join(f"{name} was {theirs.get(name)!r} and is {ours[name]!r}" for name in changed)
+        raise JobError(f"{self._folder} is of another job: {what}; --force begins again")
+
+    def _describe(self) -> None:
+        self._clear()  # parts of which nobody knows what they are
+        write_whole(self._description_file, json.dumps(asdict(self._description), indent=2).encode())

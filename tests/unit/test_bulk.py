@@ -210,11 +210,32 @@ class TestJob:
 
     @pytest.mark.parametrize("change", [{"model_version": "2"}, {"options": {"beam_size": 1}}])
     def test_a_job_that_means_something_else_is_not_continued(self, source, tmp_path, change):
-        with make(source, tmp_path / "out.txt").opened():
-            pass
+        job = make(source, tmp_path / "out.txt")
+        with job.opened():
+            translate_parts(job, job.parts[:1], shout, lambda part: None)
 
         with pytest.raises(JobError, match=r"is of another job: .* was .* and is .*; --force begins again"):
             run(make(source, tmp_path / "out.txt", **change))
+
+    @pytest.mark.parametrize("change", [{"model_version": "2"}, {"options": {"beam_size": 1}}, {"source_sha256": "1"}])
+    def test_a_job_without_a_part_may_become_another(self, source, tmp_path, change):
+        with make(source, tmp_path / "out.txt").opened():
+            pass  # as where the server refuses an option
+
+        run(make(source, tmp_path / "out.txt", **change))
+
+        assert (tmp_path / "out.txt").read_text().startswith("LINE 0\n")
+
+    def test_a_forced_job_without_a_part_does_not_become_another_over_an_old_output(self, source, tmp_path):
+        output = tmp_path / "out.txt"
+        output.write_text("mine")
+        with make(source, output).opened(is_forced=True):
+            pass
+
+        with pytest.raises(JobError, match="exists: --force translates again"):
+            run(make(source, output, model_version="2"))
+
+        assert output.read_text() == "mine"
 
     def test_two_runs_at_once_are_refused(self, source, tmp_path):
         with (

@@ -127,8 +127,9 @@ class TestForce:
 
 class TestSource:
     def test_changed_between_two_runs_it_is_refused_by_name(self, source, output):
-        with job_of(source, output, source_sha256="1").opened():
-            pass
+        job = job_of(source, output, source_sha256="1")
+        with job.opened():
+            translate_parts(job, job.parts[:1], shout, lambda _: None)
 
         with pytest.raises(
             JobError, match=r"in\.txt has changed since .*out\.txt\.parts was begun; --force begins again"
