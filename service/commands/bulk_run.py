@@ -154,12 +154,15 @@ class _Reporter:
 
     def summarize(self) -> None:
         found = f", {self._found:,} were there" if self._found else ""
-        self._console.print(f"{self._job.output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
+        self._say(f"{self._job.output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
 
     def _report_failures(self, part: Part) -> None:
         for number, reason in self._job.failures(part):
             self.num_failed += 1
-            self._console.print(f"record {self._firsts[part.index] + number + 1}: {reason}", markup=False)
+            self._say(f"record {self._firsts[part.index] + number + 1}: {reason}")
+
+    def _say(self, line: str) -> None:
+        self._console.out(line)  # as it is: `print` takes a path's [x] for markup and :x: for an emoji, and breaks it
 
     def _rate(self) -> float:
         return self._done / max(time.monotonic() - self._began, 1e-9)

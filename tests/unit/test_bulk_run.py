@@ -130,6 +130,17 @@ def test_a_model_that_is_not_the_one_that_was_named_translates_nothing(worker, t
     assert worker.times_opened == 0
 
 
+def test_the_last_line_has_the_output_s_path_as_it_is(worker, tmp_path):
+    folder = tmp_path / "[x] :x:" / ("long " * 20)
+    folder.mkdir(parents=True)
+    (folder / "in.txt").write_text("a\n")
+    said = io.StringIO()
+
+    run(bulk(folder), Console(file=said, width=80))
+
+    assert f"{(folder / 'out.txt').resolve()}: 1 records; " in said.getvalue()
+
+
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
     (tmp_path / "in.txt").write_text("")
