@@ -14,6 +14,8 @@ from typing import Any
 from service.bulk.parts import Part, concatenate, parts_of, target_exists
 from service.text_lines import on_one_line, without_end
 
+_JSON_BLANKS = " \t\r\n"
+
 
 class Utf8Lines:
     """The lines of a UTF-8 file with their ends, from where the stream is; where the next one begins, and its number.
@@ -66,7 +68,10 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """An object a line, with the text in one field; the translation is added as another.  Blank lines stay."""
+    """An object a line, with the text in one field; the translation is added as another, behind them.
+
+    The others keep their bytes: a number may have more digits than any number of Python's.  Blank lines stay.
+    """
 
     field: str
     target: str
@@ -77,11 +82,11 @@ class JsonLines:
 
     def texts(self, file: Path, parts: Sequence[Part]) -> Iterator[str]:
         for line in _lines(file, parts):
-            yield text_of(json.loads(line)[self.field]) if line.strip() else ""
+            yield text_of(_parsed(line)[self.field]) if line.strip() else ""
 
     def encode(self, file: Path, part: Part, translations: Sequence[str]) -> bytes:
         pairs = zip(_lines(file, [part]), translations, strict=True)
-        # A lone surrogate, which JSON can write and UTF-8 cannot, is written as JSON does: its escapes are Python's.
+        # A lone surrogate, which UTF-8 cannot carry, is written as JSON does: its escapes are Python's.
         return "".join(f"{self._with(line, text)}\n" for line, text in pairs).encode("utf-8", "backslashreplace")
 
     def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
@@ -95,7 +100,7 @@ class JsonLines:
 
     def _check(self, line: str, where: str) -> None:
         try:
-            record = json.loads(line)
+            record = _parsed(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{where}: no JSON: {error}") from error
         if not isinstance(record, dict) or self.field not in record:
@@ -106,8 +111,14 @@ class JsonLines:
     def _with(self, line: str, translation: str) -> str:
         if not line.strip():
             return line
-        record: dict[str, Any] = json.loads(line)
-        return json.dumps(record | {self.target: translation}, ensure_ascii=False)
+        fields = line.rstrip(_JSON_BLANKS).removesuffix("}").rstrip(_JSON_BLANKS)  # one at least, that of the text
+        target, text = (json.dumps(value, ensure_ascii=False) for value in (self.target, translation))
+        return f"{fields}, {target}: {text}}}"
+
+
+def _parsed(line: str) -> Any:
+    """What a line of JSON says; numbers as they are written, as text."""
+    return json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
 
 
 def text_of(value: object) -> str:

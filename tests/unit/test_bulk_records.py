@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.bulk.lines import JsonLines, text_of
+from tests.fakes.bulk_jobs import translated
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, ""), ("", ""), ("None", "None"), (0, "0"), (1.5, "1.5")])
@@ -20,3 +21,30 @@ def test_null_in_a_json_file_stays_there_and_has_an_empty_translation(tmp_path: 
 
     assert list(file_format.texts(source, [part])) == [""]
     assert file_format.encode(source, part, [""]) == b'{"text": null, "translation": ""}\n'
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"n": 1e400',
+        '"n": 1234567890.12345678901234567890',
+        '"n": 1' + "0" * 5_000,
+        '"n": -0.0,"n":1.50, "n" : [1E5, {"a":2}]',
+        '"s": "\\u00e4 \\/ \\ud800"',
+    ],
+)
+@pytest.mark.parametrize("end", ["", " ", "\t\r"])
+def test_other_fields_of_an_object_keep_their_bytes(tmp_path: Path, fields: str, end: str):
+    source = tmp_path / "in.jsonl"
+    source.write_text(f' {{"text":"ä", {fields}{end}}}{end}\n' * 2, newline="")
+
+    line = f' {{"text":"ä", {fields}, "translation": "Ä"}}\n'
+    assert translated(source).decode() == line * 2
+
+
+def test_number_in_a_json_file_is_translated_as_it_is_written(tmp_path: Path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": 1.50}\n{"text": 1e400}\n')
+    file_format = JsonLines("text", "translation")
+
+    assert list(file_format.texts(source, list(file_format.plan(source, 10)))) == ["1.50", "1e400"]
