@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from service.bulk.parts import Part, concatenate, parts_of, target_exists
 from service.text_lines import on_one_line, without_end
 
 _JSON_BLANKS = " \t\r\n"
+_KINDS = {bool: "a boolean", list: "a list", dict: "an object"}
 
 
 class Utf8Lines:
@@ -107,6 +109,10 @@ class JsonLines:
             raise ValueError(f"{where}: no object with a field {self.field!r}: {line.strip()[:80]!a}")
         if self.target in record:
             raise target_exists(f"{where}: there is a field", self.target)
+        try:
+            text_of(record[self.field])
+        except ValueError as error:
+            raise ValueError(f"{where}: the field {self.field!r}: {error}") from error
 
     def _with(self, line: str, translation: str) -> str:
         if not line.strip():
@@ -122,8 +128,30 @@ def _parsed(line: str) -> Any:
 
 
 def text_of(value: object) -> str:
-    """What is to be translated of a value; of none, nothing."""
-    return "" if value is None else str(value)
+    """What is to be translated of a value: text, also in bytes, or a number; of none, nothing.
+
+    Raises:
+        ValueError: it is neither; the message says what it is.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return _decoded(value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        raise ValueError(f"{_KINDS.get(type(value), type(value).__name__)} is neither text nor a number")
+    return str(value)
+
+
+def _decoded(value: bytes) -> str:
+    """As UTF-8.
+
+    Raises:
+        ValueError: it is none; the message names the byte.
+    """
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte 0x{value[error.start]:02x} is no UTF-8") from error
 
 
 def _lines(file: Path, parts: Iterable[Part]) -> Iterator[str]:

@@ -5,12 +5,25 @@ from pathlib import Path
 import pytest
 
 from service.bulk.lines import JsonLines, text_of
-from tests.fakes.bulk_jobs import translated
+from tests.fakes.bulk_jobs import job_of, translated
 
 
-@pytest.mark.parametrize(("value", "text"), [(None, ""), ("", ""), ("None", "None"), (0, "0"), (1.5, "1.5")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), ("", ""), ("None", "None"), (0, "0"), (1.5, "1.5"), ("ä".encode(), "ä")]
+)
 def test_no_value_is_no_text_and_a_number_is_one(value, text):
     assert text_of(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [('["a", "b"]', "a list"), ('{"a": "b"}', "an object"), ("true", "a boolean")]
+)
+def test_value_that_is_no_text_is_refused_before_anything_is_translated(tmp_path: Path, value: str, kind: str):
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'{{"text": "a"}}\n{{"text": {value}}}\n')
+
+    with pytest.raises(ValueError, match=rf"in\.jsonl, line 2: the field 'text': {kind} is neither text nor a number"):
+        job_of(source, tmp_path / "out.jsonl")
 
 
 def test_null_in_a_json_file_stays_there_and_has_an_empty_translation(tmp_path: Path):
