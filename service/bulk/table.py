@@ -13,6 +13,7 @@ from pathlib import Path
 
 from service.bulk.lines import Utf8Lines
 from service.bulk.parts import Part, concatenate, parts_of, target_exists
+from service.text_lines import without_end
 
 # Of a field; Python's own limit is 131,072, less than a long page of HTML has.  A quote that nobody closes ends here.
 MAX_CHARACTERS = 16 << 20
@@ -51,8 +52,9 @@ class Table:
                 yield from islice(_Rows(stream, file, self.delimiter), part.count)
 
     def _bytes(self, rows: Iterable[Sequence[str]]) -> bytes:
-        buffer = io.StringIO()
-        csv.writer(buffer, delimiter=self.delimiter, lineterminator="\n").writerows(rows)
+        buffer = _Rewritten()
+        # csv quotes what is of a line's end: with "\n" alone it leaves a "\r" bare, before Python 3.13 at least.
+        csv.writer(buffer, delimiter=self.delimiter, lineterminator="\r\n").writerows(rows)
         return buffer.getvalue().encode()
 
     def _header(self, file: Path) -> list[str]:
@@ -67,6 +69,13 @@ class Table:
         if self.target in header:
             raise target_exists(f"{file} has a column", self.target)
         return header
+
+
+class _Rewritten(io.StringIO):
+    """Takes what csv writes, a row at a time, and ends each with a line feed alone."""
+
+    def write(self, row: str) -> int:
+        return super().write(f"{without_end(row)}\n")
 
 
 class _Rows:

@@ -63,6 +63,14 @@ class TestFields:
 
         assert translated(source) == b"id,text,translation\n" + long + b",a,A\n"
 
+    @pytest.mark.parametrize("end", ["\r", "\r\n", "\n", "\n\r", "x\r"])
+    def test_quoted_cell_with_any_end_of_a_line_comes_out_as_it_was(self, tmp_path, end):
+        source = written(tmp_path, "in.csv", f'id,text\n"x{end}y",a\n'.encode())
+
+        assert translated(source) == f'id,text,translation\n"x{end}y",a,A\n'.encode()
+        again = job_of(tmp_path / "out.csv", tmp_path / "again.csv", target="again")
+        assert list(again.texts(again.parts)) == ["a"]
+
     def test_nul_is_a_character_as_any_other(self, tmp_path):
         assert translated(written(tmp_path, "in.csv", b"text\na\0b\n")) == b"text,translation\na\0b,A\0B\n"
 
