@@ -138,7 +138,8 @@ def text_of(value: object) -> str:
     if isinstance(value, bytes):
         return _decoded(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-        raise ValueError(f"{_KINDS.get(type(value), type(value).__name__)} is neither text nor a number")
+        kind = _KINDS.get(type(value), type(value).__name__)
+        raise ValueError(f"{kind} is neither text nor a number")  # noqa: TRY004 - of the file, as other ones
     return str(value)
 
 

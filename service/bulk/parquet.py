@@ -63,7 +63,6 @@ class Parquet:
                     column = pa.array([next(texts) for _ in range(table.num_rows)], pa.string())
                     writer.write_table(table.append_column(self.target, column).cast(schema))
 
-
     def _check_texts(self, file: Path, kind: Any, num_rows: int) -> None:
         """Refuse what is no text; bytes are all looked at, as nobody has promised that they are any."""
         if _is(kind, _BYTES):

@@ -68,7 +68,9 @@ class TestFormats:
         assert set(folder.iterdir()) == {source, output}
 
     @settings(max_examples=60, deadline=None)
-    @given(st.lists(st.tuples(st.text(st.sampled_from('a,"\n\r\té '), max_size=6), TEXT), max_size=9), st.integers(1, 4))
+    @given(
+        st.lists(st.tuples(st.text(st.sampled_from('a,"\n\r\té '), max_size=6), TEXT), max_size=9), st.integers(1, 4)
+    )
     def test_tables_keep_their_columns_and_quoted_line_ends(self, tmp_path_factory, rows, part_size):
         folder = tmp_path_factory.mktemp("table")
         source, output = folder / "in.csv", folder / "out.csv"
