@@ -1,6 +1,6 @@
 """A bulk translation on disk: which parts there are, which are done, and how they become the output.
 
-    OUT.parts/job.json       what is translated, with what and how; a later run must mean the same
+    OUT.parts/job.json       what is translated, with what and how; once there is a part, a later run must mean the same
     OUT.parts/000042.part    the output of one part, there as a whole or not at all
     OUT.parts/000042.failed  why texts of it have no translation; written before the part, and only where there are some
     OUT.parts/lock           held by the run that is at it
@@ -12,7 +12,6 @@ with the same result.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +21,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from service.bulk.parts import Format, Part
+from service.bulk.source import JobError, Source
 from service.errors import InternalError
 from service.files import sync, write_whole
 
 Failures = list[tuple[int, str]]  # record's number in the part, from 0, and why it has no translation
-
-
-class JobError(ValueError):
-    """The job cannot be begun or continued; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +44,14 @@ class Description:
 class Job:
     """One output in the making."""
 
-    def __init__(self, source: Path, output: Path, file_format: Format, description: Description) -> None:
-        self.source = source
+    def __init__(self, source: Source, output: Path, file_format: Format, description: Description) -> None:
+        self._source = source
         self.output = output
         self.format = file_format
         self._description = description
         self._folder = output.with_name(f"{output.name}.parts")
-        self._stamp = _stamp(source)  # before the first look into it
-        self.parts = tuple(file_format.plan(source, description.part_size))
+        with source.unchanged():
+            self.parts = tuple(file_format.plan(source.file, description.part_size))
 
     @contextmanager
     def opened(self, *, is_forced: bool = False) -> Iterator[None]:
@@ -65,7 +61,7 @@ class Job:
             is_forced: begin again, whatever is there; an output that is there stays until the new one is complete.
 
         Raises:
-            JobError: the output exists, another run is at it, or an earlier one meant something else.
+            JobError: the output exists, another run is at it, or an earlier one meant something else and has parts.
         """
         if not is_forced and not self._description_file.exists() and not self._done_file.exists():
             self._require_no_output()
@@ -97,8 +93,8 @@ class Job:
         Raises:
             JobError: the source has changed.
         """
-        with self._unchanged():
-            yield from self.format.texts(self.source, parts)
+        with self._source.unchanged():
+            yield from self.format.texts(self._source.file, parts)
 
     def write(self, part: Part, translations: Sequence[str], failures: Failures) -> None:
         """Keep the output of a part, and which of its texts failed.
@@ -109,8 +105,8 @@ class Job:
         """
         if len(translations) != part.count:
             raise InternalError(f"{len(translations)} translations came for {part.count} records")
-        with self._unchanged():
-            content = self.format.encode(self.source, part, translations)
+        with self._source.unchanged():
+            content = self.format.encode(self._source.file, part, translations)
         if failures:
             write_whole(self._failed_file(part), json.dumps(failures).encode())
         else:
@@ -125,8 +121,8 @@ class Job:
         """
         if not self._is_done():
             draft = self._folder / "joined"
-            with self._unchanged():
-                self.format.join(self.source, (self.part_file(part) for part in self.parts), draft)
+            with self._source.unchanged():
+                self.format.join(self._source.file, (self.part_file(part) for part in self.parts), draft)
             sync(draft)
             draft.replace(self.output)
             sync(self.output.parent)
@@ -177,23 +173,6 @@ class Job:
         if self.output.exists():
             raise JobError(f"{self.output} exists: --force translates again")
 
-    @contextmanager
-    def _unchanged(self) -> Iterator[None]:
-        """What is read of the source inside was there when the job was planned."""
-        try:
-            yield
-        except (ValueError, OSError):
-            self._require_unchanged()  # else it cannot be read for that reason
-            raise
-        self._require_unchanged()
-
-    def _require_unchanged(self) -> None:
-        if _stamp(self.source) != self._stamp:
-            raise JobError(
-                f"{self.source} has changed while it was translated; what is done stays: "
-                "go on when it is as it was, or begin again with --force"
-            )
-
     def _clear(self) -> None:
         """Remove all but the lock, which is ours; the description first: what is left after a kill is no job."""
         self._description_file.unlink(missing_ok=True)
@@ -217,28 +196,23 @@ class Job:
                 file.unlink(missing_ok=True)
 
     def _check_description(self) -> None:
-        file = self._description_file
-        ours = asdict(self._description)
-        if not file.exists():
-            self._clear()  # parts of which nobody knows what they are
-            write_whole(file, json.dumps(ours, indent=2).encode())
+        if not self._description_file.exists():
+            self._describe()
             return
-        theirs = json.loads(file.read_text(encoding="utf-8"))
+        ours = asdict(self._description)
+        theirs = json.loads(self._description_file.read_text(encoding="utf-8"))
         changed = [name for name in ours if theirs.get(name) != ours[name]]
+        if not changed:
+            return
+        if not any(self._folder.glob("*.part")):  # nothing came of it, as where the server refused an option
+            self._require_no_output()
+            self._describe()
+            return
         if "source_sha256" in changed:
-            raise JobError(f"{self.source} has changed since {self._folder} was begun; --force begins again")
-        if changed:
-            what = ", ".join(f"{name} was {theirs.get(name)!r} and is {ours[name]!r}" for name in changed)
-            raise JobError(f"{self._folder} is of another job: {what}; --force begins again")
+            raise JobError(f"{self._source.file} has changed since {self._folder} was begun; --force begins again")
+        what = ", ".join(f"{name} was {theirs.get(name)!r} and is {ours[name]!r}" for name in changed)
+        raise JobError(f"{self._folder} is of another job: {what}; --force begins again")
 
-
-def _stamp(file: Path) -> tuple[int, int]:
-    """What is different after a change: as cheap as can be, and the same on all nodes that see the file."""
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def sha256_of(file: Path) -> str:
-    """Of its content, in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    def _describe(self) -> None:
+        self._clear()  # parts of which nobody knows what they are
+        write_whole(self._description_file, json.dumps(asdict(self._description), indent=2).encode())

@@ -11,6 +11,10 @@ from service.bulk.parts import Part, target_exists
 
 _BATCH_ROWS = 1_000  # in memory at a time while texts are read
 
+_STRINGS = frozenset({"is_string", "is_large_string", "is_string_view"})
+_BYTES = frozenset({"is_binary", "is_large_binary", "is_binary_view", "is_fixed_size_binary"})
+_NUMBERS = frozenset({"is_integer", "is_floating", "is_decimal", "is_null"})  # the last one: of values that are missing
+
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
@@ -21,11 +25,12 @@ class Parquet:
 
     def plan(self, file: Path, part_size: int) -> Iterator[Part]:
         with _opened(file) as source:
-            names, num_rows = source.schema_arrow.names, source.metadata.num_rows
-        if self.column not in names:
-            raise ValueError(f"{file} has no column {self.column!r}, there are {', '.join(map(repr, names))}")
-        if self.target in names:
+            schema, num_rows = source.schema_arrow, source.metadata.num_rows
+        if self.column not in schema.names:
+            raise ValueError(f"{file} has no column {self.column!r}, there are {', '.join(map(repr, schema.names))}")
+        if self.target in schema.names:
             raise target_exists(f"{file} has a column", self.target)
+        self._check_texts(file, schema.field(self.column).type, num_rows)
         for index, start in enumerate(range(0, num_rows, part_size)):
             yield Part(index, start, min(part_size, num_rows - start))
 
@@ -38,7 +43,8 @@ class Parquet:
                 for stretch in stretches:
                     first, last = max(stretch.start, begin) - begin, min(stretch.stop, end) - begin
                     if first < last:
-                        yield from map(text_of, _values(source, group, self.column, first, last))
+                        values = _values(source, group, self.column, first, last)
+                        yield from _texts(values, begin + first + 1, f"{file}, column {self.column!r}")
                 begin = end
 
     def encode(self, file: Path, part: Part, translations: Sequence[str]) -> bytes:
@@ -56,6 +62,32 @@ class Parquet:
                     table = file.read_row_group(group)
                     column = pa.array([next(texts) for _ in range(table.num_rows)], pa.string())
                     writer.write_table(table.append_column(self.target, column).cast(schema))
+
+    def _check_texts(self, file: Path, kind: Any, num_rows: int) -> None:
+        """Refuse what is no text; bytes are all looked at, as nobody has promised that they are any."""
+        if _is(kind, _BYTES):
+            for _ in self.texts(file, [Part(0, 0, num_rows)]):
+                pass
+        elif not _is(kind, _STRINGS | _NUMBERS):
+            raise ValueError(f"{file}: the column {self.column!r} is of type {kind}, which is neither text nor numbers")
+
+
+def _is(kind: Any, tests: frozenset[str]) -> bool:
+    """Whether an Arrow type, or that of a dictionary's values, passes one of these tests in `pyarrow.types`."""
+    import pyarrow.types as kinds  # noqa: PLC0415 - of the extra `bulk`
+
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    return any(getattr(kinds, test)(kind) for test in tests)
+
+
+def _texts(values: Iterable[object], first: int, where: str) -> Iterator[str]:
+    """The texts of these values, of which the first is of this record."""
+    for record, value in enumerate(values, first):
+        try:
+            yield text_of(value)
+        except ValueError as error:
+            raise ValueError(f"{where}, record {record}: {error}") from error
 
 
 def _stretches(parts: Iterable[Part]) -> list[range]:
@@ -76,10 +108,20 @@ def _values(source: Any, group: int, column: str, first: int, last: int) -> Iter
         end = begin + batch.num_rows
         if first < end:
             start = max(first, begin)
-            yield from batch.column(0).slice(start - begin, min(last, end) - start).to_pylist()
+            yield from _undecoded(batch.column(0).slice(start - begin, min(last, end) - start)).to_pylist()
         if last <= end:
             return
         begin = end
+
+
+def _undecoded(values: Any) -> Any:
+    """The bytes of strings: where they are no UTF-8 after all, pyarrow would not say which."""
+    import pyarrow as pa  # noqa: PLC0415 - of the extra `bulk`
+
+    if not _is(values.type, _STRINGS):
+        return values
+    strings = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    return strings.cast(pa.large_binary())
 
 
 def _opened(file: Path) -> Any:

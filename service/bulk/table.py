@@ -1,4 +1,4 @@
-"""Tables with a header: CSV, and TSV.
+"""Tables with a header: CSV, and TSV, in which a line is a row and a quote a character as any other.
 
 Blank rows stay as they are.  A byte order mark stays, too: Excel writes one, and without it takes umlauts for Latin-1.
 """
@@ -13,9 +13,28 @@ from pathlib import Path
 
 from service.bulk.lines import Utf8Lines
 from service.bulk.parts import Part, concatenate, parts_of, target_exists
+from service.text_lines import on_one_line, without_end
 
 # Of a field; Python's own limit is 131,072, less than a long page of HTML has.  A quote that nobody closes ends here.
 MAX_CHARACTERS = 16 << 20
+
+TAB = "\t"
+
+
+class _Unquoted(csv.Dialect):
+    """text/tab-separated-values as it is registered, and as corpora have it.
+
+    Were quotes taken for those of CSV, a text in quotes would lose them, and one that nobody closes would join lines.
+    """
+
+    delimiter = TAB
+    quoting = csv.QUOTE_NONE
+    lineterminator = "\r\n"
+
+
+# With both characters of a line's end, as csv quotes what is of one: with "\n" alone it leaves a "\r" bare, before
+# Python 3.13 at least.
+_DIALECTS: dict[str, type[csv.Dialect]] = {",": csv.excel, TAB: _Unquoted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +57,10 @@ class Table:
 
     def encode(self, file: Path, part: Part, translations: Sequence[str]) -> bytes:
         pairs = zip(self._rows(file, [part]), translations, strict=True)
-        return self._bytes([*row, text] if row else row for row, text in pairs)
+        return self._bytes([*row, self._cell(text)] if row else row for row, text in pairs)
 
     def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
-        head = self._bytes([[*self._header(source), self.target]])
+        head = self._bytes([[*self._header(source), self._cell(self.target)]])
         concatenate(_byte_order_mark(source) + head, parts, output)
 
     def _rows(self, file: Path, parts: Iterable[Part]) -> Iterator[list[str]]:
@@ -51,9 +70,13 @@ class Table:
                 yield from islice(_Rows(stream, file, self.delimiter), part.count)
 
     def _bytes(self, rows: Iterable[Sequence[str]]) -> bytes:
-        buffer = io.StringIO()
-        csv.writer(buffer, delimiter=self.delimiter, lineterminator="\n").writerows(rows)
+        buffer = _Rewritten()
+        csv.writer(buffer, _DIALECTS[self.delimiter]).writerows(rows)
         return buffer.getvalue().encode()
+
+    def _cell(self, text: str) -> str:
+        """What can be written into a cell: of TSV, what stays in it."""
+        return on_one_line(text.replace(TAB, " ")) if self.delimiter == TAB else text
 
     def _header(self, file: Path) -> list[str]:
         with file.open("rb") as stream:
@@ -69,6 +92,13 @@ class Table:
         return header
 
 
+class _Rewritten(io.StringIO):
+    """Takes what csv writes, a row at a time, and ends each with a line feed alone."""
+
+    def write(self, row: str) -> int:
+        return super().write(f"{without_end(row)}\n")
+
+
 class _Rows:
     """The rows of a table from where the stream is, and where the next one begins.
 
@@ -80,7 +110,8 @@ class _Rows:
         csv.field_size_limit(MAX_CHARACTERS)  # of the whole process; here, as workers on Ray are processes of their own
         self._file = file
         self._lines = Utf8Lines(stream, file)
-        self._rows = csv.reader(self._lines, delimiter=delimiter)
+        self._rows = csv.reader(self._lines, _DIALECTS[delimiter])
+        self.note = "; quotes in it are text, and join no lines" if delimiter == TAB else ""
         self.line = 0  # at which the latest row begins
 
     @property
@@ -103,8 +134,8 @@ def _ends(rows: _Rows, num_columns: int, file: Path) -> Iterator[int]:
     """Where each row ends; a translation beside another number of columns would not be in its own."""
     for row in rows:
         if row and len(row) != num_columns:
-            where = f"{file}, line {rows.line}"
-            raise ValueError(f"{where}: a row has {len(row)} columns, the header {num_columns}: {ascii(row)[:80]}")
+            where, columns = f"{file}, line {rows.line}", f"{len(row)} columns, the header {num_columns}"
+            raise ValueError(f"{where}: a row has {columns}: {ascii(row)[:80]}{rows.note}")
         yield rows.offset
 
 

@@ -21,7 +21,8 @@ EPILOG = examples(
 
 def bulk(
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help=".txt, .csv, .tsv, .jsonl or .parquet; others are lines.")
+        Path,
+        typer.Argument(metavar="IN", help=".txt, .csv, .tsv (quotes are text), .jsonl, .parquet; others are lines."),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="Same format as IN.")],
     column: Annotated[str | None, typer.Option(help="Column or field with the text.  [default: text]")] = None,

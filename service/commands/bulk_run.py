@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from service.bulk.formats import format_of
-from service.bulk.job import Description, Job, sha256_of
+from service.bulk.job import Description, Job
 from service.bulk.parts import Part
 from service.bulk.patience import MAX_OUTAGE_S
 from service.bulk.ray_engine import RayConfig, translate_on_ray
 from service.bulk.run import translate_parts
+from service.bulk.source import Source
 from service.bulk.workers import BundleWorker, ServerWorker
 from service.commands.connection import Connection
 from service.models.model_info import index_of, search_params
@@ -68,7 +69,8 @@ def run(bulk: Bulk, console: Console) -> int:
     index_of([info], model=bulk.model, source_language=bulk.source_language, target_language=bulk.target_language)
     file_format = format_of(bulk.source, bulk.column, bulk.target)
     worker = worker.pinned(info)
-    job = Job(bulk.source.resolve(), bulk.output.resolve(), file_format, _description(bulk, info, repr(file_format)))
+    source = Source.of(bulk.source.resolve())
+    job = Job(source, bulk.output.resolve(), file_format, _description(bulk, source, info, repr(file_format)))
     with job.opened(is_forced=bulk.is_forced):
         missing = job.missing()
         with _Reporter(console, job, missing) as reporter:
@@ -104,10 +106,10 @@ def _worker(bulk: Bulk) -> ServerWorker | BundleWorker:
     )
 
 
-def _description(bulk: Bulk, info: ModelInfo, format_name: str) -> Description:
+def _description(bulk: Bulk, source: Source, info: ModelInfo, format_name: str) -> Description:
     params = search_params(info, bulk.options)
     return Description(
-        source_sha256=sha256_of(bulk.source),
+        source_sha256=source.sha256,
         format=format_name,
         part_size=bulk.part_size,
         model=info.name,
@@ -152,12 +154,15 @@ class _Reporter:
 
     def summarize(self) -> None:
         found = f", {self._found:,} were there" if self._found else ""
-        self._console.print(f"{self._job.output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
+        self._say(f"{self._job.output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
 
     def _report_failures(self, part: Part) -> None:
         for number, reason in self._job.failures(part):
             self.num_failed += 1
-            self._console.print(f"record {self._firsts[part.index] + number + 1}: {reason}", markup=False)
+            self._say(f"record {self._firsts[part.index] + number + 1}: {reason}")
+
+    def _say(self, line: str) -> None:
+        self._console.out(line)  # as it is: `print` takes a path's [x] for markup and :x: for an emoji, and breaks it
 
     def _rate(self) -> float:
         return self._done / max(time.monotonic() - self._began, 1e-9)

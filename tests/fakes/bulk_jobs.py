@@ -6,6 +6,7 @@ from pathlib import Path
 from service.bulk.formats import format_of
 from service.bulk.job import Description, Job
 from service.bulk.run import translate_parts
+from service.bulk.source import Source
 from service.engine.job import FinishReason
 from service.translation import TranslateAll, TranslatedText, Translation
 
@@ -30,7 +31,7 @@ def job_of(
         precision="int8",
         options={},
     )
-    return Job(source, output, format_of(source, None, target), description)
+    return Job(Source.of(source), output, format_of(source, None, target), description)
 
 
 def run_job(job: Job, translate_all: TranslateAll = shout, *, is_forced: bool = False) -> None:

@@ -8,6 +8,7 @@ from protos import translation_pb2 as pb
 from service.bulk.job import Description, Job
 from service.bulk.lines import Lines
 from service.bulk.run import translate_parts
+from service.bulk.source import Source
 from service.bulk.workers import Say, ServerWorker
 from service.client.channel import ClientConfig
 from service.translation import TranslateOptions
@@ -35,7 +36,7 @@ def translate_file(source: Path, output: Path, address: str, say: Say) -> None:
     description = Description(
         source_sha256="0", format="lines", part_size=10, model="loud", model_version="7", precision="", options={}
     )
-    job = Job(source, output, Lines(), description)
+    job = Job(Source.of(source), output, Lines(), description)
     with job.opened():
         translate_parts(job, job.missing(), worker(say), lambda _: None)
         job.finish()

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.bulk.formats import format_of
-from service.bulk.job import Description, Job, JobError
+from service.bulk.job import Description, Job
 from service.bulk.lines import JsonLines, Lines
 from service.bulk.run import translate_parts
+from service.bulk.source import JobError, Source
 from service.bulk.table import Table
 from service.engine.job import FinishReason
 from service.errors import TooLong
@@ -43,7 +44,8 @@ def description(**changes: Any) -> Description:
 
 
 def make(source: Path, output: Path, file_format=None, **changes) -> Job:
-    return Job(source, output, file_format or format_of(source, None, "translation"), description(**changes))
+    file_format = file_format or format_of(source, None, "translation")
+    return Job(Source.of(source), output, file_format, description(**changes))
 
 
 def run(job: Job, translate_all=shout) -> None:
@@ -66,7 +68,9 @@ class TestFormats:
         assert set(folder.iterdir()) == {source, output}
 
     @settings(max_examples=60, deadline=None)
-    @given(st.lists(st.tuples(st.text(st.sampled_from('a,"\n\té '), max_size=6), TEXT), max_size=9), st.integers(1, 4))
+    @given(
+        st.lists(st.tuples(st.text(st.sampled_from('a,"\n\r\té '), max_size=6), TEXT), max_size=9), st.integers(1, 4)
+    )
     def test_tables_keep_their_columns_and_quoted_line_ends(self, tmp_path_factory, rows, part_size):
         folder = tmp_path_factory.mktemp("table")
         source, output = folder / "in.csv", folder / "out.csv"
@@ -208,11 +212,32 @@ class TestJob:
 
     @pytest.mark.parametrize("change", [{"model_version": "2"}, {"options": {"beam_size": 1}}])
     def test_a_job_that_means_something_else_is_not_continued(self, source, tmp_path, change):
-        with make(source, tmp_path / "out.txt").opened():
-            pass
+        job = make(source, tmp_path / "out.txt")
+        with job.opened():
+            translate_parts(job, job.parts[:1], shout, lambda part: None)
 
         with pytest.raises(JobError, match=r"is of another job: .* was .* and is .*; --force begins again"):
             run(make(source, tmp_path / "out.txt", **change))
+
+    @pytest.mark.parametrize("change", [{"model_version": "2"}, {"options": {"beam_size": 1}}, {"source_sha256": "1"}])
+    def test_a_job_without_a_part_may_become_another(self, source, tmp_path, change):
+        with make(source, tmp_path / "out.txt").opened():
+            pass  # as where the server refuses an option
+
+        run(make(source, tmp_path / "out.txt", **change))
+
+        assert (tmp_path / "out.txt").read_text().startswith("LINE 0\n")
+
+    def test_a_forced_job_without_a_part_does_not_become_another_over_an_old_output(self, source, tmp_path):
+        output = tmp_path / "out.txt"
+        output.write_text("mine")
+        with make(source, output).opened(is_forced=True):
+            pass
+
+        with pytest.raises(JobError, match="exists: --force translates again"):
+            run(make(source, output, model_version="2"))
+
+        assert output.read_text() == "mine"
 
     def test_two_runs_at_once_are_refused(self, source, tmp_path):
         with (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.bulk import table
-from tests.fakes.bulk_jobs import job_of, translated
+from tests.fakes.bulk_jobs import job_of, run_job, shout, translated
 
 BOM = b"\xef\xbb\xbf"
 
@@ -63,8 +63,38 @@ class TestFields:
 
         assert translated(source) == b"id,text,translation\n" + long + b",a,A\n"
 
+    @pytest.mark.parametrize("end", ["\r", "\r\n", "\n", "\n\r", "x\r"])
+    def test_quoted_cell_with_any_end_of_a_line_comes_out_as_it_was(self, tmp_path, end):
+        source = written(tmp_path, "in.csv", f'id,text\n"x{end}y",a\n'.encode())
+
+        assert translated(source) == f'id,text,translation\n"x{end}y",a,A\n'.encode()
+        again = job_of(tmp_path / "out.csv", tmp_path / "again.csv", target="again")
+        assert list(again.texts(again.parts)) == ["a"]
+
     def test_nul_is_a_character_as_any_other(self, tmp_path):
         assert translated(written(tmp_path, "in.csv", b"text\na\0b\n")) == b"text,translation\na\0b,A\0B\n"
+
+
+class TestTabs:
+    @pytest.mark.parametrize("part_size", [1, 100])
+    def test_quotes_are_text_and_join_no_lines(self, tmp_path, part_size):
+        source = written(tmp_path, "in.tsv", b'id\ttext\n"1\t"yes.\n2\tno."\n3\t"a" b\n4\t"""\n')
+
+        assert translated(source, part_size=part_size) == (
+            b'id\ttext\ttranslation\n"1\t"yes.\t"YES.\n2\tno."\tNO."\n3\t"a" b\t"A" B\n4\t"""\t"""\n'
+        )
+
+    def test_blank_rows_and_empty_cells_stay(self, tmp_path):
+        source = written(tmp_path, "in.tsv", BOM + b"text\tid\r\n\n\t\r\na \t 1\n")
+
+        assert translated(source) == BOM + b"text\tid\ttranslation\n\n\t\t\na \t 1\tA \n"
+
+    def test_translation_stays_in_its_cell(self, tmp_path):
+        source, output = written(tmp_path, "in.tsv", b"text\na\n"), tmp_path / "out.tsv"
+
+        run_job(job_of(source, output), lambda texts: shout(f"{text}\tb\r\nc\rd" for text in texts))
+
+        assert output.read_bytes() == b"text\ttranslation\na\tA B C D\n"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +110,7 @@ class TestFields:
         ("in.csv", b"id,text\n1,a\n2,b\rc\n", "in.csv, line 3: a carriage return without a line feed"),
         ("in.csv", b'text\na\n"b\n' + b"c" * 60 + b"\n", "in.csv, line 3: a field has more than 50 characters: is its"),
         ("in.csv", b"id,text\n1,a\n2,b,c\n", "in.csv, line 3: a row has 3 columns, the header 2: .'2', 'b', 'c'."),
+        ("in.tsv", b'id\ttext\n1\t"a\nb"\n', "in.tsv, line 3: a row has 1 columns, .*; quotes in it are text"),
         ("in.csv", b"", "in.csv has no column 'text', there are none"),
         ("in.jsonl", b"[" * 100_000, "in.jsonl, line 1: no JSON"),
         ("in.parquet", b"nonsense", "in.parquet cannot be read as Parquet"),

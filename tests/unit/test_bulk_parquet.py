@@ -1,6 +1,8 @@
 """Parquet: only what is needed is read, once."""
 
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 from service.bulk.parquet import Parquet
 from service.bulk.parts import Part
-from tests.fakes.bulk_jobs import translated
+from tests.fakes.bulk_jobs import job_of, translated
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs the extra bulk")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -107,3 +109,58 @@ def test_a_column_that_is_there_is_not_written_over(tmp_path, target):
 
     with pytest.raises(ValueError, match=f"has a column '{target}' already: give another name"):
         translated(source, target=target)
+
+
+def column(file: Path, values: Any) -> Path:
+    pq.write_table(pa.table({"text": values}), file, row_group_size=2)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (["one", None, "ä"], ["one", "", "ä"]),
+        (pa.array(["one", None, "one"]).dictionary_encode(), ["one", "", "one"]),
+        ([b"one", None, "ä".encode()], ["one", "", "ä"]),
+        (pa.array([b"one"]).dictionary_encode(), ["one"]),
+        (pa.array([b"one", b"two"], pa.binary(3)), ["one", "two"]),
+        ([1, None], ["1", ""]),
+        ([1.5], ["1.5"]),
+        ([Decimal("1.50")], ["1.50"]),
+        (pa.nulls(2), ["", ""]),
+    ],
+)
+def test_text_is_strings_bytes_and_numbers(tmp_path, values, texts):
+    source = column(tmp_path / "in.parquet", values)
+
+    assert list(FORMAT.texts(source, list(FORMAT.plan(source, 10)))) == texts
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([["a", "b"]], "list<element: string>"),
+        ([{"a": "b"}], "struct<a: string>"),
+        ([True], "bool"),
+        ([date(2026, 1, 1)], r"date32\[day\]"),
+    ],
+)
+def test_column_of_another_type_is_refused_before_anything_is_translated(tmp_path, values, kind):
+    source = column(tmp_path / "in.parquet", values)
+
+    with pytest.raises(ValueError, match=rf"in\.parquet: the column 'text' is of type {kind}, which is neither text"):
+        job_of(source, tmp_path / "out.parquet")
+
+
+def test_bytes_that_are_no_utf_8_are_refused_before_anything_is_translated(tmp_path):
+    source = column(tmp_path / "in.parquet", [b"a", b"b", b"c", b"\xffd"])
+
+    with pytest.raises(ValueError, match=r"in\.parquet, column 'text', record 4: byte 0xff is no UTF-8"):
+        job_of(source, tmp_path / "out.parquet")
+
+
+def test_string_that_is_no_utf_8_after_all_is_named(tmp_path):
+    source = column(tmp_path / "in.parquet", pa.array([b"a", b"b", b"c", b"d\xff"]).view(pa.string()))
+
+    with pytest.raises(ValueError, match=r"in\.parquet, column 'text', record 4: byte 0xff is no UTF-8"):
+        translated(source)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from service.bulk.job import Description, Job, JobError
+from service.bulk.job import Description, Job
 from service.bulk.lines import Lines
 from service.bulk.ray_engine import _raise, _Worker
+from service.bulk.source import JobError, Source
 from service.bulk.workers import OtherVersion, Say
 from service.engine.job import FinishReason
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
@@ -30,7 +31,7 @@ def job(tmp_path: Path) -> Job:
     description = Description(
         source_sha256="0", format="lines", part_size=2, model="m", model_version="1", precision="int8", options={}
     )
-    return Job(tmp_path / "in.txt", tmp_path / "out.txt", Lines(), description)
+    return Job(Source.of(tmp_path / "in.txt"), tmp_path / "out.txt", Lines(), description)
 
 
 def worked(job: Job, translate_all: TranslateAll) -> list[str]:

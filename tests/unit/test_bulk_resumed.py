@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from service.bulk.job import Job, JobError
+from service.bulk.job import Job
+from service.bulk.lines import Lines
+from service.bulk.parts import Part
 from service.bulk.run import translate_parts
+from service.bulk.source import JobError, Source
 from service.errors import InternalError
 from service.translation import Translation
 from tests.fakes.bulk_jobs import job_of, run_job, shout
@@ -124,8 +127,9 @@ class TestForce:
 
 class TestSource:
     def test_changed_between_two_runs_it_is_refused_by_name(self, source, output):
-        with job_of(source, output, source_sha256="1").opened():
-            pass
+        job = job_of(source, output, source_sha256="1")
+        with job.opened():
+            translate_parts(job, job.parts[:1], shout, lambda _: None)
 
         with pytest.raises(
             JobError, match=r"in\.txt has changed since .*out\.txt\.parts was begun; --force begins again"
@@ -151,6 +155,15 @@ class TestSource:
             with pytest.raises(JobError, match="has changed while it was translated; what is done stays"):
                 translate_parts(job, job.missing(), changing, lambda _: None)
             assert job.missing() == list(job.parts[1:])
+
+    def test_changed_while_it_is_planned_there_is_no_job(self, source, output):
+        class Changing(Lines):
+            def plan(self, file: Path, part_size: int) -> Iterator[Part]:
+                yield from super().plan(file, part_size)
+                file.write_text("other\n")
+
+        with pytest.raises(JobError, match="has changed"):
+            Job(Source.of(source), output, Changing(), job_of(source, output)._description)
 
     def test_changed_before_the_parts_are_joined_there_is_no_output(self, source, output):
         job = job_of(source, output)

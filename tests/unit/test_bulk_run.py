@@ -1,5 +1,6 @@
 """`dragoman bulk` as a whole, with a translator of our own: what a resumed run says, and when nothing is started."""
 
+import hashlib
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -9,7 +10,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from service.bulk.job import Job, JobError
+from service.bulk.job import Job
+from service.bulk.source import JobError
 from service.bulk.workers import OtherVersion
 from service.commands import bulk_run
 from service.commands.bulk_run import Bulk, run
@@ -90,6 +92,35 @@ def test_a_run_that_goes_on_counts_the_failures_of_the_one_before(worker, tmp_pa
     assert (tmp_path / "out.txt").read_text() == "A\n\nB\nGONE\n"
 
 
+def changing_what_is_hashed(monkeypatch: pytest.MonkeyPatch, source: Path, content: str) -> None:
+    """The source has another content as soon as its hash is known."""
+    file_digest = hashlib.file_digest
+
+    def digest_and_change(stream: io.BufferedReader, name: str) -> object:
+        digest = file_digest(stream, name)
+        source.write_text(content)
+        return digest
+
+    monkeypatch.setattr(hashlib, "file_digest", digest_and_change)
+
+
+def test_a_source_that_changes_while_it_is_hashed_is_not_mixed_with_what_is_done(worker, tmp_path, monkeypatch):
+    source = tmp_path / "in.txt"
+    source.write_text("a1\na2\ngone\na4\n")
+    with pytest.raises(Unavailable):
+        run(bulk(tmp_path), Console(file=io.StringIO()))
+
+    with monkeypatch.context() as patched:
+        changing_what_is_hashed(patched, source, "new b1\nnew b2\nnew b3\nnew b4\n")
+        with pytest.raises(JobError, match="has changed"):
+            run(bulk(tmp_path), Console(file=io.StringIO()))
+    assert not (tmp_path / "out.txt").exists()
+    source.write_text("a1\na2\ngone\na4\n")
+    run(bulk(tmp_path), Console(file=io.StringIO()))
+
+    assert (tmp_path / "out.txt").read_text() == "A1\nA2\nGONE\nA4\n"
+
+
 @pytest.mark.parametrize("wanted", [{"model": "other"}, {"source_language": "de"}, {"target_language": "fr"}])
 def test_a_model_that_is_not_the_one_that_was_named_translates_nothing(worker, tmp_path, wanted):
     (tmp_path / "in.txt").write_text("a\n")
@@ -98,6 +129,17 @@ def test_a_model_that_is_not_the_one_that_was_named_translates_nothing(worker, t
         run(replace(bulk(tmp_path), **wanted), Console(file=io.StringIO()))
 
     assert worker.times_opened == 0
+
+
+def test_the_last_line_has_the_output_s_path_as_it_is(worker, tmp_path):
+    folder = tmp_path / "[x] :x:" / ("long " * 20)
+    folder.mkdir(parents=True)
+    (folder / "in.txt").write_text("a\n")
+    said = io.StringIO()
+
+    run(bulk(folder), Console(file=said, width=80))
+
+    assert f"{(folder / 'out.txt').resolve()}: 1 records; " in said.getvalue()
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
