@@ -22,7 +22,7 @@ from service.client.channel import ClientConfig, credentials
 from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
 from service.loadtest import worker
-from service.loadtest.records import Records, Summary, done_texts_rate, summarize
+from service.loadtest.records import Records, Summary, summarize
 from service.loadtest.report import COLUMNS, Report, StageResult, check_suffix, figures
 from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS, Stage
@@ -133,8 +133,8 @@ class _Test:
             return f"{held:.1f} calls/s hold a p99 of {command.find_p99_ms:g} ms" if held else "no rate held the target"
         if command.concurrency is not None:
             summary = self._closed(command.concurrency)
-            return f"{summary.ok_rate:.1f} calls/s answered to {command.concurrency} callers"
-        answered = [self._at_rate(rate).ok_rate for rate in command.rates]
+            return f"{summary.done_rate:.1f} calls/s answered to {command.concurrency} callers"
+        answered = [self._at_rate(rate).done_rate for rate in command.rates]
         return f"at most {max(answered):.1f} calls/s answered"
 
     def _at_rate(self, rate: float) -> Summary:
@@ -151,10 +151,8 @@ class _Test:
     def _add(self, name: str, outcome: Outcome) -> Summary:
         command = self._command
         target_s = None if command.target_ms is None else command.target_ms / 1e3
-        kept = outcome.records.after(command.warm_up_s)
-        summary = summarize(kept, command.duration_s - command.warm_up_s, target_s=target_s)
-        done_rate = done_texts_rate(outcome.records, command.warm_up_s, command.duration_s)
-        self.stages.append(StageResult(name=name, summary=summary, records=outcome.records, done_texts_rate=done_rate))
+        summary = summarize(outcome.records, command.duration_s, warm_up_s=command.warm_up_s, target_s=target_s)
+        self.stages.append(StageResult(name=name, summary=summary, records=outcome.records))
         self._watch_ourselves(name, summary, outcome)
         return summary
 

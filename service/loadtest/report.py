@@ -40,7 +40,6 @@ class StageResult:
     name: str  # "40 calls/s"
     summary: Summary
     records: Records  # warm-up included
-    done_texts_rate: float = 0.0  # see `records.done_texts_rate`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +58,7 @@ class Report:
 
     def to_json(self) -> str:
         """All figures, no single calls."""
-        stages = [
-            {"name": stage.name, **asdict(stage.summary), "done_texts_rate": stage.done_texts_rate}
-            for stage in self.stages
-        ]
+        stages = [{"name": stage.name, **asdict(stage.summary)} for stage in self.stages]
         head = {
             "target": self.target,
             "command": self.command,
@@ -132,8 +128,8 @@ def figures(summary: Summary) -> list[str]:
     others = ", ".join(f"{name} {count}" for name, count in summary.codes.items() if name != "OK")
     return [
         f"{summary.offered_rate:.1f}",
-        f"{summary.ok_rate:.1f}",
-        f"{summary.texts_rate:.1f}",
+        f"{summary.done_rate:.1f}",
+        f"{summary.done_texts_rate:.1f}",
         *latency,
         others or "-",
     ]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from protos import translation_pb2 as pb
 from service.commands.loadtest_run import LoadTest, priority_of, requests_of
 from service.errors import Unavailable
-from service.loadtest.records import Records, Summary, done_texts_rate, joined, summarize
-from service.loadtest.report import Report, StageResult, check_suffix
+from service.loadtest.records import Records, Summary, joined, summarize
+from service.loadtest.report import Report, StageResult, check_suffix, figures
 from service.loadtest.run import _received
 from service.loadtest.schedule import Stage, due_times, share
 from service.loadtest.search import Target, highest_rate
@@ -99,7 +99,21 @@ class TestRecords:
     def test_what_was_done_counts_by_when_it_was_answered(self):
         calls = records([0, 1, 2, 3, 3], [2.5, 0.5, 0.5, 1.5, 0.5], ["OK"] * 4 + ["RESOURCE_EXHAUSTED"])
 
-        assert done_texts_rate(calls, 2.0, 4.0) == 1.0  # the first and the third
+        summary = summarize(calls, 4.0, warm_up_s=2.0)
+
+        assert (summary.done_rate, summary.done_texts_rate) == (1.0, 1.0)  # the first and the third
+        assert (summary.offered_rate, summary.ok_rate) == (1.5, 1.0)  # of those from the third on
+
+    def test_a_full_server_is_shown_to_answer_what_it_can_and_not_what_it_was_offered(self):
+        offered, capacity, duration_s = 180.0, 100.0, 30.0
+        due = np.arange(round(offered * duration_s)) / offered
+        answered = (np.arange(len(due)) + 1) / capacity  # one after the other, long after the stage too
+
+        summary = summarize(records(due, answered - due), duration_s, warm_up_s=5.0)
+
+        offered_cell, answered_cell, texts_cell, *_ = figures(summary)
+        assert (offered_cell, answered_cell, texts_cell) == ("180.0", "100.0", "100.0")
+        assert (summary.ok_rate, summary.goodput_rate) == (180.0, pytest.approx(100.0, abs=0.1))
 
     def test_workers_records_are_joined_in_order(self):
         both = joined([records([0, 2], [1, 1]), records([1, 3], [2, 2])])
