@@ -30,8 +30,10 @@ def loadtest(
     source_language: Annotated[str, typer.Option("--from", help="BCP 47; empty for the model's.")] = "",
     target_language: Annotated[str, typer.Option("--to", help="BCP 47; empty for the model's.")] = "",
     model: Annotated[str | None, typer.Option(help="Name as `dragoman models` shows it.")] = None,
-    texts: Annotated[Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.")] = None,
-    texts_per_call: Annotated[int, typer.Option(min=1)] = 1,
+    texts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.  [default: four of our own]")
+    ] = None,
+    texts_per_call: Annotated[int, typer.Option(min=1, help="Taken again from the first where they run out.")] = 1,
     rate: Annotated[list[float] | None, typer.Option(help="Calls a second; a stage for each.")] = None,
     find_p99: Annotated[
         float | None, typer.Option(metavar="MS", help="Find the highest rate whose p99 stays within this.")

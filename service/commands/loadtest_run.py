@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import cycle, islice, product
+from math import ceil
 from pathlib import Path
 
 from rich.console import Console
@@ -203,12 +204,14 @@ def _without_retries(connection: Connection) -> ClientConfig:
 
 
 def requests_of(command: LoadTest) -> list[bytes]:
-    """Serialised requests: the texts in their order, so many a call, options and priorities in turn."""
+    """Serialised requests: the texts in their order, so many a call, options and priorities in turn.
+
+    Every call has its number of texts: where they run out, they begin again, within one call too.
+    """
     texts = _read(command.texts) if command.texts else list(_SAMPLE)
     size = command.texts_per_call
-    batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-    if len(batches[-1]) < size and len(batches) > 1:
-        batches.pop()
+    again = cycle(texts)
+    batches = [list(islice(again, size)) for _ in range(ceil(len(texts) / size))]
     kinds = list(product(command.options, command.priorities))
     request = partial(
         to_request,

@@ -213,6 +213,15 @@ class TestCommand:
         assert {text for text, *_ in kinds} == {"a\u2028a", "b"}
         assert {priority for *_, priority in kinds} == {pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH}
 
+    @pytest.mark.parametrize("size", [1, 3, 4, 5, 32])
+    def test_every_call_has_as_many_texts_as_the_report_says(self, size):
+        command = LoadTest(server="x:1", rates=(1.0,), texts_per_call=size)
+
+        calls = [list(parsed(request).texts) for request in requests_of(command)]
+
+        assert {len(texts) for texts in calls} == {size}
+        assert len({text for texts in calls for text in texts}) == 4  # each of the samples is sent
+
     def test_model_and_languages_are_in_every_request(self):
         wanted = LoadTest(server="x:1", rates=(1.0,), model="m", source_language="de", target_language="en")
 
