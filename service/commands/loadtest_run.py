@@ -161,16 +161,17 @@ class _Test:
         """A generator that cannot keep up measures itself."""
         load = outcome.cpu_s / _span_s(outcome.records) / self._command.num_workers
         if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:
+            more = "more --workers, or " if self._command.num_workers < (os.cpu_count() or 1) else ""
             self.warnings.append(
                 f"{name}: the load generator was busy ({load:.0%} of a CPU for each worker, calls sent up to "
-                f"{summary.send_delay_ms_p99:.0f} ms late): use more --workers, or another machine"
+                f"{summary.send_delay_ms_p99:.0f} ms late): use {more}another machine"
             )
 
     @contextmanager
     def _shown(self, name: str, expected: float | None) -> Iterator[OnProgress]:
         columns = (TextColumn(name), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as bar:
-            task = bar.add_task("", total=expected)
+            task = bar.add_task("connecting", total=expected)
 
             def on_progress(progress: worker.Progress) -> None:
                 text = f"{progress.sent} sent, {progress.sent - progress.done} under way, {progress.failed} failed"
