@@ -53,7 +53,7 @@ def loadtest(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Deadline of a call.")] = 60.0,
     target: Annotated[float | None, typer.Option(metavar="MS", help="Slower answers are no goodput.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that send.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
     report: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help=".html (with charts), .json or .csv; may be repeated.")
     ] = None,

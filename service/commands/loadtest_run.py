@@ -24,7 +24,7 @@ from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
 from service.loadtest import worker
 from service.loadtest.records import Records, Summary, summarize
-from service.loadtest.report import COLUMNS, Report, StageResult, check_suffix, figures
+from service.loadtest.report import COLUMNS, Report, StageResult, check_file, figures
 from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS, Stage
 from service.loadtest.search import Target, highest_rate
@@ -34,6 +34,8 @@ from service.translation import TranslateOptions
 
 _SEND_DELAY_LIMIT_MS = 20.0
 _CPU_LIMIT = 0.8  # of a CPU for each worker
+_MAX_RATE = 1e6  # calls a second; a worker sends some thousands
+_MAX_S = 86_400.0  # a day
 _SAMPLE = (
     "The children are playing in the garden.",
     "Could you tell me where the station is?",
@@ -74,12 +76,28 @@ class LoadTest:
             raise ValueError("choose one of --rate, --find-p99 and --concurrency")
         if self.arrivals not in ARRIVALS:
             raise ValueError(f"arrivals is {self.arrivals!r}, there are {' and '.join(ARRIVALS)}")
+        self._check_numbers()
         for file in self.reports:
-            check_suffix(file)
+            check_file(file)
         if self.warm_up_s >= self.duration_s:
             raise ValueError(
                 f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
             )
+
+    def _check_numbers(self) -> None:
+        given = (
+            *(("--rate", rate, _MAX_RATE) for rate in self.rates),
+            ("--find-p99", self.find_p99_ms, _MAX_S * 1e3),
+            ("--first-rate", self.first_rate, _MAX_RATE),
+            ("--duration", self.duration_s, _MAX_S),
+            ("--timeout", self.timeout_s, _MAX_S),
+            ("--target", self.target_ms, _MAX_S * 1e3),
+        )
+        for name, value, most in given:
+            if value is not None and not 0 < value <= most:
+                raise ValueError(f"{name} is {value:g}, more than 0 and at most {most:,.0f} is accepted")
+        if not self.warm_up_s >= 0:
+            raise ValueError(f"--warm-up is {self.warm_up_s:g}, 0 s or more are needed")
 
 
 def run(command: LoadTest, console: Console) -> Report:

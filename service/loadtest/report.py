@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -102,22 +103,29 @@ class Report:
 
         Raises:
             ValueError: another suffix.
+            OSError: it cannot be written.
         """
-        check_suffix(file)
+        check_file(file)
         formats = {".html": self.to_html, ".json": self.to_json, ".csv": self.to_csv}
         file.write_text(formats[file.suffix](), encoding="utf-8")
 
 
-def check_suffix(file: Path) -> None:
+def check_file(file: Path) -> None:
     """Refuse a file that `Report.write` could not write, before the load is made.
 
     Raises:
-        ValueError: an unknown suffix, or a chart without matplotlib.
+        ValueError: an unknown suffix, a chart without matplotlib, or nothing can be written there.
     """
     if file.suffix not in SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(SUFFIXES)}")
     if file.suffix == ".html" and find_spec("matplotlib") is None:
         raise ValueError(f"{file} needs matplotlib: pip install 'dragoman[loadtest]'")
+    if not file.parent.is_dir():
+        raise ValueError(f"{file} cannot be written: {file.parent} is no directory")
+    if file.is_dir():
+        raise ValueError(f"{file} cannot be written: it is a directory")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ValueError(f"{file} cannot be written: no permission")
 
 
 def figures(summary: Summary) -> list[str]:

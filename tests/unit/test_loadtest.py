@@ -14,7 +14,7 @@ from protos import translation_pb2 as pb
 from service.commands.loadtest_run import LoadTest, priority_of, requests_of
 from service.errors import Unavailable
 from service.loadtest.records import Records, Summary, joined, summarize
-from service.loadtest.report import Report, StageResult, check_suffix, figures
+from service.loadtest.report import Report, StageResult, check_file, figures
 from service.loadtest.run import _received
 from service.loadtest.schedule import Stage, due_times, share
 from service.loadtest.search import Target, highest_rate
@@ -183,7 +183,29 @@ class TestReport:
 
     def test_unknown_suffix_is_refused_before_the_load_is_made(self):
         with pytest.raises(ValueError, match=r"'\.pdf', there are \.html, \.json, \.csv"):
-            check_suffix(Path("report.pdf"))
+            check_file(Path("report.pdf"))
+
+    def test_a_file_in_no_directory_is_refused_before_the_load_is_made(self, tmp_path):
+        with pytest.raises(ValueError, match=r"none/report\.json cannot be written: .*/none is no directory"):
+            check_file(tmp_path / "none" / "report.json")
+
+    def test_a_directory_is_no_file(self, tmp_path):
+        directory = tmp_path / "report.json"
+        directory.mkdir()
+
+        with pytest.raises(ValueError, match="it is a directory"):
+            check_file(directory)
+
+    @pytest.mark.parametrize("is_there", [True, False])
+    def test_a_file_without_permission_is_refused_before_the_load_is_made(self, tmp_path, monkeypatch, is_there):
+        file = tmp_path / "report.json"
+        if is_there:
+            file.touch()
+        denied = file if is_there else tmp_path
+        monkeypatch.setattr("os.access", lambda path, _: path != denied)  # root may write everywhere
+
+        with pytest.raises(ValueError, match="no permission"):
+            check_file(file)
 
 
 class TestCommand:
@@ -194,6 +216,17 @@ class TestCommand:
             ({"rates": (1.0,), "concurrency": 2}, "choose one of"),
             ({"rates": (1.0,), "warm_up_s": 30.0}, "the warm-up is 30 s"),
             ({"rates": (1.0,), "arrivals": "bursts"}, "'bursts', there are poisson and constant"),
+            ({"rates": (50.0, 0.0)}, "--rate is 0, more than 0 and at most 1,000,000 is accepted"),
+            ({"rates": (float("inf"),)}, "--rate is inf, more than 0"),
+            ({"rates": (float("nan"),)}, "--rate is nan, more than 0"),
+            ({"find_p99_ms": -1.0}, "--find-p99 is -1"),
+            ({"find_p99_ms": 100.0, "first_rate": 0.0}, "--first-rate is 0"),
+            ({"rates": (1.0,), "duration_s": float("inf")}, "--duration is inf, more than 0 and at most 86,400"),
+            ({"rates": (1.0,), "timeout_s": 0.0}, "--timeout is 0"),
+            ({"rates": (1.0,), "target_ms": -5.0}, "--target is -5"),
+            ({"rates": (1.0,), "warm_up_s": -5.0}, "--warm-up is -5, 0 s or more are needed"),
+            ({"rates": (1.0,), "warm_up_s": float("nan")}, "--warm-up is nan"),
+            ({"rates": (1.0,), "reports": (Path("/none/a.json"),)}, "/none is no directory"),
         ],
     )
     def test_contradictions_are_refused(self, given, message):
