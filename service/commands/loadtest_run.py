@@ -23,7 +23,7 @@ from service.client.channel import ClientConfig, credentials
 from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
 from service.loadtest import worker
-from service.loadtest.records import Records, Summary, summarize
+from service.loadtest.records import OK, Records, Summary, summarize
 from service.loadtest.report import COLUMNS, Report, StageResult, check_file, figures
 from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS, Stage
@@ -148,8 +148,9 @@ class _Test:
         command = self._command
         if command.find_p99_ms is not None:
             target = Target(p99_ms=command.find_p99_ms)
-            held, _ = highest_rate(self._at_rate, target, first=command.first_rate)
-            return f"{held:.1f} calls/s hold a p99 of {command.find_p99_ms:g} ms" if held else "no rate held the target"
+            held, tried = highest_rate(self._at_rate, target, first=command.first_rate)
+            found = f"{held:.1f} calls/s hold" if held else "no rate held"
+            return f"{found} a p99 of {command.find_p99_ms:g} ms{_why_unanswered(*tried[-1])}"
         if command.concurrency is not None:
             summary = self._closed(command.concurrency)
             return f"{summary.done_rate:.1f} calls/s answered to {command.concurrency} callers"
@@ -196,6 +197,14 @@ class _Test:
                 bar.update(task, completed=progress.sent, description=text)
 
             yield on_progress
+
+
+def _why_unanswered(rate: float, summary: Summary) -> str:
+    """What to add where a search ended with a stage without an answer."""
+    if OK in summary.codes:
+        return ""
+    codes = ", ".join(f"{name} {count}" for name, count in summary.codes.items())
+    return f"; of {rate:.1f} calls/s none was answered: {codes or 'none was due after the warm-up'}"
 
 
 def _span_s(records: Records) -> float:

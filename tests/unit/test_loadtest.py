@@ -145,6 +145,30 @@ class TestSearch:
 
         assert 97 <= held <= 100
 
+    def test_a_server_that_answers_nothing_is_tried_once(self):
+        def try_rate(_: float) -> Summary:
+            return summarize(records([0.0], [0.01], ["PERMISSION_DENIED"]), 1.0)
+
+        held, tried = highest_rate(try_rate, Target(p99_ms=100), first=10)
+
+        assert (held, [rate for rate, _ in tried]) == (0.0, [10])
+
+    def test_a_server_that_is_gone_ends_the_search_with_what_it_held(self):
+        def try_rate(rate: float) -> Summary:
+            return summarize(records([0.0], [0.01], ["OK" if rate < 40 else "UNAVAILABLE"]), 1.0)
+
+        held, tried = highest_rate(try_rate, Target(p99_ms=100), first=10)
+
+        assert (held, [rate for rate, _ in tried]) == (20, [10, 20, 40])
+
+    def test_overload_without_an_answer_in_time_is_a_rate_that_broke(self):
+        def try_rate(rate: float) -> Summary:
+            return summarize(records([0.0], [0.01], ["OK" if rate <= 30 else "DEADLINE_EXCEEDED"]), 1.0)
+
+        held, _ = highest_rate(try_rate, Target(p99_ms=100), first=10)
+
+        assert 29 <= held <= 30
+
     def test_refusals_break_a_rate_though_answers_are_fast(self):
         calls = records([0] * 100, [0.01] * 100, ["OK"] * 99 + ["RESOURCE_EXHAUSTED"])
 

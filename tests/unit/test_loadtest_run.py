@@ -1,0 +1,58 @@
+"""What `dragoman loadtest` says of its stages, with stages that take no time."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from service.commands import loadtest_run
+from service.commands.loadtest_run import LoadTest
+from service.loadtest.records import Records
+from service.loadtest.run import Outcome
+from service.loadtest.schedule import Stage
+
+Run = Callable[..., str]
+
+
+def outcome(stage: Stage, code: str = "OK", capacity: float = float("inf")) -> Outcome:
+    """Of a server that answers one call after the other, so many a second, or none."""
+    due = np.arange(round(stage.rate * stage.duration_s)) / stage.rate
+    done = np.maximum(due, np.arange(len(due)) / capacity) + 0.001
+    codes, texts = np.full(len(due), code), np.ones(len(due), dtype=np.int64)
+    return Outcome(Records(due=due, sent=due, done=done, codes=codes, texts=texts), cpu_s=0.0)
+
+
+@pytest.fixture
+def screen() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def run(monkeypatch, screen) -> Run:
+    """Runs a test whose stages come to this; everything that was printed."""
+
+    def with_stages(stages: Callable[[Stage], Outcome], **options: Any) -> str:
+        monkeypatch.setattr(loadtest_run, "run_stage", lambda _, stage, __: stages(stage))
+        command = LoadTest(server="x:1", warm_up_s=0.0, duration_s=10.0, **options)
+        loadtest_run.run(command, Console(file=screen, width=140))
+        return screen.getvalue()
+
+    return with_stages
+
+
+def test_the_headline_is_what_the_server_answered_while_the_stage_lasted(run):
+    printed = run(lambda stage: outcome(stage, capacity=100.0), rates=(50.0, 180.0))
+
+    assert printed.splitlines()[-1] == "at most 100.0 calls/s answered"
+
+
+def test_a_search_among_refusals_says_their_status(run):
+    printed = run(lambda stage: outcome(stage, "PERMISSION_DENIED"), find_p99_ms=100.0)
+
+    assert printed.splitlines()[-1] == (
+        "no rate held a p99 of 100 ms; of 10.0 calls/s none was answered: PERMISSION_DENIED 100"
+    )
+    assert printed.count("PERMISSION_DENIED") == 2  # in the table, of one stage, and there
