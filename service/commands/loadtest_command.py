@@ -62,7 +62,8 @@ def loadtest(
 
     The html report needs matplotlib: pip install 'dragoman[loadtest]'.
 
-    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server.
+    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
+    With the last two, the finished stages are shown and reported all the same.
     """
     with reported():
         from rich.console import Console

@@ -22,6 +22,7 @@ from service.api.replies import to_request
 from service.client.channel import ClientConfig, credentials
 from service.client.retry import RetryPolicy
 from service.commands.connection import Connection
+from service.errors import Unavailable
 from service.loadtest import worker
 from service.loadtest.records import OK, Records, Summary, summarize
 from service.loadtest.report import COLUMNS, Report, StageResult, check_file, figures
@@ -101,14 +102,24 @@ class LoadTest:
 
 
 def run(command: LoadTest, console: Console) -> Report:
-    """Make the load, print a table, write the reports.
+    """Make the load, print a table, write the reports; also of the stages that were finished when it was interrupted.
 
     Raises:
         ValueError: the texts cannot be used.
         Unavailable: no server answers.
+        KeyboardInterrupt: Ctrl-C.
     """
     test = _Test(command, console)
-    headline = test.run()
+    try:
+        headline = test.run()
+    except (KeyboardInterrupt, Unavailable):
+        if test.stages:
+            _publish(command, test, f"ended early; in the finished stages {_most_answered(test.stages)}", console)
+        raise
+    return _publish(command, test, headline, console)
+
+
+def _publish(command: LoadTest, test: "_Test", headline: str, console: Console) -> Report:
     report = Report(
         target=command.server,
         command=f"dragoman {shlex.join(sys.argv[1:])}",
@@ -154,8 +165,9 @@ class _Test:
         if command.concurrency is not None:
             summary = self._closed(command.concurrency)
             return f"{summary.done_rate:.1f} calls/s answered to {command.concurrency} callers"
-        answered = [self._at_rate(rate).done_rate for rate in command.rates]
-        return f"at most {max(answered):.1f} calls/s answered"
+        for rate in command.rates:
+            self._at_rate(rate)
+        return _most_answered(self.stages)
 
     def _at_rate(self, rate: float) -> Summary:
         stage = Stage(rate=rate, duration_s=self._command.duration_s)
@@ -197,6 +209,10 @@ class _Test:
                 bar.update(task, completed=progress.sent, description=text)
 
             yield on_progress
+
+
+def _most_answered(stages: Sequence[StageResult]) -> str:
+    return f"at most {max(stage.summary.done_rate for stage in stages):.1f} calls/s answered"
 
 
 def _why_unanswered(rate: float, summary: Summary) -> str:

@@ -1,10 +1,12 @@
 """Runs a stage: several workers, one clock, their records joined."""
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
 from service.client.channel import ClientConfig
@@ -106,9 +108,10 @@ def _workers(number: int) -> Iterator[Sequence[Connection]]:
     pipes = [spawn.Pipe() for _ in range(number)]
     processes = [spawn.Process(target=run, args=(theirs,), daemon=True) for _, theirs in pipes]
     try:
-        for process, (_, theirs) in zip(processes, pipes, strict=True):
-            process.start()
-            theirs.close()
+        with _ctrl_c_kept_off():
+            for process, (_, theirs) in zip(processes, pipes, strict=True):
+                process.start()
+                theirs.close()
         yield [ours for ours, _ in pipes]
     finally:
         for process in processes:
@@ -117,6 +120,17 @@ def _workers(number: int) -> Iterator[Sequence[Connection]]:
                 process.join()
         for ours, _ in pipes:
             ours.close()
+
+
+@contextmanager
+def _ctrl_c_kept_off() -> Iterator[None]:
+    """A terminal sends it to all processes; those that start here never see it, and end when this one ends them."""
+    resource_tracker.ensure_running()  # or the start of the first process would start it, which lifts the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start(workers: Sequence[Connection], within_s: float) -> None:
@@ -160,7 +174,7 @@ def _collect(workers: Sequence[Connection], on_progress: OnProgress) -> list[End
 def _received(worker: Connection) -> Message:
     try:
         message: Message = worker.recv()
-    except (EOFError, ConnectionResetError):
+    except (EOFError, ConnectionError):
         raise _death() from None
     if isinstance(message, Unreachable):
         raise Unavailable(message.message)
@@ -170,7 +184,7 @@ def _received(worker: Connection) -> Message:
 def _tell(worker: Connection, message: Task | float) -> None:
     try:
         worker.send(message)
-    except BrokenPipeError:
+    except ConnectionError:
         raise _death() from None
 
 

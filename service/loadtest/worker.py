@@ -80,7 +80,7 @@ Message: TypeAlias = Connected | Unreachable | Progress | Ended
 
 def run(parent: Connection) -> None:
     """Do the task that comes through the pipe."""
-    with parent, suppress(EOFError, BrokenPipeError):  # the parent is gone: nobody wants the calls
+    with parent, suppress(EOFError, ConnectionError):  # the parent is gone: nobody wants the calls
         asyncio.run(send_calls(parent.recv(), parent))
 
 

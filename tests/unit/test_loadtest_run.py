@@ -1,6 +1,7 @@
 """What `dragoman loadtest` says of its stages, with stages that take no time."""
 
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from service.commands import loadtest_run
 from service.commands.loadtest_run import LoadTest
+from service.errors import Unavailable
 from service.loadtest.records import Records
 from service.loadtest.run import Outcome
 from service.loadtest.schedule import Stage
@@ -56,3 +58,31 @@ def test_a_search_among_refusals_says_their_status(run):
         "no rate held a p99 of 100 ms; of 10.0 calls/s none was answered: PERMISSION_DENIED 100"
     )
     assert printed.count("PERMISSION_DENIED") == 2  # in the table, of one stage, and there
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), Unavailable("no server answers")])
+def test_finished_stages_are_shown_and_reported_when_it_ends_early(run, screen, tmp_path, end):
+    def stages(stage: Stage) -> Outcome:
+        if stage.rate == 30.0:
+            raise end
+        return outcome(stage)
+
+    file = tmp_path / "report.json"
+    with pytest.raises(type(end)):
+        run(stages, rates=(10.0, 20.0, 30.0, 40.0), reports=(file,))
+
+    report = json.loads(file.read_text())
+    assert [stage["name"] for stage in report["stages"]] == ["10.0 calls/s", "20.0 calls/s"]
+    assert report["headline"] == "ended early; in the finished stages at most 20.0 calls/s answered"
+    assert "10.0 calls/s" in screen.getvalue()
+    assert report["headline"] in screen.getvalue()
+
+
+def test_nothing_is_shown_when_no_stage_was_finished(run, screen):
+    def stages(_: Stage) -> Outcome:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stages, rates=(10.0,))
+
+    assert screen.getvalue().strip() == ""

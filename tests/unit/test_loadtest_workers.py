@@ -2,6 +2,8 @@
 
 import asyncio
 import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +15,7 @@ import pytest
 from service.client.channel import ClientConfig
 from service.client.retry import RetryPolicy
 from service.errors import Unavailable
+from service.loadtest.run import _workers as workers_of
 from service.loadtest.run import start
 from service.loadtest.worker import Connected, Ended, Task, Unreachable, send_calls
 from tests.fakes.scripted_server import running
@@ -33,7 +36,7 @@ def pairs() -> Iterator[list[Pair]]:
         yield made
 
 
-def task_of(address: str, concurrency: int | None = None) -> Task:
+def task_of(address: str, concurrency: int | None = None, timeout_s: float = 10.0) -> Task:
     return Task(
         address=address,
         config=ClientConfig(retry=RetryPolicy(max_attempts=1)),
@@ -41,6 +44,7 @@ def task_of(address: str, concurrency: int | None = None) -> Task:
         requests=[b""],
         concurrency=concurrency,
         duration_s=0.02,
+        timeout_s=timeout_s,
     )
 
 
@@ -68,9 +72,8 @@ async def test_a_worker_connects_first_and_sends_nothing_before_the_start_it_is_
 
 async def test_a_worker_without_a_server_says_so(pairs):
     ours, theirs = pairs[0]
-    task = Task(address="127.0.0.1:1", config=ClientConfig(), due=np.zeros(1), requests=[b""], timeout_s=0.05)
 
-    await send_calls(task, theirs)
+    await send_calls(task_of("127.0.0.1:1", timeout_s=0.05), theirs)
 
     assert ours.recv() == Unreachable("no server answers at 127.0.0.1:1 within 0.05 s")
 
@@ -106,3 +109,15 @@ def test_a_worker_that_dies_before_it_is_connected_is_said(pairs):
 
     with pytest.raises(Unavailable, match="a process that sends calls has died"):
         start([ours for ours, _ in pairs], within_s=10.0)
+
+
+def test_a_worker_does_not_see_ctrl_c_whatever_it_does():
+    with workers_of(1) as (worker,):
+        (process,) = multiprocessing.active_children()
+        assert process.pid
+        os.kill(process.pid, signal.SIGINT)  # while it starts
+        worker.send(task_of("127.0.0.1:1", timeout_s=0.05))
+
+        assert isinstance(worker.recv(), Unreachable)
+    assert not process.is_alive()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())  # of this process
