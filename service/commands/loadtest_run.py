@@ -15,6 +15,7 @@ from math import ceil
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -134,7 +135,7 @@ def _publish(command: LoadTest, test: "_Test", headline: str, console: Console) 
     _print(report, console)
     for file in command.reports:
         report.write(file)
-        console.print(f"written: {file}")
+        console.print(f"written: {file}", markup=False, soft_wrap=True)
     return report
 
 
@@ -281,10 +282,10 @@ def _read(file: Path) -> list[str]:
 
 
 def _print(report: Report, console: Console) -> None:
-    table = Table("stage", *COLUMNS, title=f"{report.target}, {os.cpu_count()} CPUs here")
+    table = Table("stage", *COLUMNS, title=f"{escape(report.target)}, {os.cpu_count()} CPUs here")
     for stage in report.stages:
         table.add_row(stage.name, *figures(stage.summary))
     console.print(table)
     for warning in report.warnings:
-        console.print(f"[yellow]{warning}[/yellow]")
-    console.print(f"[bold]{report.headline}[/bold]")
+        console.print(warning, style="yellow", markup=False)
+    console.print(report.headline, style="bold", markup=False)

@@ -38,7 +38,7 @@ def run(monkeypatch, screen) -> Run:
 
     def with_stages(stages: Callable[[Stage], Outcome], **options: Any) -> str:
         monkeypatch.setattr(loadtest_run, "run_stage", lambda _, stage, __: stages(stage))
-        command = LoadTest(server="x:1", warm_up_s=0.0, duration_s=10.0, **options)
+        command = LoadTest(**{"server": "x:1", "warm_up_s": 0.0, "duration_s": 10.0, **options})
         loadtest_run.run(command, Console(file=screen, width=140))
         return screen.getvalue()
 
@@ -86,3 +86,13 @@ def test_nothing_is_shown_when_no_stage_was_finished(run, screen):
         run(stages, rates=(10.0,))
 
     assert screen.getvalue().strip() == ""
+
+
+def test_names_with_brackets_are_printed_as_they_are(run, tmp_path):
+    file = tmp_path / "[x]" / f"{'long-' * 30}.csv"
+    file.parent.mkdir()
+
+    printed = run(outcome, rates=(10.0,), server="[fe80::1]:50051", reports=(file,))
+
+    assert f"written: {file}" in printed.splitlines()
+    assert "[fe80::1]:50051, " in printed
