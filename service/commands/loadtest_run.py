@@ -193,10 +193,11 @@ class _Test:
         """A generator that cannot keep up measures itself."""
         load = outcome.cpu_s / _span_s(outcome.records) / self._command.num_workers
         if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:
-            more = "more --workers, or " if self._command.num_workers < (os.cpu_count() or 1) else ""
+            can_grow = load > _CPU_LIMIT and self._command.num_workers < (os.cpu_count() or 1)
+            advice = "more --workers, or another machine" if can_grow else "another machine"
             self.warnings.append(
                 f"{name}: the load generator was busy ({load:.0%} of a CPU for each worker, calls sent up to "
-                f"{summary.send_delay_ms_p99:.0f} ms late): use {more}another machine"
+                f"{summary.send_delay_ms_p99:.0f} ms late): use {advice}"
             )
 
     @contextmanager

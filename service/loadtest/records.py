@@ -89,9 +89,7 @@ class Summary:
     duration_s: float
 
 
-def summarize(
-    records: Records, duration_s: float, *, warm_up_s: float = 0.0, target_s: float | None = None
-) -> Summary:
+def summarize(records: Records, duration_s: float, *, warm_up_s: float = 0.0, target_s: float | None = None) -> Summary:
     """The figures of a stage's calls.
 
     Args:

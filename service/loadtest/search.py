@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from service.loadtest.records import OK, Summary
 
-
 _BY_OVERLOAD = {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 
 

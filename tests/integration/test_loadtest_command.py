@@ -51,9 +51,11 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     file = tmp_path / "report.json"
     answered_before = server.metric("dragoman_requests_total", code="OK")
     command = [sys.executable, "-m", "service", "loadtest", "--server", server.address, "--report", str(file)]
-    stages = ("--rate", "20", "--rate", "50", "--duration", "2", "--warm-up", "0", "--workers", "2")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([*command, *stages], start_new_session=True, **pipes)
+    rates = ("--rate", "20", *(3 * ("--rate", "50")))  # of these three, a busy machine may finish some
+    stages = (*rates, "--duration", "2", "--warm-up", "0", "--workers", "2")
+    process = subprocess.Popen(
+        [*command, *stages], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 60.0
     while server.metric("dragoman_requests_total", code="OK") < answered_before + 41:  # of the second stage
         assert time.monotonic() < deadline
@@ -64,8 +66,9 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
 
     assert (process.returncode, errors) == (130, "")
     assert "ended early; in the finished stages at most" in printed
-    (stage,) = json.loads(file.read_text())["stages"]
-    assert stage["codes"] == {"OK": 40}
+    finished = json.loads(file.read_text())["stages"]
+    assert finished[0]["codes"] == {"OK": 40}
+    assert len(finished) < 4
 
 
 def test_no_server_is_said_in_one_line():

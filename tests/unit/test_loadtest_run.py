@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from service.loadtest.records import Records
 from service.loadtest.run import Outcome
 from service.loadtest.schedule import Stage
 
-Run = Callable[..., str]
+Run = Callable[..., str]  # stages, options -> everything that was printed
 
 
 def outcome(stage: Stage, code: str = "OK", capacity: float = float("inf")) -> Outcome:
@@ -33,8 +34,8 @@ def screen() -> io.StringIO:
 
 
 @pytest.fixture
-def run(monkeypatch, screen) -> Run:
-    """Runs a test whose stages come to this; everything that was printed."""
+def run(monkeypatch, screen: io.StringIO) -> Run:
+    """Runs a test whose stages come to what it is given."""
 
     def with_stages(stages: Callable[[Stage], Outcome], **options: Any) -> str:
         monkeypatch.setattr(loadtest_run, "run_stage", lambda _, stage, __: stages(stage))
@@ -96,3 +97,17 @@ def test_names_with_brackets_are_printed_as_they_are(run, tmp_path):
 
     assert f"written: {file}" in printed.splitlines()
     assert "[fe80::1]:50051, " in printed
+
+
+@pytest.mark.parametrize(("cpu_s", "has_advice"), [(9.5, True), (0.5, False)])
+def test_more_workers_are_advised_only_where_the_cpu_of_the_sender_is_what_lacks(run, monkeypatch, cpu_s, has_advice):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+
+    def late(stage: Stage) -> Outcome:
+        calls = outcome(stage).records
+        return Outcome(replace(calls, sent=calls.due + 0.1), cpu_s=cpu_s)
+
+    printed = run(late, rates=(10.0,))
+
+    assert "sent up to 100 ms late" in printed
+    assert ("more --workers" in printed) == has_advice

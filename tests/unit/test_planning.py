@@ -211,7 +211,7 @@ class TestReport:
             read([("x.json", report(self.TRUE, [10.0]))])
 
     def test_calls_that_were_not_as_large_as_the_report_says_are_refused(self):
-        with pytest.raises(ValueError, match="said to have 32 texts a call, but 1.0 were answered"):
+        with pytest.raises(ValueError, match=r"said to have 32 texts a call, but 1\.0 were answered"):
             read([("old.json", report(self.TRUE, [10.0, 20.0], texts_per_call=32))])
 
     def test_stages_with_other_calls_are_not_mixed(self):
