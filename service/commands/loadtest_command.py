@@ -30,8 +30,10 @@ def loadtest(
     source_language: Annotated[str, typer.Option("--from", help="BCP 47; empty for the model's.")] = "",
     target_language: Annotated[str, typer.Option("--to", help="BCP 47; empty for the model's.")] = "",
     model: Annotated[str | None, typer.Option(help="Name as `dragoman models` shows it.")] = None,
-    texts: Annotated[Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.")] = None,
-    texts_per_call: Annotated[int, typer.Option(min=1)] = 1,
+    texts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.  [default: four of our own]")
+    ] = None,
+    texts_per_call: Annotated[int, typer.Option(min=1, help="Taken again from the first where they run out.")] = 1,
     rate: Annotated[list[float] | None, typer.Option(help="Calls a second; a stage for each.")] = None,
     find_p99: Annotated[
         float | None, typer.Option(metavar="MS", help="Find the highest rate whose p99 stays within this.")
@@ -51,7 +53,7 @@ def loadtest(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Deadline of a call.")] = 60.0,
     target: Annotated[float | None, typer.Option(metavar="MS", help="Slower answers are no goodput.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that send.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
     report: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help=".html (with charts), .json or .csv; may be repeated.")
     ] = None,
@@ -60,7 +62,8 @@ def loadtest(
 
     The html report needs matplotlib: pip install 'dragoman[loadtest]'.
 
-    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server.
+    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
+    With the last two, the finished stages are shown and reported all the same.
     """
     with reported():
         from rich.console import Console

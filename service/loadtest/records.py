@@ -42,6 +42,10 @@ class Records:
         """The calls that were due at this time or later."""
         return self.where(self.due >= due_s)
 
+    def done_between(self, first_s: float, last_s: float) -> "Records":
+        """The calls that ended between these times, whenever they were due."""
+        return self.where((self.done >= first_s) & (self.done < last_s))
+
     def where(self, is_wanted: npt.NDArray[np.bool_]) -> "Records":
         """Some of the calls."""
         return Records(
@@ -72,9 +76,11 @@ class Summary:
     """The figures of one stage, warm-up left out."""
 
     offered_rate: float  # calls due a second
-    ok_rate: float  # calls answered a second
+    done_rate: float  # calls answered a second while the stage lasted: under overload, what the server can do
+    done_texts_rate: float  # texts of those
+    ok_rate: float  # of the calls due, those that were answered at some time, also long after the stage
     texts_rate: float  # texts of those
-    goodput_rate: float  # calls answered within the target a second; ok_rate without a target
+    goodput_rate: float  # of the calls due, those answered within the target, a second; done_rate without a target
     calls: int
     codes: dict[str, int]
     latency_ms: dict[str, float]  # of answered calls, by percentile ("p50"); empty without any
@@ -83,38 +89,34 @@ class Summary:
     duration_s: float
 
 
-def summarize(records: Records, duration_s: float, *, target_s: float | None = None) -> Summary:
-    """The figures of these calls.
+def summarize(records: Records, duration_s: float, *, warm_up_s: float = 0.0, target_s: float | None = None) -> Summary:
+    """The figures of a stage's calls.
 
     Args:
-        duration_s: of the stretch in which they were due.
+        records: of all calls: what was due in the warm-up may be answered after it.
+        duration_s: of the stretch in which they were due, warm-up included.
         target_s: a call that takes longer is no goodput.
     """
-    answered = records.where(records.is_ok)
-    refused = records.where(records.codes == "RESOURCE_EXHAUSTED")
-    in_time = len(answered) if target_s is None else int((answered.latency_s <= target_s).sum())
-    names, counts = np.unique(records.codes, return_counts=True)
+    counted, counted_s = records.after(warm_up_s), duration_s - warm_up_s
+    answered = counted.where(counted.is_ok)
+    refused = counted.where(counted.codes == "RESOURCE_EXHAUSTED")
+    done = records.where(records.is_ok).done_between(warm_up_s, duration_s)
+    in_time = len(done) if target_s is None else int((answered.latency_s <= target_s).sum())
+    names, counts = np.unique(counted.codes, return_counts=True)
     return Summary(
-        offered_rate=len(records) / duration_s,
-        ok_rate=len(answered) / duration_s,
-        texts_rate=float(answered.texts.sum()) / duration_s,
-        goodput_rate=in_time / duration_s,
-        calls=len(records),
+        offered_rate=len(counted) / counted_s,
+        done_rate=len(done) / counted_s,
+        done_texts_rate=float(done.texts.sum()) / counted_s,
+        ok_rate=len(answered) / counted_s,
+        texts_rate=float(answered.texts.sum()) / counted_s,
+        goodput_rate=in_time / counted_s,
+        calls=len(counted),
         codes={str(name): int(count) for name, count in zip(names, counts, strict=True)},
         latency_ms=percentiles_ms(answered.latency_s),
         refusal_ms_p99=_percentile_ms(refused.done - refused.sent, 99.0),
-        send_delay_ms_p99=_percentile_ms(records.sent - records.due, 99.0) or 0.0,
-        duration_s=duration_s,
+        send_delay_ms_p99=_percentile_ms(counted.sent - counted.due, 99.0) or 0.0,
+        duration_s=counted_s,
     )
-
-
-def done_texts_rate(records: Records, first_s: float, last_s: float) -> float:
-    """Texts a second whose calls were answered between these times, whenever they were due.
-
-    Under overload this is what the server can do; what was let in and still waits does not count.
-    """
-    is_inside = records.is_ok & (records.done >= first_s) & (records.done < last_s)
-    return float(records.texts[is_inside].sum()) / (last_s - first_s)
 
 
 def percentiles_ms(latency_s: Floats, wanted: Sequence[float] = PERCENTILES) -> dict[str, float]:

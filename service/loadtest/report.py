@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -40,7 +41,6 @@ class StageResult:
     name: str  # "40 calls/s"
     summary: Summary
     records: Records  # warm-up included
-    done_texts_rate: float = 0.0  # see `records.done_texts_rate`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,7 @@ class Report:
 
     def to_json(self) -> str:
         """All figures, no single calls."""
-        stages = [
-            {"name": stage.name, **asdict(stage.summary), "done_texts_rate": stage.done_texts_rate}
-            for stage in self.stages
-        ]
+        stages = [{"name": stage.name, **asdict(stage.summary)} for stage in self.stages]
         head = {
             "target": self.target,
             "command": self.command,
@@ -106,22 +103,29 @@ class Report:
 
         Raises:
             ValueError: another suffix.
+            OSError: it cannot be written.
         """
-        check_suffix(file)
+        check_file(file)
         formats = {".html": self.to_html, ".json": self.to_json, ".csv": self.to_csv}
         file.write_text(formats[file.suffix](), encoding="utf-8")
 
 
-def check_suffix(file: Path) -> None:
+def check_file(file: Path) -> None:
     """Refuse a file that `Report.write` could not write, before the load is made.
 
     Raises:
-        ValueError: an unknown suffix, or a chart without matplotlib.
+        ValueError: an unknown suffix, a chart without matplotlib, or nothing can be written there.
     """
     if file.suffix not in SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(SUFFIXES)}")
     if file.suffix == ".html" and find_spec("matplotlib") is None:
         raise ValueError(f"{file} needs matplotlib: pip install 'dragoman[loadtest]'")
+    if not file.parent.is_dir():
+        raise ValueError(f"{file} cannot be written: {file.parent} is no directory")
+    if file.is_dir():
+        raise ValueError(f"{file} cannot be written: it is a directory")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ValueError(f"{file} cannot be written: no permission")
 
 
 def figures(summary: Summary) -> list[str]:
@@ -132,8 +136,8 @@ def figures(summary: Summary) -> list[str]:
     others = ", ".join(f"{name} {count}" for name, count in summary.codes.items() if name != "OK")
     return [
         f"{summary.offered_rate:.1f}",
-        f"{summary.ok_rate:.1f}",
-        f"{summary.texts_rate:.1f}",
+        f"{summary.done_rate:.1f}",
+        f"{summary.done_texts_rate:.1f}",
         *latency,
         others or "-",
     ]

@@ -1,9 +1,12 @@
 """Runs a stage: several workers, one clock, their records joined."""
 
 import multiprocessing
+import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
 from service.client.channel import ClientConfig
@@ -11,9 +14,10 @@ from service.client.retry import RetryPolicy
 from service.errors import Unavailable
 from service.loadtest.records import Records, joined
 from service.loadtest.schedule import Stage, due_times, share
-from service.loadtest.worker import Ended, Progress, Task, Unreachable, run
+from service.loadtest.worker import Connected, Ended, Message, Progress, Task, Unreachable, run
 
-_START_S = 1.5  # for workers to start and connect before the first call is due
+_START_S = 0.1  # from the word to start until calls are due: it has reached every worker by then
+_BOOT_S = 60.0  # for the processes to start, beside the time in which each may connect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +53,10 @@ def run_stage(load: Load, stage: Stage, on_progress: OnProgress = lambda _: None
         Unavailable: no server answers.
     """
     times = due_times(stage, load.arrivals, load.seed)
-    start_at = time.monotonic() + _START_S
     tasks = [
         Task(
             address=load.address,
             config=load.client,
-            start_at=start_at,
             due=share(times, worker, load.num_workers),
             requests=load.requests,
             first_request=worker * (len(load.requests) // load.num_workers),
@@ -66,12 +68,14 @@ def run_stage(load: Load, stage: Stage, on_progress: OnProgress = lambda _: None
 
 
 def run_closed(load: Load, concurrency: int, duration_s: float, on_progress: OnProgress = lambda _: None) -> Outcome:
-    """A closed loop: so many callers, each waiting for its answer before it calls again."""
-    start_at = time.monotonic() + _START_S
+    """A closed loop: so many callers, each waiting for its answer before it calls again.
+
+    Raises:
+        Unavailable: no server answers.
+    """
     base = Task(
         address=load.address,
         config=load.client,
-        start_at=start_at,
         due=due_times(Stage(rate=1.0, duration_s=1.0), "constant", 0),
         requests=load.requests,
         timeout_s=load.timeout_s,
@@ -89,47 +93,103 @@ def run_closed(load: Load, concurrency: int, duration_s: float, on_progress: OnP
 
 
 def _run(load: Load, tasks: Sequence[Task], on_progress: OnProgress) -> Outcome:
-    spawn = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
-    pipes = [spawn.Pipe(duplex=False) for _ in tasks]
-    workers = [
-        spawn.Process(target=run, args=(task, sender), daemon=True)
-        for task, (_, sender) in zip(tasks, pipes, strict=True)
-    ]
-    for worker, (_, sender) in zip(workers, pipes, strict=True):
-        worker.start()
-        sender.close()
-    try:
-        ended = _collect(load, [receiver for receiver, _ in pipes], on_progress)
-    finally:
-        for worker in workers:
-            worker.terminate()
-            worker.join()
+    with _workers(len(tasks)) as workers:
+        for worker, task in zip(workers, tasks, strict=True):
+            _tell(worker, task)
+        start(workers, load.timeout_s + _BOOT_S)
+        ended = _collect(workers, on_progress)
     return Outcome(joined([part.records for part in ended]), sum(part.cpu_s for part in ended))
 
 
-def _collect(load: Load, receivers: Sequence[Connection], on_progress: OnProgress) -> list[Ended]:
+@contextmanager
+def _workers(number: int) -> Iterator[Sequence[Connection]]:
+    """Ways to so many processes, which end with the block."""
+    spawn = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
+    pipes = [spawn.Pipe() for _ in range(number)]
+    processes = [spawn.Process(target=run, args=(theirs,), daemon=True) for _, theirs in pipes]
+    try:
+        with _ctrl_c_kept_off():
+            for process, (_, theirs) in zip(processes, pipes, strict=True):
+                process.start()
+                theirs.close()
+        yield [ours for ours, _ in pipes]
+    finally:
+        for process in processes:
+            if process.pid is not None:
+                process.terminate()
+                process.join()
+        for ours, _ in pipes:
+            ours.close()
+
+
+@contextmanager
+def _ctrl_c_kept_off() -> Iterator[None]:
+    """A terminal sends it to all processes; those that start here never see it, and end when this one ends them."""
+    resource_tracker.ensure_running()  # or the start of the first process would start it, which lifts the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start(workers: Sequence[Connection], within_s: float) -> None:
+    """Tell all workers the same start, when every one of them is connected.
+
+    Raises:
+        Unavailable: one could not connect, has died, or was not heard of in time.
+    """
+    waiting, until = set(workers), time.monotonic() + within_s
+    while waiting:
+        ready = wait(waiting, max(0.0, until - time.monotonic()))
+        if not ready:
+            raise Unavailable(
+                f"{len(waiting)} of {len(workers)} processes that send calls were not ready within {within_s:g} s"
+            )
+        for worker in ready:
+            assert isinstance(worker, Connection)
+            message = _received(worker)
+            assert isinstance(message, Connected)
+            waiting.remove(worker)
+    start_at = time.monotonic() + _START_S
+    for worker in workers:
+        _tell(worker, start_at)
+
+
+def _collect(workers: Sequence[Connection], on_progress: OnProgress) -> list[Ended]:
     latest: dict[Connection, Progress] = {}
     ended: dict[Connection, Ended] = {}
-    while len(ended) < len(receivers):
-        for ready in wait([receiver for receiver in receivers if receiver not in ended]):
+    while len(ended) < len(workers):
+        for ready in wait([worker for worker in workers if worker not in ended]):
             assert isinstance(ready, Connection)
             message = _received(ready)
-            if isinstance(message, Unreachable):
-                raise Unavailable(f"no server answers at {load.address} within {load.timeout_s:g} s")
             if isinstance(message, Ended):
                 ended[ready] = message
-            else:
+            elif isinstance(message, Progress):
                 latest[ready] = message
                 on_progress(_sum(latest.values()))
     return list(ended.values())
 
 
-def _received(receiver: Connection) -> Progress | Ended | Unreachable:
+def _received(worker: Connection) -> Message:
     try:
-        message: Progress | Ended | Unreachable = receiver.recv()
-    except EOFError:
-        raise Unavailable("a process that sends calls has died; its last words are above, if it had any") from None
+        message: Message = worker.recv()
+    except (EOFError, ConnectionError):
+        raise _death() from None
+    if isinstance(message, Unreachable):
+        raise Unavailable(message.message)
     return message
+
+
+def _tell(worker: Connection, message: Task | float) -> None:
+    try:
+        worker.send(message)
+    except ConnectionError:
+        raise _death() from None
+
+
+def _death() -> Unavailable:
+    return Unavailable("a process that sends calls has died; its last words are above, if it had any")
 
 
 def _sum(parts: Iterable[Progress]) -> Progress:

@@ -1,12 +1,15 @@
 """The highest rate that still holds a target: double until it breaks, then halve the gap.  Pure but for `try_rate`.
 
 A moment without a CPU breaks any rate, also one far below the capacity: the break that ends a search is tried again.
+A stage without a single answer ends it at once, unless it is the overload of a server that has held a lower rate.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from service.loadtest.records import Summary
+from service.loadtest.records import OK, Summary
+
+_BY_OVERLOAD = {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +41,10 @@ def highest_rate(
     rate: float | None = first
     while rate is not None:
         tried.append((rate, try_rate(rate)))
-        bounds.note(rate, is_held=target.is_held(tried[-1][1]))
-        rate = bounds.next_rate()
+        summary = tried[-1][1]
+        bounds.note(rate, is_held=target.is_held(summary))
+        is_overload = bounds.held > 0 and summary.codes.keys() <= _BY_OVERLOAD
+        rate = bounds.next_rate() if OK in summary.codes or is_overload else None
     return bounds.held, tried
 
 

@@ -1,11 +1,18 @@
 """One process that sends calls when they are due and notes what becomes of them.
 
-A process of its own, so that several CPUs can send; told by `Task`, answers with `Progress` and in the end `Ended`.
+A process of its own, so that several CPUs can send.  What goes through its pipe, in this order:
+
+    Task        to the worker
+    Connected   from it: the stage may begin; or Unreachable, and it ends
+    float       to it: time.monotonic() of the stage's start, the same for all workers
+    Progress    from it, several times
+    Ended       from it, and it ends
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import TypeAlias
@@ -31,13 +38,24 @@ class Task:
 
     address: str
     config: ClientConfig
-    start_at: float  # time.monotonic() of the stage's start, the same for all workers
     due: Seconds  # of its calls; in a closed loop, ignored
     requests: Sequence[bytes]  # serialised TranslateRequest messages; taken in turn from `first_request` on
     first_request: int = 0
     timeout_s: float = 60.0
     concurrency: int | None = None  # a closed loop of this many callers
     duration_s: float = 0.0  # of the closed loop
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The server can be called; nothing is sent before the start is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """No connection came about within the timeout."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +72,27 @@ class Ended:
     """All calls have ended."""
 
     records: Records
-    cpu_s: float  # that the worker used
+    cpu_s: float  # that the worker used from the stage's start on
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
-    """No connection came about within the timeout."""
+Message: TypeAlias = Connected | Unreachable | Progress | Ended
 
 
-def run(task: Task, results: Connection) -> None:
-    """Do it; the last thing that comes through `results` is an Ended, or an Unreachable."""
-    asyncio.run(_Worker(task, results.send).run())
-    results.close()
+def run(parent: Connection) -> None:
+    """Do the task that comes through the pipe."""
+    with parent, suppress(EOFError, ConnectionError):  # the parent is gone: nobody wants the calls
+        asyncio.run(send_calls(parent.recv(), parent))
+
+
+async def send_calls(task: Task, parent: Connection) -> None:
+    """Connect, say so, and send the calls from when the parent says."""
+    await _Worker(task, parent).run()
 
 
 @dataclass(slots=True)
 class _Worker:
     task: Task
-    tell: Callable[[Progress | Ended | Unreachable], None]
+    parent: Connection
     due: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
@@ -80,6 +101,7 @@ class _Worker:
     num_sent: int = 0
     num_failed: int = 0
     metadata: Metadata = ()
+    start_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.metadata = call_metadata(self.task.config)
@@ -94,17 +116,23 @@ class _Worker:
             try:
                 await asyncio.wait_for(channel.channel_ready(), self.task.timeout_s)
             except TimeoutError:
-                self.tell(Unreachable())
+                self._tell(Unreachable(f"no server answers at {self.task.address} within {self.task.timeout_s:g} s"))
                 return
+            self._tell(Connected())
+            self.start_at = await asyncio.to_thread(self.parent.recv)  # the end of the parent ends it
+            used_s = time.process_time()
             telling = asyncio.create_task(self._tell_progress())
             await (self._closed_loop(call) if self.task.concurrency else self._open_loop(call))
             telling.cancel()
-        self.tell(Ended(self._records(), time.process_time()))
+        self._tell(Ended(self._records(), time.process_time() - used_s))
+
+    def _tell(self, message: Message) -> None:
+        self.parent.send(message)
 
     async def _open_loop(self, call: Call) -> None:
         pending: set[asyncio.Task[None]] = set()
         for index, due in enumerate(self.task.due.tolist()):
-            wait_s = self.task.start_at + due - time.monotonic()
+            wait_s = self.start_at + due - time.monotonic()
             if wait_s > _SLEEP_LEAST_S:
                 await asyncio.sleep(wait_s)
             sending = asyncio.create_task(self._send(call, due, index))
@@ -116,9 +144,10 @@ class _Worker:
 
     async def _closed_loop(self, call: Call) -> None:
         async def caller(number: int) -> None:
-            while (now := time.monotonic() - self.task.start_at) < self.task.duration_s:
+            while (now := time.monotonic() - self.start_at) < self.task.duration_s:
                 await self._send(call, now, number + self.num_sent)
 
+        await asyncio.sleep(max(0.0, self.start_at - time.monotonic()))
         await asyncio.gather(*(caller(number) for number in range(self.task.concurrency or 0)))
 
     async def _send(self, call: Call, due: float, index: int) -> None:
@@ -134,15 +163,15 @@ class _Worker:
             self.num_failed += 1
         done = time.monotonic()
         self.due.append(due)
-        self.sent.append(sent - self.task.start_at)
-        self.done.append(done - self.task.start_at)
+        self.sent.append(sent - self.start_at)
+        self.done.append(done - self.start_at)
         self.codes.append(code)
         self.texts.append(texts)
 
     async def _tell_progress(self) -> None:
         while True:
             await asyncio.sleep(PROGRESS_PERIOD_S)
-            self.tell(Progress(self.num_sent, len(self.done), self.num_failed))
+            self._tell(Progress(self.num_sent, len(self.done), self.num_failed))
 
     def _records(self) -> Records:
         return Records(

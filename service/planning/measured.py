@@ -53,6 +53,7 @@ class _Stage:
     failed: Mapping[str, int]  # by code
     texts_rate: float  # of the calls that began in the stage and were answered at some time
     done_rate: float  # texts answered within the stage, a second
+    answered_per_call: float | None  # texts; None without an answer
 
     @property
     def failed_ratio(self) -> float:
@@ -121,6 +122,12 @@ def _check(found: list[_Stage]) -> None:
                 f"{stage.measured.name} has {stage.calls} calls, at least {_LEAST_CALLS} are needed: "
                 "measure it again with a longer --duration"
             )
+        named, answered = stage.measured.traffic.texts_per_call, stage.answered_per_call
+        if answered is not None and abs(answered - named) > 0.05:
+            raise ValueError(
+                f"{stage.measured.name} is said to have {named} texts a call, but {answered:.1f} were answered: "
+                "measure it again"
+            )
     sizes = {stage.measured.traffic.texts_per_call for stage in found}
     if len(sizes) > 1:
         raise ValueError(f"the stages have {sorted(sizes)} texts a call, they must have the same number")
@@ -138,7 +145,8 @@ def _stages(name: str, text: str) -> list[_Stage]:
 
 def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> _Stage:
     ok_rate = stage["ok_rate"]
-    texts_per_call = report.get("texts_per_call") or (max(1, round(stage["texts_rate"] / ok_rate)) if ok_rate else 1)
+    answered_per_call = stage["texts_rate"] / ok_rate if ok_rate else None
+    texts_per_call = report.get("texts_per_call") or max(1, round(answered_per_call or 1))
     if missing := [name for name in QUANTILES if name not in stage["latency_ms"]]:
         raise KeyError(f"latency_ms without {missing[0]}")
     traffic = Traffic(
@@ -161,4 +169,5 @@ def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> _Stage:
         failed={code: number for code, number in stage["codes"].items() if code != "OK" and number},
         texts_rate=stage["texts_rate"],
         done_rate=stage.get("done_texts_rate", stage["texts_rate"]),
+        answered_per_call=answered_per_call,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-# Inside the guard: the processes that send calls, which are spawned, import this module again, and are due soon.
+# Inside the guard: the processes that send calls, which are spawned, import this module again.
 if __name__ == "__main__":
     from tests.bench.capacity.measure import main
 

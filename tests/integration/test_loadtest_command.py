@@ -1,8 +1,11 @@
 """`dragoman loadtest` and `dragoman health` against a real server."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -42,6 +45,30 @@ def test_closed_loop_keeps_its_callers_busy(server, tmp_path):
     (stage,) = json.loads(file.read_text())["stages"]
     assert stage["codes"].keys() == {"OK"}
     assert stage["texts_rate"] == 2 * stage["ok_rate"]
+
+
+def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
+    file = tmp_path / "report.json"
+    answered_before = server.metric("dragoman_requests_total", code="OK")
+    command = [sys.executable, "-m", "service", "loadtest", "--server", server.address, "--report", str(file)]
+    rates = ("--rate", "20", *(3 * ("--rate", "50")))  # of these three, a busy machine may finish some
+    stages = (*rates, "--duration", "2", "--warm-up", "0", "--workers", "2")
+    process = subprocess.Popen(
+        [*command, *stages], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60.0
+    while server.metric("dragoman_requests_total", code="OK") < answered_before + 41:  # of the second stage
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # another process: there is nothing to await
+
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    printed, errors = process.communicate(timeout=30)
+
+    assert (process.returncode, errors) == (130, "")
+    assert "ended early; in the finished stages at most" in printed
+    finished = json.loads(file.read_text())["stages"]
+    assert finished[0]["codes"] == {"OK": 40}
+    assert len(finished) < 4
 
 
 def test_no_server_is_said_in_one_line():

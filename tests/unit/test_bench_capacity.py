@@ -17,6 +17,8 @@ def summary(rate: float, p99_ms: float = 40.0, failed: int = 0) -> Summary:
     calls = round(8 * rate)
     return Summary(
         offered_rate=rate,
+        done_rate=rate,
+        done_texts_rate=rate,
         ok_rate=rate,
         texts_rate=rate,
         goodput_rate=rate,

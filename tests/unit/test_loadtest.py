@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from protos import translation_pb2 as pb
 from service.commands.loadtest_run import LoadTest, priority_of, requests_of
 from service.errors import Unavailable
-from service.loadtest.records import Records, Summary, done_texts_rate, joined, summarize
-from service.loadtest.report import Report, StageResult, check_suffix
+from service.loadtest.records import Records, Summary, joined, summarize
+from service.loadtest.report import Report, StageResult, check_file, figures
 from service.loadtest.run import _received
 from service.loadtest.schedule import Stage, due_times, share
 from service.loadtest.search import Target, highest_rate
@@ -99,7 +99,22 @@ class TestRecords:
     def test_what_was_done_counts_by_when_it_was_answered(self):
         calls = records([0, 1, 2, 3, 3], [2.5, 0.5, 0.5, 1.5, 0.5], ["OK"] * 4 + ["RESOURCE_EXHAUSTED"])
 
-        assert done_texts_rate(calls, 2.0, 4.0) == 1.0  # the first and the third
+        summary = summarize(calls, 4.0, warm_up_s=2.0)
+
+        assert (summary.done_rate, summary.done_texts_rate) == (1.0, 1.0)  # the first and the third
+        assert (summary.offered_rate, summary.ok_rate) == (1.5, 1.0)  # of those from the third on
+
+    def test_a_full_server_is_shown_to_answer_what_it_can_and_not_what_it_was_offered(self):
+        offered, capacity, duration_s = 180.0, 100.0, 30.0
+        due = np.arange(round(offered * duration_s)) / offered
+        answered = (np.arange(len(due)) + 1) / capacity  # one after the other, long after the stage too
+
+        summary = summarize(records(due, answered - due), duration_s, warm_up_s=5.0)
+
+        offered_cell, answered_cell, texts_cell, *_ = figures(summary)
+        assert (offered_cell, answered_cell, texts_cell) == ("180.0", "100.0", "100.0")
+        assert summary.ok_rate == 180.0
+        assert summary.goodput_rate == summary.done_rate
 
     def test_workers_records_are_joined_in_order(self):
         both = joined([records([0, 2], [1, 1]), records([1, 3], [2, 2])])
@@ -130,6 +145,30 @@ class TestSearch:
         held, _ = highest_rate(try_rate, Target(p99_ms=100), first=10)
 
         assert 97 <= held <= 100
+
+    def test_a_server_that_answers_nothing_is_tried_once(self):
+        def try_rate(_: float) -> Summary:
+            return summarize(records([0.0], [0.01], ["PERMISSION_DENIED"]), 1.0)
+
+        held, tried = highest_rate(try_rate, Target(p99_ms=100), first=10)
+
+        assert (held, [rate for rate, _ in tried]) == (0.0, [10])
+
+    def test_a_server_that_is_gone_ends_the_search_with_what_it_held(self):
+        def try_rate(rate: float) -> Summary:
+            return summarize(records([0.0], [0.01], ["OK" if rate < 40 else "UNAVAILABLE"]), 1.0)
+
+        held, tried = highest_rate(try_rate, Target(p99_ms=100), first=10)
+
+        assert (held, [rate for rate, _ in tried]) == (20, [10, 20, 40])
+
+    def test_overload_without_an_answer_in_time_is_a_rate_that_broke(self):
+        def try_rate(rate: float) -> Summary:
+            return summarize(records([0.0], [0.01], ["OK" if rate <= 30 else "DEADLINE_EXCEEDED"]), 1.0)
+
+        held, _ = highest_rate(try_rate, Target(p99_ms=100), first=10)
+
+        assert 29 <= held <= 30
 
     def test_refusals_break_a_rate_though_answers_are_fast(self):
         calls = records([0] * 100, [0.01] * 100, ["OK"] * 99 + ["RESOURCE_EXHAUSTED"])
@@ -169,7 +208,29 @@ class TestReport:
 
     def test_unknown_suffix_is_refused_before_the_load_is_made(self):
         with pytest.raises(ValueError, match=r"'\.pdf', there are \.html, \.json, \.csv"):
-            check_suffix(Path("report.pdf"))
+            check_file(Path("report.pdf"))
+
+    def test_a_file_in_no_directory_is_refused_before_the_load_is_made(self, tmp_path):
+        with pytest.raises(ValueError, match=r"none/report\.json cannot be written: .*/none is no directory"):
+            check_file(tmp_path / "none" / "report.json")
+
+    def test_a_directory_is_no_file(self, tmp_path):
+        directory = tmp_path / "report.json"
+        directory.mkdir()
+
+        with pytest.raises(ValueError, match="it is a directory"):
+            check_file(directory)
+
+    @pytest.mark.parametrize("is_there", [True, False])
+    def test_a_file_without_permission_is_refused_before_the_load_is_made(self, tmp_path, monkeypatch, is_there):
+        file = tmp_path / "report.json"
+        if is_there:
+            file.touch()
+        denied = file if is_there else tmp_path
+        monkeypatch.setattr("os.access", lambda path, _: path != denied)  # root may write everywhere
+
+        with pytest.raises(ValueError, match="no permission"):
+            check_file(file)
 
 
 class TestCommand:
@@ -180,6 +241,17 @@ class TestCommand:
             ({"rates": (1.0,), "concurrency": 2}, "choose one of"),
             ({"rates": (1.0,), "warm_up_s": 30.0}, "the warm-up is 30 s"),
             ({"rates": (1.0,), "arrivals": "bursts"}, "'bursts', there are poisson and constant"),
+            ({"rates": (50.0, 0.0)}, "--rate is 0, more than 0 and at most 1,000,000 is accepted"),
+            ({"rates": (float("inf"),)}, "--rate is inf, more than 0"),
+            ({"rates": (float("nan"),)}, "--rate is nan, more than 0"),
+            ({"find_p99_ms": -1.0}, "--find-p99 is -1"),
+            ({"find_p99_ms": 100.0, "first_rate": 0.0}, "--first-rate is 0"),
+            ({"rates": (1.0,), "duration_s": float("inf")}, "--duration is inf, more than 0 and at most 86,400"),
+            ({"rates": (1.0,), "timeout_s": 0.0}, "--timeout is 0"),
+            ({"rates": (1.0,), "target_ms": -5.0}, "--target is -5"),
+            ({"rates": (1.0,), "warm_up_s": -5.0}, "--warm-up is -5, 0 s or more are needed"),
+            ({"rates": (1.0,), "warm_up_s": float("nan")}, "--warm-up is nan"),
+            ({"rates": (1.0,), "reports": (Path("/none/a.json"),)}, "/none is no directory"),
         ],
     )
     def test_contradictions_are_refused(self, given, message):
@@ -198,6 +270,15 @@ class TestCommand:
         assert len(kinds) == len(set(kinds)) == 8
         assert {text for text, *_ in kinds} == {"a\u2028a", "b"}
         assert {priority for *_, priority in kinds} == {pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH}
+
+    @pytest.mark.parametrize("size", [1, 3, 4, 5, 32])
+    def test_every_call_has_as_many_texts_as_the_report_says(self, size):
+        command = LoadTest(server="x:1", rates=(1.0,), texts_per_call=size)
+
+        calls = [list(parsed(request).texts) for request in requests_of(command)]
+
+        assert {len(texts) for texts in calls} == {size}
+        assert len({text for texts in calls for text in texts}) == 4  # each of the samples is sent
 
     def test_model_and_languages_are_in_every_request(self):
         wanted = LoadTest(server="x:1", rates=(1.0,), model="m", source_language="de", target_language="en")

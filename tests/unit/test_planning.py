@@ -133,6 +133,13 @@ def refusing(text: str, rate: float) -> str:
     return json.dumps({**parsed, "stages": [*parsed["stages"], stage]})
 
 
+def of_two_texts(text: str) -> str:
+    """The report with calls of two texts."""
+    parsed = json.loads(text)
+    stages = [{**stage, "texts_rate": 2 * stage["texts_rate"]} for stage in parsed["stages"]]
+    return json.dumps({**parsed, "texts_per_call": 2, "stages": stages})
+
+
 class TestReport:
     TRUE = replica_of(Distribution((0.0, 1.0), (0.1, 0.3)), capacity=50.0, sharing=2.0)
 
@@ -203,8 +210,12 @@ class TestReport:
         with pytest.raises(ValueError, match="kept up with 1 of 1 stages, at least 2"):
             read([("x.json", report(self.TRUE, [10.0]))])
 
+    def test_calls_that_were_not_as_large_as_the_report_says_are_refused(self):
+        with pytest.raises(ValueError, match=r"said to have 32 texts a call, but 1\.0 were answered"):
+            read([("old.json", report(self.TRUE, [10.0, 20.0], texts_per_call=32))])
+
     def test_stages_with_other_calls_are_not_mixed(self):
-        one, two = report(self.TRUE, [10.0, 20.0]), report(self.TRUE, [10.0, 20.0], texts_per_call=2)
+        one, two = report(self.TRUE, [10.0, 20.0]), of_two_texts(report(self.TRUE, [10.0, 20.0]))
 
         with pytest.raises(ValueError, match=r"\[1, 2\] texts a call"):
             read([("a", one), ("b", two)])

@@ -114,7 +114,9 @@ def _callers(facts: Facts) -> Iterator[str]:
     for capacity in facts.capacities:
         summaries = (capacity.callers[number] for number in CALLERS)
         cells = (
-            cell for each in summaries for cell in (f"{each.texts_rate:.0f}{_others(each)}", *_ms(each, "p50", "p99"))
+            cell
+            for each in summaries
+            for cell in (f"{each.done_texts_rate:.0f}{_others(each)}", *_ms(each, "p50", "p99"))
         )
         rows.append((str(capacity.search), *cells))
     yield from _table(("search", *heads), rows)

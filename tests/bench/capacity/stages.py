@@ -84,7 +84,7 @@ def measured(sender: Sender, search: Search, targets_ms: Sequence[float], refere
         reference_ms: one of the targets; latency is measured at shares of the rate that holds it.
     """
     callers = {number: sender.callers(search, number) for number in CALLERS}
-    first = round(FIRST * max(summary.ok_rate for summary in callers.values()), 1)
+    first = round(FIRST * max(summary.done_rate for summary in callers.values()), 1)
     held = highest_rates(lambda rate: sender.at_rate(search, rate), targets_ms, first)
     reference = held[reference_ms]
     shares = {share: sender.at_rate(search, share * reference) for share in SHARES if reference}

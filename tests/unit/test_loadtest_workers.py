@@ -1,0 +1,123 @@
+"""The processes that send calls: they are connected before the clock starts, and it is the same for all."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pytest
+
+from service.client.channel import ClientConfig
+from service.client.retry import RetryPolicy
+from service.errors import Unavailable
+from service.loadtest.run import _workers as workers_of
+from service.loadtest.run import start
+from service.loadtest.worker import Connected, Ended, Task, Unreachable, send_calls
+from tests.fakes.scripted_server import running
+
+__all__ = ["running"]
+
+Pair = tuple[Connection, Connection]  # the parent's end, the worker's
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[Pair]]:
+    """The pipes of two workers."""
+    made = [multiprocessing.Pipe() for _ in range(2)]
+    with ExitStack() as stack:
+        for pair in made:
+            for end in pair:
+                stack.enter_context(end)
+        yield made
+
+
+def task_of(address: str, concurrency: int | None = None, timeout_s: float = 10.0) -> Task:
+    return Task(
+        address=address,
+        config=ClientConfig(retry=RetryPolicy(max_attempts=1)),
+        due=np.zeros(3),
+        requests=[b""],
+        concurrency=concurrency,
+        duration_s=0.02,
+        timeout_s=timeout_s,
+    )
+
+
+def ended(parent: Connection) -> Ended:
+    while not isinstance(message := parent.recv(), Ended):
+        pass
+    return message
+
+
+@pytest.mark.parametrize("concurrency", [None, 2])
+async def test_a_worker_connects_first_and_sends_nothing_before_the_start_it_is_told(running, pairs, concurrency):
+    ours, theirs = pairs[0]
+    sending = asyncio.create_task(send_calls(task_of(running.address, concurrency), theirs))
+
+    first = await asyncio.to_thread(ours.recv)
+    assert isinstance(first, Connected)
+    assert running.service.requests == []
+    ours.send(time.monotonic() + 0.05)
+    await sending
+
+    calls = ended(ours).records
+    assert len(calls) == len(running.service.requests) >= 3
+    assert min(calls.due.min(), calls.sent.min()) >= 0.0
+
+
+async def test_a_worker_without_a_server_says_so(pairs):
+    ours, theirs = pairs[0]
+
+    await send_calls(task_of("127.0.0.1:1", timeout_s=0.05), theirs)
+
+    assert ours.recv() == Unreachable("no server answers at 127.0.0.1:1 within 0.05 s")
+
+
+def test_all_workers_are_told_the_same_start(pairs):
+    for _, theirs in pairs:
+        theirs.send(Connected())
+
+    start([ours for ours, _ in pairs], within_s=10.0)
+
+    first, second = (theirs.recv() for _, theirs in pairs)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [(None, r"1 of 2 processes .* not ready within 0 s"), (Unreachable("nobody is there"), "nobody is there")],
+)
+def test_no_worker_starts_before_all_are_connected(pairs, other, message):
+    pairs[0][1].send(Connected())
+    if other is not None:
+        pairs[1][1].send(other)
+
+    with pytest.raises(Unavailable, match=message):
+        start([ours for ours, _ in pairs], within_s=0.0)
+
+    assert not pairs[0][1].poll()
+
+
+def test_a_worker_that_dies_before_it_is_connected_is_said(pairs):
+    pairs[0][1].send(Connected())
+    pairs[1][1].close()
+
+    with pytest.raises(Unavailable, match="a process that sends calls has died"):
+        start([ours for ours, _ in pairs], within_s=10.0)
+
+
+def test_a_worker_does_not_see_ctrl_c_whatever_it_does():
+    with workers_of(1) as (worker,):
+        (process,) = multiprocessing.active_children()
+        assert process.pid
+        os.kill(process.pid, signal.SIGINT)  # while it starts
+        worker.send(task_of("127.0.0.1:1", timeout_s=0.05))
+
+        assert isinstance(worker.recv(), Unreachable)
+    assert not process.is_alive()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())  # of this process
