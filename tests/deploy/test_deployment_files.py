@@ -84,6 +84,15 @@ def test_haproxy_configuration():
     )
 
 
+def test_systemd_unit_starts_the_server_whatever_a_check_would_say():
+    """`--check-config` fails for one bad model of a repository, of which the server would serve the others."""
+    unit = (DEPLOY / "systemd" / "dragoman.service").read_text()
+
+    assert re.findall(r"^ExecStart.*$", unit, re.MULTILINE) == [
+        "ExecStart=/opt/dragoman/bin/dragoman serve --config /etc/dragoman/dragoman.toml"
+    ]
+
+
 def test_systemd_unit(tmp_path):
     """With a program that is there: the unit names one that it expects installed."""
     unit = tmp_path / "dragoman.service"
