@@ -35,7 +35,9 @@ TOML file (`--config FILE`), the default. In the file each group is a table:
     [limits]
     max_texts = 64
 
-An unknown setting or a value out of range ends the start with exit code 2 and one line that names it.
+An unknown setting or a value out of range ends the start with exit code 2 and one line that names it. In the environment,
+a name with `__` is a setting, and one that begins with a group, as in `DRAGOMAN_LIMITS_MAX_TEXTS`, is meant for one; others,
+like `DRAGOMAN_API_KEY` of clients and `DRAGOMAN_SERVICE_HOST` of Kubernetes, are not looked at.
 
     dragoman serve --config dragoman.toml --print-config     # every value, and where it comes from
     dragoman serve --config dragoman.toml --check-config     # also looks at models, certificates and keys
