@@ -1,6 +1,9 @@
 """The Helm chart: it says the same as the kustomizations, and refuses values that it does not know."""
 
+import re
 import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,9 +35,10 @@ VALUES = {
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
 
-def helm_template(*values: str) -> list[Resource]:
+def helm_template(*values: str, files: Sequence[Path] = ()) -> list[Resource]:
     """The chart's resources with these values."""
-    set_them = [word for value in values for word in ("--set", value)]
+    set_them = [word for file in files for word in ("--values", str(file))]
+    set_them += [word for value in values for word in ("--set", value)]
     text = judged("helm", "template", "dragoman", CHART, "--namespace", "dragoman", *set_them, comes_with=COMES_WITH)
     return list(yaml.safe_load_all(text))
 
@@ -105,6 +109,21 @@ def test_volume_of_models_settings_and_configuration_come_from_values():
     assert deployment["spec"]["replicas"] == 5
     assert server["image"] == "registry.example/dragoman:1"
     assert of_kind(resources, "NetworkPolicy") == {}
+
+
+def test_secrets_are_mounted_as_the_document_says(tmp_path):
+    (block,) = re.findall(r"^    extraVolumes:\n(?:    .*\n)+", (DEPLOY.parent / "docs" / "secure.md").read_text(), re.MULTILINE)
+    values = yaml.safe_load(block)
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+
+    resources = helm_template("models.claim=mine", files=[file])
+
+    (pod,) = (item["spec"]["template"]["spec"] for item in of_kind(resources, "Deployment").values())
+    assert problems(resources) == []
+    assert pod["volumes"][-2:] == values["extraVolumes"]
+    assert pod["containers"][0]["volumeMounts"][-2:] == values["extraVolumeMounts"]
+    assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]}.items() >= values["env"].items()
 
 
 def test_claim_without_a_bundle_is_served_whole():
