@@ -112,7 +112,9 @@ def test_volume_of_models_settings_and_configuration_come_from_values():
 
 
 def test_secrets_are_mounted_as_the_document_says(tmp_path):
-    (block,) = re.findall(r"^    extraVolumes:\n(?:    .*\n)+", (DEPLOY.parent / "docs" / "secure.md").read_text(), re.MULTILINE)
+    (block,) = re.findall(
+        r"^    extraVolumes:\n(?:    .*\n)+", (DEPLOY.parent / "docs" / "secure.md").read_text(), re.MULTILINE
+    )
     values = yaml.safe_load(block)
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values))

@@ -33,7 +33,8 @@ def test_what_a_replica_has_only_by_default_is_the_file_s_or_the_environment_s_t
 
 @pytest.mark.parametrize("place", ["settings", "file", "environment"])
 @pytest.mark.parametrize(
-    ("name", "value"), [("listen.grpc_port", "7"), ("security.trusted_proxies", '"::1"'), ("lifecycle.drain_delay_s", "5")]
+    ("name", "value"),
+    [("listen.grpc_port", "7"), ("security.trusted_proxies", '"::1"'), ("lifecycle.drain_delay_s", "5")],
 )
 def test_a_setting_that_a_replica_decides_is_refused_wherever_it_stands(tmp_path, monkeypatch, place, name, value):
     group, _, setting = name.partition(".")
@@ -74,6 +75,13 @@ def test_the_file_that_is_deployed_names_what_is_there():
 def test_a_server_that_does_not_start_is_told_and_not_waited_for():
     with pytest.raises(RuntimeError, match="ended with status 2 before it served"):
         OwnedServer(("--set", "limits.max_texts=0"), lambda status: None)
+
+
+def test_a_server_has_no_file_of_settings_that_its_replica_does_not_name(monkeypatch, tmp_path):
+    monkeypatch.setenv("DRAGOMAN_CONFIG", str(tmp_path / "none.toml"))
+
+    with pytest.raises(RuntimeError, match="ended with status 0 before it served"):
+        OwnedServer(("--print-config",), lambda status: None)
 
 
 def test_a_server_whose_parent_has_died_already_does_not_start():
