@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 MAX_UNPACKED_MB = 450
 PATIENCE_S = 30.0
+SETTINGS = "/opt/dragoman/image.toml"
 SENTENCE = "The cat sleeps."
 LOAD = [f"In the year {year} the old house by the river had a red door." for year in range(1800, 2000)]
 
@@ -70,6 +71,8 @@ def _what_it_says(image: str, largest_mb: float) -> Iterator[Check]:
     yield Check("unpacked", f"{megabytes:.0f} MB (at most {largest_mb:g})", megabytes <= largest_mb)
     user = config.get("User", "").partition(":")[0]
     yield Check("user", user or "root", user.isdecimal() and int(user) > 0)
+    settings = [entry for entry in config.get("Env", []) if entry.startswith("DRAGOMAN_")]
+    yield Check("settings in the environment", " ".join(settings), settings == [f"DRAGOMAN_CONFIG={SETTINGS}"])
     test = (config.get("Healthcheck") or {}).get("Test", [])
     yield Check("health check", " ".join(test) or "none", test == ["CMD", "dragoman", "health"])
 
@@ -98,6 +101,9 @@ def _life(server: "_Server") -> Iterator[Check]:
             yield Check("healthy", f"not within {PATIENCE_S:g} s", False)
             return
     yield Check("healthy", f"after {time.monotonic() - began:.1f} s, read-only, without capabilities", True)
+    settings = server.run("dragoman", "serve", "--config", SETTINGS, "--print-config").stdout.splitlines()
+    of_file = [line.partition("  ")[0] for line in settings if line.endswith(f"# file {SETTINGS}")]
+    yield Check("settings", ", ".join(of_file), {'grpc_host = "0.0.0.0"', 'http_host = "0.0.0.0"'} <= {*of_file})
     text = server.translate([SENTENCE])
     yield Check("translates", f"{SENTENCE} -> {text}", bool(text))
     for name, absent in (("PyTorch", ["python", "-c", "import torch"]), ("compiler", ["gcc", "--version"])):

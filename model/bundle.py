@@ -264,7 +264,11 @@ def read_manifest(directory: Path) -> Manifest:
 def _read_manifest(directory: Path) -> tuple[Manifest, str]:
     """And the SHA-256 of the very bytes that it was read from."""
     path = directory / MANIFEST_NAME
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:
+        raise BundleError(f"{directory} cannot be read: {error.strerror}") from error
+    if not is_there:
         raise BundleError(f"{directory} is not a bundle: it has no {MANIFEST_NAME}; `python -m export` makes one")
     try:
         content = path.read_bytes()

@@ -5,6 +5,7 @@ One home for every default and every allowed range.  Sources, strongest first: f
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import field, fields
@@ -26,6 +27,8 @@ Host = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0), Le(86_400)]
 Delay = Annotated[float, Ge(0), Le(3_600)]
+
+_OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -238,10 +241,37 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
+    _refuse_misspelt(os.environ)
     try:
         return EnvSettingsSource(_Environment)()
     except SettingsError as error:
         raise ConfigError(f"environment: {error}; write {ENV_PREFIX}GROUP__NAME=VALUE") from error
+
+
+def _refuse_misspelt(environment: Mapping[str, str]) -> None:
+    """Refuse what is meant as a setting and would not be read as one.
+
+    The prefix alone says nothing: clients have variables of their own (DRAGOMAN_API_KEY), and Kubernetes sets some for
+    each Service, like DRAGOMAN_ENGINE_SERVICE_HOST for one called dragoman-engine.
+    """
+    for variable, value in environment.items():
+        name = variable.upper()
+        if not name.startswith(ENV_PREFIX) or _is_of_a_service(name, value):
+            continue
+        group, delimiter, _ = name.removeprefix(ENV_PREFIX).lower().partition("__")
+        if (delimiter and group not in _GROUPS) or group.startswith(tuple(f"{known}_" for known in _GROUPS)):
+            (near,) = get_close_matches(name, _variables(), n=1, cutoff=0)
+            raise ConfigError(f"environment {variable} is not a setting: did you mean {near}?")
+
+
+def _is_of_a_service(name: str, value: str) -> bool:
+    """Whether Kubernetes sets it, as its documentation of Services has it under "Environment variables"."""
+    return bool(_OF_A_SERVICE.search(name)) or (name.endswith("_PORT") and "://" in value)
+
+
+def _variables() -> list[str]:
+    """Of all settings."""
+    return [f"{ENV_PREFIX}{group}__{item.name}".upper() for group, kind in _GROUPS.items() for item in fields(kind)]
 
 
 def _nested(overrides: Mapping[str, object]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 _AS_UMASK_SAYS = 0o666
@@ -10,6 +11,8 @@ _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
     """Have the file there with this content or as it was, also after a power cut.
+
+    One that is replaced keeps its user and group where this process may give them, as root may.
 
     Args:
         mode: its permissions, whatever the umask; None for those of any new file.
@@ -22,6 +25,7 @@ def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _AS_UMASK_SAYS if mode is None else mode)
         with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
+            _give_owner_of(file, descriptor)
             if mode is not None:
                 os.fchmod(descriptor, mode)
             stream.write(content)
@@ -32,6 +36,13 @@ def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
         draft.unlink(missing_ok=True)
         raise
     sync(file.parent)
+
+
+def _give_owner_of(file: Path, descriptor: int) -> None:
+    """Else `sudo dragoman keys new` would take a server's keys from it."""
+    with suppress(OSError):  # there is no such file, or we may not
+        known = file.stat()
+        os.fchown(descriptor, known.st_uid, known.st_gid)
 
 
 def sync(path: Path) -> None:

@@ -30,12 +30,14 @@ Every setting of `dragoman serve`. Written by `python -m service.commands.config
 change the code, not this file.
 
 Sources, strongest first: flags (`--set GROUP.NAME=VALUE` for a setting that has none of its own), the environment, a
-TOML file (`--config FILE`), the default. In the file each group is a table:
+TOML file (`--config FILE`, else the one that `DRAGOMAN_CONFIG` names), the default. In the file each group is a table:
 
     [limits]
     max_texts = 64
 
-An unknown setting or a value out of range ends the start with exit code 2 and one line that names it.
+An unknown setting or a value out of range ends the start with exit code 2 and one line that names it. In the
+environment, a name with `__` is a setting, and one that begins with a group, as in `DRAGOMAN_LIMITS_MAX_TEXTS`, is
+meant for one; others, like `DRAGOMAN_API_KEY` of clients and `DRAGOMAN_SERVICE_HOST` of Kubernetes, are not looked at.
 
     dragoman serve --config dragoman.toml --print-config     # every value, and where it comes from
     dragoman serve --config dragoman.toml --check-config     # also looks at models, certificates and keys

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+CONFIG_VARIABLE = "DRAGOMAN_CONFIG"  # names the file of settings where no `--config` does
 READY_WITHIN_S = 5.0  # how long `translate`, `models` and `status` wait for a server
 
 Server = Annotated[
@@ -31,7 +32,9 @@ Precision = Annotated[
 ]
 Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for the server to be ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", envvar=CONFIG_VARIABLE, help="Settings in TOML.")
+]
 
 
 def examples(*lines: str) -> str:

@@ -148,8 +148,8 @@ def main(descriptor: int) -> None:
 
 def _bind_to_parent() -> None:
     """Leave the signals of a terminal or process group to the front process, which gets them too; never outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     if sys.stderr is not None:
         faulthandler.register(signal.SIGUSR1, sys.stderr)  # where its threads stand; else the signal would end it
     if sys.platform == "linux":  # elsewhere the end of the socket tells

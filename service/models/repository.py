@@ -1,7 +1,9 @@
 """Where bundles are found: a directory of NAME/VERSION/, those that come with the package, or one bundle alone.
 
 Says what there is and in which order it is tried; opens nothing but manifests, to tell their contents apart, and judges
-nothing.  Names that begin with a dot are left out: writers keep what is not finished there.
+nothing.  Names that begin with a dot are left out: writers keep what is not finished there.  So is lost+found, which
+every ext4 volume has.  Another directory that cannot be read is a candidate that will be refused, like a bad bundle: it
+stops no other, and what has been served from it serves on.
 """
 
 import hashlib
@@ -15,6 +17,7 @@ from typing import Protocol
 from model.bundle import DEFAULT_NAME, MANIFEST_NAME, PRETRAINED_DIR, included_bundle_dirs
 
 _NUMBERS = re.compile(r"(\d+)")
+_OF_THE_FILE_SYSTEM = "lost+found"
 
 
 class RepositoryError(ValueError):
@@ -119,13 +122,23 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _versions(name: Path) -> tuple[Candidate, ...]:
-    """The highest version first."""
-    directories = sorted(_directories(name), key=lambda path: version_order(path.name), reverse=True)
+    """The highest version first; of a directory that cannot be read, the directory itself."""
+    try:
+        found = _directories(name)
+    except FileNotFoundError:  # gone meanwhile
+        return ()
+    except OSError:
+        return (_candidate(name, name=name.name),)
+    directories = sorted(found, key=lambda path: version_order(path.name), reverse=True)
     return tuple(_candidate(path, name=name.name, version=path.name) for path in directories)
 
 
 def _directories(parent: Path) -> list[Path]:
-    return [path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return [path for path in parent.iterdir() if _may_hold_bundles(path.name) and path.is_dir()]
+
+
+def _may_hold_bundles(name: str) -> bool:
+    return not name.startswith(".") and name != _OF_THE_FILE_SYSTEM
 
 
 def _candidate(directory: Path, *, name: str = "", version: str = "") -> Candidate:

@@ -54,6 +54,8 @@ class Signatures:
             raise BundleError(
                 f"{error.filename} is missing and models.public_key asks for it; sign the bundle"
             ) from error
+        except OSError as error:
+            raise BundleError(f"{error.filename} cannot be read: {error.strerror}") from error
         except InvalidSignature as error:
             raise BundleError(
                 f"{file} is no signature of the manifest by {self._path}; sign the bundle again"

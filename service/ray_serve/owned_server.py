@@ -10,11 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 
+from service.commands.options import CONFIG_VARIABLE
+
 _LOOK_S = 0.05  # between two looks for the file of ports
 
 
 class OwnedServer:
-    """A server process that serves; it has what this process has as environment and output.
+    """A server process that serves; it has what this process has as environment, less DRAGOMAN_CONFIG, and output.
 
     Its start and its end block.
     """
@@ -34,7 +36,9 @@ class OwnedServer:
         self._folder = TemporaryDirectory(prefix="dragoman-")
         ports_file = Path(self._folder.name) / "ports.json"
         own = ("serve", *options, "--set", f"lifecycle.ports_file={ports_file}")
-        self._process = subprocess.Popen([sys.executable, "-m", "service.ray_serve", str(os.getpid()), *own])
+        command = [sys.executable, "-m", "service.ray_serve", str(os.getpid()), *own]
+        environment = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}
+        self._process = subprocess.Popen(command, env=environment)
         self.port = self._port_once_serving(ports_file)
         Thread(target=self._watch, name="owned-server", daemon=True).start()
 

@@ -15,7 +15,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2
 
 from service.api.identity import identify
-from service.config import ConfigError, load_config
+from service.config import ConfigError, load_config, setting_sources
 from service.ray_serve.calls import (
     CHECK,
     CLIENT_HEADER,
@@ -59,15 +59,23 @@ class ServeContext(Protocol):
     def set_trailing_metadata(self, trailing_metadata: list[tuple[str, str | bytes]]) -> None: ...
 
 
-def server_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """The settings of a replica's server beside its file: these, and what a replica needs.
+def server_settings(config: Path | None, settings: Mapping[str, object]) -> dict[str, str]:
+    """What is stronger than the file and environment of a replica's server: these settings, and what a replica needs.
 
     Raises:
-        ConfigError: a setting of these that Serve, or the replica, has to decide.
+        ConfigError: settings that are wrong, or one, wherever it stands, that Serve or the replica has to decide.
     """
-    if taken := sorted(_OURS.keys() & settings.keys()):
-        raise ConfigError(f"{', '.join(taken)}: a replica sets that itself")
-    return _DEFAULTS | {name: _written(value) for name, value in settings.items()} | _OURS
+    given = {name: _written(value) for name, value in settings.items()}
+    load_config(config, given)
+    sources = setting_sources(config, given)
+    taken = [f"{name} ({_place(sources[name])})" for name in _OURS if sources[name] != "default"]
+    if taken:
+        raise ConfigError(f"{', '.join(taken)}: a replica sets that itself; leave it out")
+    return {name: value for name, value in _DEFAULTS.items() if sources[name] == "default"} | given | _OURS
+
+
+def _place(source: str) -> str:
+    return "settings" if source == "flag" else source
 
 
 def _written(value: object) -> str:
@@ -88,7 +96,7 @@ class Replica:
             ConfigError: settings that are wrong, or that a replica cannot have.
             RuntimeError: the server did not start.
         """
-        pairs = server_settings(settings)
+        pairs = server_settings(config, settings)
         known = load_config(config, pairs)
         if known.security.tls_certificate is not None:
             raise ConfigError("security.tls_certificate: clients reach a replica through Serve, which has its own TLS")

@@ -1,6 +1,9 @@
 """The Helm chart: it says the same as the kustomizations, and refuses values that it does not know."""
 
+import re
 import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,9 +35,10 @@ VALUES = {
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
 
-def helm_template(*values: str) -> list[Resource]:
+def helm_template(*values: str, files: Sequence[Path] = ()) -> list[Resource]:
     """The chart's resources with these values."""
-    set_them = [word for value in values for word in ("--set", value)]
+    set_them = [word for file in files for word in ("--values", str(file))]
+    set_them += [word for value in values for word in ("--set-string" if value.startswith("env.") else "--set", value)]
     text = judged("helm", "template", "dragoman", CHART, "--namespace", "dragoman", *set_them, comes_with=COMES_WITH)
     return list(yaml.safe_load_all(text))
 
@@ -107,6 +111,23 @@ def test_volume_of_models_settings_and_configuration_come_from_values():
     assert of_kind(resources, "NetworkPolicy") == {}
 
 
+def test_secrets_are_mounted_as_the_document_says(tmp_path):
+    (block,) = re.findall(
+        r"^    extraVolumes:\n(?:    .*\n)+", (DEPLOY.parent / "docs" / "secure.md").read_text(), re.MULTILINE
+    )
+    values = yaml.safe_load(block)
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+
+    resources = helm_template("models.claim=mine", files=[file])
+
+    (pod,) = (item["spec"]["template"]["spec"] for item in of_kind(resources, "Deployment").values())
+    assert problems(resources) == []
+    assert pod["volumes"][-2:] == values["extraVolumes"]
+    assert pod["containers"][0]["volumeMounts"][-2:] == values["extraVolumeMounts"]
+    assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]}.items() >= values["env"].items()
+
+
 def test_claim_without_a_bundle_is_served_whole():
     (pod,) = (
         item["spec"]["template"]["spec"] for item in of_kind(helm_template("models.claim=mine"), "Deployment").values()
@@ -115,8 +136,42 @@ def test_claim_without_a_bundle_is_served_whole():
     assert pod["containers"][0]["env"] == [{"name": "DRAGOMAN_MODELS__DIRECTORY", "value": "/models"}]
 
 
+def test_limits_of_the_pod_that_settings_can_run_into_are_values():
+    resources = helm_template("terminationGracePeriodSeconds=140", "tmpSize=1Gi", "env.DRAGOMAN_LIFECYCLE__GRACE_S=120")
+    (pod,) = (item["spec"]["template"]["spec"] for item in of_kind(resources, "Deployment").values())
+    (tmp,) = (volume for volume in pod["volumes"] if volume["name"] == "tmp")
+
+    assert problems(resources) == []
+    assert pod["terminationGracePeriodSeconds"] == 140
+    assert tmp["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+def test_numbers_in_the_environment_are_text_or_refused(tmp_path):
+    """A template writes the number 1000000 as 1e+06, which no setting takes."""
+    program("helm", COMES_WITH)
+    file = tmp_path / "values.yaml"
+    file.write_text("env: {DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS: 1000000}")
+
+    (pod,) = (
+        item["spec"]["template"]["spec"]
+        for item in of_kind(helm_template("env.DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS=1000000"), "Deployment").values()
+    )
+    assert pod["containers"][0]["env"] == [{"name": "DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS", "value": "1000000"}]
+    with pytest.raises(AssertionError, match=r"specifications[^$]*DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS"):
+        helm_template(files=[file])
+
+
 @pytest.mark.parametrize(
-    "value", ["replica=2", "autoscaling.by=cpu", "models.bundle=en-de/2", "monitoring.enabled=maybe"]
+    "value",
+    [
+        "replica=2",
+        "autoscaling.by=cpu",
+        "models.bundle=en-de/2",
+        "monitoring.enabled=maybe",
+        "tmpSize=1e9",
+        "terminationGracePeriodSeconds=long",
+        "extraVolumes[0]=tls",
+    ],
 )
 def test_chart_refuses_values_that_it_does_not_know(value):
     program("helm", COMES_WITH)

@@ -58,6 +58,18 @@ def test_tmp_has_room_for_the_weights_that_engines_of_each_included_model_share(
     assert int(mebibytes) << 20 > 3 * sum(weights) + 3 * sum(weights) / len(included_bundle_dirs())
 
 
+def test_no_probe_asks_the_port_that_may_have_tls():
+    """Kubernetes' own gRPC probes speak none; the chart has the same probes, which its test compares."""
+    (deployment,) = [resource for resource in plain_resources() if resource["kind"] == "Deployment"]
+    (server,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    assert {name: probe.get("httpGet") for name, probe in server.items() if name.endswith("Probe")} == {
+        "startupProbe": {"path": "/readyz", "port": "http"},
+        "readinessProbe": {"path": "/readyz", "port": "http"},
+        "livenessProbe": {"path": "/healthz", "port": "http"},
+    }
+
+
 def test_schema_refuses_a_field_that_is_misspelt():
     (deployment,) = [resource for resource in plain_resources() if resource["kind"] == "Deployment"]
     deployment["spec"]["replicaz"] = 2

@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def ray_serve(echo_bundle):
     variables = environment(echo_bundle, ECHO_STEP_S="0.01", RAY_USAGE_STATS_ENABLED="0")
+    del variables["DRAGOMAN_LISTEN__GRPC_PORT"]  # a replica sets that itself
     with deployed(2, SETTINGS, variables) as application:
         yield application
 

@@ -125,6 +125,24 @@ class TestTls:
 
         assert codes == [0, 1, 1]
 
+    def test_what_asks_after_a_container_s_health_gets_through(self, start_server, ours):
+        """HEALTHCHECK with what docs/secure.md gives it, and Kubernetes' probes, which have nothing."""
+        server = start_server(**tls_settings(ours.issue("named", "dragoman.example"), ours.certificate))
+        pair = ours.issue("prober")
+        variables = {
+            "PYTHONPATH": str(ROOT),
+            "DRAGOMAN_TLS_CA": str(ours.certificate),
+            "DRAGOMAN_TLS_SERVER_NAME": "dragoman.example",
+            "DRAGOMAN_TLS_CLIENT_CERTIFICATE": str(pair.certificate),
+            "DRAGOMAN_TLS_CLIENT_KEY": str(pair.key),
+        }
+
+        command = [sys.executable, "-m", "service", "health", "--server", server.address]
+        done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert server.get("/readyz") == (200, "ready\n")
+
     async def test_new_certificates_are_taken_without_a_restart_and_open_connections_stay(
         self, start_server, ours, others
     ):

@@ -122,9 +122,26 @@ class TestSources:
 
         assert load_config(None, {"engine.bundle": "en-de"}).engine.bundle == PRETRAINED_DIR / "en-de"
 
-    def test_variables_that_a_cluster_sets_for_a_service_called_dragoman_are_no_settings(self, monkeypatch):
-        monkeypatch.setenv("DRAGOMAN_PORT", "tcp://10.0.0.1:50051")
-        monkeypatch.setenv("DRAGOMAN_SERVICE_HOST", "10.0.0.1")
+    @pytest.mark.parametrize("service", ["DRAGOMAN", "DRAGOMAN_HTTP", "DRAGOMAN_ENGINE", "DRAGOMAN_SECURITY_LIMITS"])
+    def test_variables_that_a_cluster_sets_for_a_service_are_no_settings(self, monkeypatch, service):
+        address, port = "10.0.0.1", f"{service}_PORT_50051_TCP"
+        values = {"PROTO": "tcp", "PORT": "50051", "ADDR": address}
+        variables = {
+            f"{service}_SERVICE_HOST": address,
+            f"{service}_SERVICE_PORT": "50051",
+            f"{service}_SERVICE_PORT_GRPC": "50051",
+            f"{service}_PORT": f"tcp://{address}:50051",
+            port: f"tcp://{address}:50051",
+            **{f"{port}_{name}": value for name, value in values.items()},
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+        assert load_config() == ServerConfig()
+
+    @pytest.mark.parametrize("name", ["API_KEY", "SERVER", "ADMIN_SERVER", "TLS", "TLS_CA", "CONFIG", "IMAGE"])
+    def test_variables_of_clients_and_of_deployments_are_no_settings(self, monkeypatch, name):
+        monkeypatch.setenv(f"DRAGOMAN_{name}", "1")
 
         assert load_config() == ServerConfig()
 
@@ -176,6 +193,24 @@ class TestRefusals:
 
         with pytest.raises(ConfigError, match=r"^limits.max_text is not a setting: did you mean max_texts\?$"):
             load_config()
+
+    @pytest.mark.parametrize(
+        ("variable", "meant"),
+        [
+            ("DRAGOMAN_SECURITY_API_KEYS", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("DRAGOMAN_SECURTIY__API_KEYS", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("DRAGOMAN_SECURITY_API__KEYS", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("dragoman_security_api_keys", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("DRAGOMAN_LISTEN_PORT", "DRAGOMAN_LISTEN__HTTP_PORT"),
+        ],
+    )
+    def test_variable_that_is_nearly_a_setting_is_refused_and_the_right_one_named(self, monkeypatch, variable, meant):
+        monkeypatch.setenv(variable, "keys.toml")
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert str(error.value) == f"environment {variable} is not a setting: did you mean {meant}?"
 
     def test_group_that_is_no_group_is_refused_in_one_line(self, monkeypatch):
         monkeypatch.setenv("DRAGOMAN_LIMITS", "5")

@@ -170,8 +170,8 @@ async def test_engine_ends_with_the_process_that_started_it():
 async def test_engine_leaves_signals_to_the_front_process():
     async with running() as dispatcher:
         (pid,) = dispatcher.engine_pids
-        os.kill(pid, signal.SIGINT)
-        os.kill(pid, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(pid, number)
 
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
         assert dispatcher.engine_pids == [pid]

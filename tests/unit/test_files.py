@@ -55,6 +55,36 @@ def test_permissions_are_those_asked_for_or_the_umask_s(tmp_path, mode, expected
     assert mode_of(tmp_path / "file") == expected
 
 
+def test_a_file_that_is_replaced_keeps_its_user_and_group(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("old")
+    try:
+        os.chown(file, 12_345, 54_321)
+    except PermissionError:
+        pytest.skip("only root may give files away")
+
+    write_whole(file, b"new", 0o640)
+
+    assert (file.stat().st_uid, file.stat().st_gid, mode_of(file)) == (12_345, 54_321, 0o640)
+
+
+def test_a_user_who_may_not_give_files_away_writes_all_the_same(tmp_path, monkeypatch):
+    given = []
+
+    def refuse(descriptor: int, user: int, group: int) -> None:
+        given.append((user, group))
+        raise PermissionError
+
+    file = tmp_path / "file"
+    file.write_text("old")
+    monkeypatch.setattr(os, "fchown", refuse)
+
+    write_whole(file, b"new")
+
+    assert file.read_bytes() == b"new"
+    assert given == [(file.stat().st_uid, file.stat().st_gid)]
+
+
 def fails(descriptor: int) -> None:
     raise OSError("no space left")
 

@@ -1,12 +1,19 @@
 """What is found in a model repository, and in which order it is tried."""
 
+import errno
 import os
 import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.bundle import BundleError
+from service.config import ServerConfig
+from service.front.model_hosting import BundleChecker
 from service.models.repository import IncludedBundles, Repository, RepositoryError, SingleBundle, version_order
 
 IN_ORDER = ["1", "1.0", "1.2", "1.9", "1.10", "2", "2-rc", "10", "2026-11-20", "2026-11-21", "a", "b1", "b2", "b10"]
@@ -40,6 +47,59 @@ def test_names_come_in_order_each_with_its_highest_version_first(tmp_path):
     }
     assert list(found) == ["a", "b"]
     assert found["b"][0].label == "b/10"
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, directory: Path, error: OSError) -> None:
+    """Have nobody look into it, root included."""
+    iterdir, is_file = Path.iterdir, Path.is_file
+
+    def refuse(path: Path, look: Callable[[Path], Any]) -> Any:
+        if path == directory or directory in path.parents:
+            raise error
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", lambda path: refuse(path, iterdir))
+    monkeypatch.setattr(Path, "is_file", lambda path: refuse(path, is_file))
+
+
+def test_directory_that_cannot_be_read_stops_no_other_and_is_refused_for_that(tmp_path, monkeypatch):
+    for name in ["a", "mine", "z"]:
+        (tmp_path / name / "1").mkdir(parents=True)
+    unreadable(monkeypatch, tmp_path / "mine", PermissionError(errno.EACCES, "Permission denied"))
+
+    found = Repository(tmp_path).scan()
+
+    assert {name: [one.label for one in candidates] for name, candidates in found.items()} == {
+        "a": ["a/1"],
+        "mine": ["mine"],
+        "z": ["z/1"],
+    }
+    assert Repository(tmp_path).scan() == found
+    with pytest.raises(BundleError, match=r"/mine cannot be read: Permission denied$"):
+        BundleChecker(ServerConfig())(found["mine"][0])
+
+
+def test_directory_that_goes_during_the_scan_is_as_one_that_has_gone_before(tmp_path, monkeypatch):
+    for name in ["a", "z"]:
+        (tmp_path / name / "1").mkdir(parents=True)
+    unreadable(monkeypatch, tmp_path / "z", FileNotFoundError(errno.ENOENT, "No such file or directory"))
+
+    assert list(Repository(tmp_path).scan()) == ["a"]
+
+
+def test_repository_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
+    unreadable(monkeypatch, tmp_path, PermissionError(errno.EACCES, "Permission denied"))
+
+    with pytest.raises(RepositoryError, match="cannot be read: Permission denied"):
+        Repository(tmp_path).scan()
+
+
+def test_what_a_file_system_has_of_its_own_is_no_model(tmp_path, monkeypatch):
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    (tmp_path / "lost+found").mkdir()
+    unreadable(monkeypatch, tmp_path / "lost+found", PermissionError(errno.EACCES, "Permission denied"))
+
+    assert list(Repository(tmp_path).scan()) == ["a"]
 
 
 def test_missing_repository_is_an_error(tmp_path):
