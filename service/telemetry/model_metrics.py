@@ -118,6 +118,7 @@ class WorkFamilies:
                 ("queue_work_seconds", "Seconds of work waiting, as estimated."),
                 ("running_jobs", "Sentences the engines hold."),
                 ("live_rows", "Hypotheses being decoded, as the engines last reported."),
+                ("model_refused", "1 while a version lies there that was refused, above the one that serves if one does."),
             )
         }
         for stage in STAGES:

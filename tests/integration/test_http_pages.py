@@ -40,6 +40,7 @@ PROMISED = {
     "dragoman_build_info",
     "dragoman_encoder_tokens",
     "dragoman_model_reload",
+    "dragoman_model_refused",
     "dragoman_slow_requests",
     "dragoman_log_dropped",
     "process_resident_memory_bytes",

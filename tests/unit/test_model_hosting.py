@@ -101,6 +101,22 @@ def test_bundles_come_from_where_the_settings_say_or_with_the_package(tmp_path):
     assert model_source(ServerConfig(models=ModelsConfig(directory=tmp_path))) == Repository(tmp_path)
 
 
+def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_stands():
+    metrics, refused = Metrics(), {"new"}
+    books = Books(metrics)
+    reloader: Any = SimpleNamespace(hosts=[], is_refused=lambda name: name in refused)
+    books.reloader = reloader
+    books.model_changed("new", "refused")
+    books.model_changed("good", "loaded")
+
+    read = metrics.registry.get_sample_value
+    before = [read("dragoman_model_refused", {"model": name}) for name in ("new", "good")]
+    refused.clear()
+
+    assert before == [1.0, 0.0]
+    assert read("dragoman_model_refused", {"model": "new"}) == 0.0
+
+
 def test_gauges_of_a_model_are_of_all_its_versions_together():
     metrics = Metrics()
     books = Books(metrics)
@@ -113,7 +129,7 @@ def test_gauges_of_a_model_are_of_all_its_versions_together():
         return SimpleNamespace(info=info, dispatcher=load, sha256_12=f"sha{version}")
 
     old, new, other = host("a", "1", 2), host("a", "2", 3), host("b", "1", 100)
-    reloader: Any = SimpleNamespace(hosts=[new, old, other])
+    reloader: Any = SimpleNamespace(hosts=[new, old, other], is_refused=lambda name: False)
     books.reloader = reloader
 
     books.model_loaded(old)
