@@ -36,6 +36,10 @@ There is no time to the first token: beam search settles a sentence's tokens whe
 one would come with the last.
 """
 
+# What most queries are about: calls that somebody waits for.  Streams last for hours, and batch work takes its time.
+_INTERACTIVE = 'method="dragoman.v1.TranslationService/Translate", priority="interactive"'
+_OURS = 'method=~"dragoman.v1.TranslationService/.+"'  # health checks and reflection are not the service
+
 LABELS: dict[str, str] = {
     "method": "gRPC method in full, `package.Service/Method`, of those served; `_other`",
     "model": (
@@ -52,7 +56,10 @@ LABELS: dict[str, str] = {
     ),
     "client": "name of an API key; `_other` for everybody without one",
     "where": "`queue`: it had cost nothing; `decode`: it held rows",
-    "priority": ", ".join(f"`{name}`" for name in PRIORITIES),
+    "priority": (
+        f"{', '.join(f'`{name}`' for name in PRIORITIES)}; `dragoman_request_duration_seconds`: empty where a call has "
+        "none, or was refused before it was known"
+    ),
     "stage": ", ".join(f"`{name}`" for name in STAGES),
     "kind": ", ".join(f"`{name}`" for name in ENCODER_KINDS),
     "direction": "`source`, `target`",
@@ -66,12 +73,13 @@ LABELS: dict[str, str] = {
 QUERIES: dict[str, str] = {
     "dragoman_requests_received_total": "sum(rate(dragoman_requests_received_total[5m])) by (method)",
     "dragoman_requests_total": (
-        'sum(rate(dragoman_requests_total{code=~"UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED"}[5m]))'
-        " / sum(rate(dragoman_requests_total[5m]))"
+        f'sum(rate(dragoman_requests_total{{{_OURS}, code=~"UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED"}}[5m]))'
+        f" / sum(rate(dragoman_requests_total{{{_OURS}}}[5m]))"
     ),
     "dragoman_requests_in_flight": "sum(dragoman_requests_in_flight)",
     "dragoman_request_duration_seconds": (
-        "histogram_quantile(0.99, sum(rate(dragoman_request_duration_seconds_bucket[5m])) by (le, model))"
+        "histogram_quantile(0.99,"
+        f" sum(rate(dragoman_request_duration_seconds_bucket{{{_INTERACTIVE}}}[5m])) by (le, model))"
     ),
     "dragoman_rejected_total": "sum(rate(dragoman_rejected_total[5m])) by (reason)",
     "dragoman_slow_requests_total": "increase(dragoman_slow_requests_total[1h])",

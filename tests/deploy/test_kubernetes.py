@@ -174,7 +174,8 @@ def two_versions(rates: dict[tuple[str, str], float]) -> dict[str, str]:
         labels = f'instance="{version}", model="en-de"'
         series[f'dragoman_model_info{{{labels}, version="{version}", sha256_12="x", provider="cpu"}}'] = "1x20"
         for bound, growth in buckets.items():
-            name = f'dragoman_request_duration_seconds_bucket{{{labels}, code_class="ok", le="{bound}"}}'
+            call = f'method="dragoman.v1.TranslationService/Translate", priority="interactive", {labels}'
+            name = f'dragoman_request_duration_seconds_bucket{{{call}, code_class="ok", le="{bound}"}}'
             series[name] = f"0+{growth}x20"
     for (version, code), rate in rates.items():
         name = f'dragoman_requests_total{{instance="{version}", method="T", model="en-de", code="{code}"}}'
