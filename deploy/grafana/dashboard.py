@@ -58,7 +58,7 @@ ROWS: dict[str, list[Panel]] = {
     "Calls": [
         Panel("Calls a second", "reqps", {"{{method}}": rate("dragoman_requests_received_total", "method")}),
         Panel("Calls by status", "reqps", {"{{code}}": rate("dragoman_requests_total", "code")}),
-        Panel("Duration of answered interactive calls", "s", quantiles("dragoman_request_duration_seconds", where=ANSWERED)),
+        Panel("Duration of interactive calls", "s", quantiles("dragoman_request_duration_seconds", where=ANSWERED)),
     ],
     "Where the time goes": [
         Panel("Waiting for an engine", "s", quantiles("dragoman_queue_duration_seconds", "priority")),
