@@ -11,6 +11,7 @@ from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
     DEPLOY,
     KUBERNETES,
     Resource,
+    jobs_not_scraped,
     judged,
     of_kind,
     problems,
@@ -32,10 +33,10 @@ VALUES = {
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
 
-def helm_template(*values: str) -> list[Resource]:
+def helm_template(*values: str, release: str = "dragoman") -> list[Resource]:
     """The chart's resources with these values."""
     set_them = [word for value in values for word in ("--set", value)]
-    text = judged("helm", "template", "dragoman", CHART, "--namespace", "dragoman", *set_them, comes_with=COMES_WITH)
+    text = judged("helm", "template", release, CHART, "--namespace", "dragoman", *set_them, comes_with=COMES_WITH)
     return list(yaml.safe_load_all(text))
 
 
@@ -105,6 +106,11 @@ def test_volume_of_models_settings_and_configuration_come_from_values():
     assert deployment["spec"]["replicas"] == 5
     assert server["image"] == "registry.example/dragoman:1"
     assert of_kind(resources, "NetworkPolicy") == {}
+
+
+@pytest.mark.parametrize("release", ["dragoman", "translate"])
+def test_alerts_find_the_replicas_of_a_release_of_any_name(release):
+    assert jobs_not_scraped(helm_template("monitoring.enabled=true", release=release)) == set()
 
 
 def test_claim_without_a_bundle_is_served_whole():

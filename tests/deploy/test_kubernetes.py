@@ -13,6 +13,7 @@ from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
     DEPLOY,
     KUBERNETES,
     Resource,
+    jobs_not_scraped,
     judged,
     of_kind,
     pod_labels,
@@ -181,6 +182,10 @@ def two_versions(rates: dict[tuple[str, str], float]) -> dict[str, str]:
         name = f'dragoman_requests_total{{instance="{version}", method="T", model="en-de", code="{code}"}}'
         series[name] = f"0+{60 * rate:g}x20"
     return series
+
+
+def test_alerts_of_the_operator_find_the_replicas():
+    assert jobs_not_scraped(rendered(KUBERNETES / "overlays" / "monitoring")) == set()
 
 
 def test_alert_rules_of_the_operator_are_those_that_are_tested():
