@@ -25,7 +25,10 @@ REJECT_REASONS = (
 )
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
 WATCHED = {
-    "token_budget_used_ratio": "Admitted source tokens / limits.max_queued_tokens.",
+    "token_budget_used_ratio": (
+        "Admitted source tokens / limits.max_queued_tokens; beyond 1, up to 2, clients that hold less than their share "
+        "still get in, and one request alone may be larger than that."
+    ),
     "streams": "TranslateStream calls in flight.",
     "stream_texts": "Texts that streams hold: taken in, and no answer sent.",
 }

@@ -25,7 +25,7 @@ _INTRODUCTION = """\
 the code, not this file.
 
 Names and labels are a promise: a quantity that changes its meaning gets a new name. Base units throughout (seconds,
-bytes, ratios from 0 to 1). Label values come from closed sets, never from what a caller sent; what is outside its set
+bytes; ratios, of which 1 is the whole). Label values come from closed sets, never from what a caller sent; what is outside its set
 counts as `_other`. What can be known before it happens is exported as 0. Beside these there are `process_*` and
 `python_gc_*` of the Prometheus client.
 
