@@ -42,6 +42,7 @@ ROWS: dict[str, list[Panel]] = {
             "short",
             {
                 "scraped": 'count(up{job="dragoman"} == 1)',
+                "ready": "sum(dragoman_ready)",
                 "with models": "count(count by (instance) (dragoman_model_info))",
             },
         ),
@@ -74,7 +75,14 @@ ROWS: dict[str, list[Panel]] = {
     ],
     "Batching": [
         Panel("Live hypotheses in a step", "short", quantiles("dragoman_batch_rows", "model")),
-        Panel("Busy engines", "short", {"{{model}}": rate("dragoman_engine_busy_seconds_total", "model")}),
+        Panel(
+            "Engines",
+            "short",
+            {
+                "busy {{model}}": rate("dragoman_engine_busy_seconds_total", "model"),
+                "up {{model}}": "sum by (model) (dragoman_engines)",
+            },
+        ),
         Panel(
             "Padding in encoder batches",
             "percentunit",

@@ -146,6 +146,8 @@ _GAUGES = {
     "queue_work_seconds": "queued_work_s",
     "running_jobs": "running_jobs",
     "live_rows": "live_rows",
+    "engines": "engines",
+    "engines_missing": "missing_engines",
 }
 
 

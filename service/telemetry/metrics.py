@@ -25,6 +25,7 @@ REJECT_REASONS = (
 )
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
 WATCHED = {
+    "ready": "1 while /readyz says so: it has started, does not drain, and every model that is served has an engine.",
     "token_budget_used_ratio": (
         "Admitted source tokens / limits.max_queued_tokens; beyond 1, up to 2, clients that hold less than their share "
         "still get in, and one request alone may be larger than that."

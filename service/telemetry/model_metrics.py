@@ -100,7 +100,7 @@ class WorkFamilies:
             "code",
         )
         self.nonfinite = families.counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
-        self.restarts = families.counter("engine_restarts", "Engine processes that were replaced.", "model")
+        self.restarts = families.counter("engine_restarts", "Engine processes that were lost.", "model")
         self.info = families.gauge(
             "model_info", "1 for each loaded version of a model.", "model", "version", "sha256_12", "provider"
         )
@@ -120,6 +120,8 @@ class WorkFamilies:
                 ("queue_work_seconds", "Seconds of work waiting, as estimated."),
                 ("running_jobs", "Sentences the engines hold."),
                 ("live_rows", "Hypotheses being decoded, as the engines last reported."),
+                ("engines", "Engine processes that take work."),
+                ("engines_missing", "Engine processes that were lost and are not replaced yet."),
                 (
                     "model_refused",
                     "1 while a version lies there that was refused, above the one that serves if one does.",

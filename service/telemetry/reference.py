@@ -25,9 +25,9 @@ _INTRODUCTION = """\
 the code, not this file.
 
 Names and labels are a promise: a quantity that changes its meaning gets a new name. Base units throughout (seconds,
-bytes; ratios, of which 1 is the whole). Label values come from closed sets, never from what a caller sent; what is outside its set
-counts as `_other`. What can be known before it happens is exported as 0. Beside these there are `process_*` and
-`python_gc_*` of the Prometheus client.
+bytes; ratios, of which 1 is the whole). Label values come from closed sets, never from what a caller sent; what is
+outside its set counts as `_other`. What can be known before it happens is exported as 0. Beside these there are
+`process_*` and `python_gc_*` of the Prometheus client.
 
 At every moment `dragoman_requests_received_total` is `dragoman_requests_total` (all codes) plus
 `dragoman_requests_in_flight`.
@@ -107,6 +107,9 @@ QUERIES: dict[str, str] = {
     "dragoman_stream_failed_texts_total": "sum(rate(dragoman_stream_failed_texts_total[5m])) by (model, code)",
     "dragoman_nonfinite_total": "increase(dragoman_nonfinite_total[5m]) > 0",
     "dragoman_engine_restarts_total": "increase(dragoman_engine_restarts_total[5m]) > 0",
+    "dragoman_engines": "sum(dragoman_engines) by (model)",
+    "dragoman_engines_missing": "dragoman_engines_missing > 0",
+    "dragoman_ready": "sum(dragoman_ready)",
     "dragoman_model_info": "count(count(dragoman_model_info) by (model, sha256_12)) by (model) > 1",
     "dragoman_model_refused": "dragoman_model_refused > 0",
     "dragoman_model_reload_total": "sum by (model, result) (increase(dragoman_model_reload_total[1d]))",

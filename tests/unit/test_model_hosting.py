@@ -124,7 +124,8 @@ def test_gauges_of_a_model_are_of_all_its_versions_together():
     def host(name: str, version: str, jobs: int) -> Any:
         info = SimpleNamespace(name=name, version=version, device="cpu")
         load = SimpleNamespace(
-            queued_jobs=jobs, queued_tokens=jobs, queued_work_s=jobs, running_jobs=jobs, live_rows=jobs
+            **dict.fromkeys(("queued_jobs", "queued_tokens", "queued_work_s", "running_jobs", "live_rows"), jobs),
+            **dict.fromkeys(("engines", "missing_engines"), jobs),
         )
         return SimpleNamespace(info=info, dispatcher=load, sha256_12=f"sha{version}")
 
@@ -138,7 +139,7 @@ def test_gauges_of_a_model_are_of_all_its_versions_together():
     books.model_changed("a", "loaded")
 
     page = b"".join(metrics.exposition()).decode()
-    for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows"):
+    for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows", "engines", "engines_missing"):
         assert f'dragoman_{gauge}{{model="a"}} 5.0' in page
     assert 'dragoman_model_info{model="a",provider="cpu",sha256_12="sha2",version="2"} 1.0' in page
     assert 'version="1"' not in page
