@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 OURS = '{job="dragoman"}'
 WIDTH, HEIGHT = 8, 8  # of a panel, in Grafana's grid of 24 columns
-ANSWERED = 'code_class="ok"'
+ANSWERED = 'method="dragoman.v1.TranslationService/Translate", priority="interactive", code_class="ok"'
+SERVICE = 'method=~"dragoman.v1.TranslationService/.+"'  # health checks and reflection left out
 FAULTS = 'code=~"UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED"'
 
 
@@ -41,23 +42,27 @@ ROWS: dict[str, list[Panel]] = {
             "short",
             {
                 "scraped": 'count(up{job="dragoman"} == 1)',
+                "ready": "sum(dragoman_ready)",
                 "with models": "count(count by (instance) (dragoman_model_info))",
             },
         ),
         Panel(
             "Calls that fail by the server's fault",
             "percentunit",
-            {"share": f"{rate('dragoman_requests_total', where=FAULTS)} / {rate('dragoman_requests_total')}"},
+            {
+                "share": f"{rate('dragoman_requests_total', where=f'{SERVICE}, {FAULTS}')}"
+                f" / {rate('dragoman_requests_total', where=SERVICE)}",
+            },
         ),
         Panel("Versions", "short", {"{{model}} {{version}}": "count by (model, version) (dragoman_model_info)"}),
     ],
     "Calls": [
         Panel("Calls a second", "reqps", {"{{method}}": rate("dragoman_requests_received_total", "method")}),
         Panel("Calls by status", "reqps", {"{{code}}": rate("dragoman_requests_total", "code")}),
-        Panel("Duration of answered calls", "s", quantiles("dragoman_request_duration_seconds", where=ANSWERED)),
+        Panel("Duration of interactive calls", "s", quantiles("dragoman_request_duration_seconds", where=ANSWERED)),
     ],
     "Where the time goes": [
-        Panel("Waiting for an engine", "s", quantiles("dragoman_queue_duration_seconds")),
+        Panel("Waiting for an engine", "s", quantiles("dragoman_queue_duration_seconds", "priority")),
         Panel(
             "Stages, mean",
             "s",
@@ -70,7 +75,14 @@ ROWS: dict[str, list[Panel]] = {
     ],
     "Batching": [
         Panel("Live hypotheses in a step", "short", quantiles("dragoman_batch_rows", "model")),
-        Panel("Busy engines", "short", {"{{model}}": rate("dragoman_engine_busy_seconds_total", "model")}),
+        Panel(
+            "Engines",
+            "short",
+            {
+                "busy {{model}}": rate("dragoman_engine_busy_seconds_total", "model"),
+                "up {{model}}": "sum by (model) (dragoman_engines)",
+            },
+        ),
         Panel(
             "Padding in encoder batches",
             "percentunit",

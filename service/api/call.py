@@ -22,6 +22,7 @@ class Call:
     client: Client = ANYBODY
     models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
     code: str = "OK"
+    priority: str = ""  # of its work, as a label; empty where it has none, and until that is known
     progress: Progress = field(default_factory=Progress)
     trace_headers: Mapping[str, str] = field(default_factory=dict)  # traceparent and tracestate, as they came
     _model: str = ""

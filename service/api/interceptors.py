@@ -203,7 +203,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self.calls.discard(call)
             self._note_sending()
             duration_s = time.monotonic() - call.started
-            self._metrics.call_answered(method, call.model, call.code, duration_s)
+            self._metrics.call_answered(method, call.model, call.code, duration_s, priority=call.priority)
             if self._observers:
                 self._tell(_ended(call, duration_s))
 

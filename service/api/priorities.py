@@ -5,7 +5,8 @@ from service.traffic.clients import Priority
 
 _ON_WIRE = {Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE, Priority.BATCH: pb.PRIORITY_BATCH}
 _OF_WIRE: dict[int, Priority] = {number: priority for priority, number in _ON_WIRE.items()}
-_BY_NAME = {priority.name.lower(): priority for priority in Priority}
+_NAMES = {priority: priority.name.lower() for priority in Priority}
+_BY_NAME = {name: priority for priority, name in _NAMES.items()}
 
 
 def from_wire(number: int) -> Priority | None:
@@ -16,6 +17,11 @@ def from_wire(number: int) -> Priority | None:
 def to_wire(priority: Priority | None) -> pb.Priority:
     """How a message asks for this class; None: it does not say."""
     return pb.PRIORITY_UNSPECIFIED if priority is None else _ON_WIRE[priority]
+
+
+def name_of(priority: Priority) -> str:
+    """What this class is called: "interactive" or "batch"."""
+    return _NAMES[priority]
 
 
 def named(name: str) -> Priority:

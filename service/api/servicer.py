@@ -46,11 +46,12 @@ class TranslationServicer:
         call = current_call()
         call.progress.texts = len(request.texts)
         client, now = call.client, time.monotonic()
+        priority = client.allowed(priorities.from_wire(request.priority))
+        call.priority = priorities.name_of(priority)
         with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, client=client) as permit:
             model = self._find(request, call.may_use)
             call.use_model(model.info.name)
             params = self._params(request, model)
-            priority = client.allowed(priorities.from_wire(request.priority))
             with model.lease:
                 translations, timings = await model.translator.translate(
                     request.texts,
@@ -59,7 +60,8 @@ class TranslationServicer:
                     deadline=call.deadline,
                     priority=priority,
                 )
-        self._metrics.model(model.info.name).translated(translations, timings, priority=priority.name.lower())
+        of_model = self._metrics.model(model.info.name)
+        of_model.translated(translations, timings, method=call.method, priority=call.priority)
         self._usage.add(client, usage_of(request.texts, translations))
         return to_response(translations, timings, model.info, beam_size=params.beam_size)
 

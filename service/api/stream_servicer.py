@@ -195,6 +195,7 @@ class _TextSource:
             NotFound, InvalidInput: no text can be translated with them.
         """
         self._settings = settings
+        self.call.priority = priorities.name_of(self._priority())
         self._choice()
 
     async def translate(self, text_id: int, text: str) -> StreamAnswer:
@@ -290,7 +291,8 @@ class _TextSource:
                 on_admitted=on_admitted,
                 kept=sources,
             )
-        self._metrics.model(model.info.name).translated(translations, timings, priority=priority.name.lower())
+        of_model = self._metrics.model(model.info.name)
+        of_model.translated(translations, timings, method=self.call.method, priority=self.call.priority)
         self._usage.add(permit.client, usage_of([text], translations))
         return StreamAnswer(
             id=text_id,

@@ -80,6 +80,16 @@ class Dispatcher:
         return not self._is_closing and any(slot.keeper.is_up for slot in self._slots)
 
     @property
+    def engines(self) -> int:
+        """Engines that take jobs."""
+        return sum(slot.keeper.is_up for slot in self._slots)
+
+    @property
+    def missing_engines(self) -> int:
+        """Engines that were lost and are not replaced yet; none of those that begin or end with this dispatcher."""
+        return 0 if self._is_closing else sum(slot.keeper.is_missing for slot in self._slots)
+
+    @property
     def queued_jobs(self) -> int:
         """Jobs not yet given to an engine."""
         return len(self._backlog)

@@ -64,6 +64,11 @@ class EngineKeeper:
         return self._link is not None and not self._link.is_condemned
 
     @property
+    def is_missing(self) -> bool:
+        """Whether the engine was lost, or is being ended, and no other has taken its place yet."""
+        return self._task is not None and not self.is_up
+
+    @property
     def pid(self) -> int | None:
         """The engine's process id while it is up."""
         return self._link.pid if self._link else None

@@ -98,6 +98,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
+    metrics.watch("ready", lambda: _is_ready(models, readiness))
     return Parts(
         admission=admission,
         all_left=all_left,
@@ -146,13 +147,17 @@ def _http_server(config: ServerConfig, models: Models, readiness: Readiness) -> 
         return Page(HTTPStatus.OK, b"".join(pieces), CONTENT_TYPE)
 
     async def ready() -> Page:
-        return _status(readiness.is_accepting and models.reloader.is_ready, b"ready\n", b"not ready\n")
+        return _status(_is_ready(models, readiness), b"ready\n", b"not ready\n")
 
     async def alive() -> Page:
         return _status(readiness.is_alive(time.monotonic()), b"alive\n", b"no engine for too long\n")
 
     pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
     return HttpServer(pages, max_connections=config.listen.max_http_connections)
+
+
+def _is_ready(models: Models, readiness: Readiness) -> bool:
+    return readiness.is_accepting and models.reloader.is_ready
 
 
 def _status(is_good: bool, good: bytes, bad: bytes) -> Page:

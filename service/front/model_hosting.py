@@ -146,6 +146,8 @@ _GAUGES = {
     "queue_work_seconds": "queued_work_s",
     "running_jobs": "running_jobs",
     "live_rows": "live_rows",
+    "engines": "engines",
+    "engines_missing": "missing_engines",
 }
 
 
@@ -158,7 +160,9 @@ class Books:
 
     def model_changed(self, name: str, result: str) -> None:
         """See `ReloadObserver`."""
-        self._metrics.model(name).changed(result)
+        of_model = self._metrics.model(name)
+        of_model.changed(result)
+        of_model.watch("model_refused", partial(self._is_refused, name))
 
     def model_loaded(self, host: ModelHost) -> None:
         """See `ReloadObserver`."""
@@ -172,6 +176,9 @@ class Books:
         """See `ReloadObserver`."""
         info = host.info
         self._metrics.model(info.name).unloaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
+
+    def _is_refused(self, name: str) -> float:
+        return float(self.reloader is not None and self.reloader.is_refused(name))
 
     def _sum(self, name: str, attribute: str) -> float:
         """Over all versions of a model that have engines: its figures are those of all of them together."""

@@ -87,6 +87,10 @@ class Reloader:
         """Whether every model that is served has an engine that takes work."""
         return bool(self._serving) and all(host.dispatcher.is_ready for host in self._serving.values())
 
+    def is_refused(self, name: str) -> bool:
+        """Whether a version of this model that lies there, above the one that serves, may not serve."""
+        return any(self._name_of(refusal.candidate) == name for refusal in self.refusals)
+
     async def prepare(self) -> Candidates:
         """The candidates, one of each name checked where one can be; for `load`.
 
@@ -236,14 +240,16 @@ class Reloader:
         changes: list[ModelChange] = []
         known = {refusal.candidate for refusal in self.refusals}
         self._forget_refusals(key, () if is_asked else candidates)
-        for candidate in candidates:
+        for place, candidate in enumerate(candidates):
             if self._is_served(key, candidate):
+                self._forget_refusals(key, candidates[:place])  # nobody needs those below it
                 host = self._serving[key]
                 return [*changes, ModelChange(name=host.info.name, version=host.info.version, result=Result.UNCHANGED)]
             if candidate in known and not is_asked:
                 continue
             brought = await self._bring_up(key, candidate)
             if not isinstance(brought, Refusal):
+                self._forget_refusals(key, candidates[:place])
                 return [*changes, *self._switch(key, candidate, brought)]
             changes.append(self._refuse(brought))
         return changes
@@ -331,9 +337,12 @@ class Reloader:
         if not refusal.is_foreseen:
             get_logger().error("model_refused_unexpectedly", **describe_error(refusal.error))
         refusal.forget_frames()
-        name = candidate.name or next((host.info.name for host in self._serving.values()), candidate.directory.name)
-        change = ModelChange(name=name, version=candidate.version, result=Result.REFUSED, reason=refusal.reason)
-        return self._changed(change)
+        name, version = self._name_of(candidate), candidate.version
+        return self._changed(ModelChange(name=name, version=version, result=Result.REFUSED, reason=refusal.reason))
+
+    def _name_of(self, candidate: Candidate) -> str:
+        """The model that it would be a version of; a single bundle of no particular name replaces what serves."""
+        return candidate.name or next((host.info.name for host in self._serving.values()), candidate.directory.name)
 
     def _changed(self, change: ModelChange) -> ModelChange:
         self._observer.model_changed(change.name, change.result)

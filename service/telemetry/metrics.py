@@ -25,7 +25,11 @@ REJECT_REASONS = (
 )
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
 WATCHED = {
-    "token_budget_used_ratio": "Admitted source tokens / limits.max_queued_tokens.",
+    "ready": "1 while /readyz says so: it has started, does not drain, and every model that is served has an engine.",
+    "token_budget_used_ratio": (
+        "Admitted source tokens / limits.max_queued_tokens; beyond 1, up to 2, clients that hold less than their share "
+        "still get in, and one request alone may be larger than that."
+    ),
     "streams": "TranslateStream calls in flight.",
     "stream_texts": "Texts that streams hold: taken in, and no answer sent.",
 }
@@ -71,7 +75,7 @@ class Metrics:
     def model(self, name: str) -> ModelMetrics:
         """The series of one model."""
         if name not in self._models:
-            self._models[name] = ModelMetrics(name, self._work)
+            self._models[name] = ModelMetrics(name, self._work, self._methods)
             for method, code in product(self._methods, FIRST_CODES):
                 self._answered(method, name, code)
         return self._models[name]
@@ -81,8 +85,9 @@ class Metrics:
         received = families.counter("requests_received", "Calls that reached a handler.", "method")
         answered = families.counter("requests", "Calls that ended, by gRPC status.", "method", "model", "code")
         in_flight = families.gauge("requests_in_flight", "Calls received and not ended.", "method")
+        labels = ("method", "model", "priority", "code_class")
         duration = families.histogram(
-            "request_duration_seconds", "Time of whole calls in the server.", LATENCY_BUCKETS, "model", "code_class"
+            "request_duration_seconds", "Time of whole calls in the server.", LATENCY_BUCKETS, *labels
         )
         rejected = families.counter("rejected", "Calls, and too long texts, that were refused.", "reason")
         # Labels are of closed sets, and to look them up takes longer than to count.
@@ -117,13 +122,17 @@ class Metrics:
         self._received(method).inc()
         self._in_flight(method).inc()
 
-    def call_answered(self, method: str, model: str, code: str, duration_s: float) -> None:
-        """A call that was received ended."""
+    def call_answered(self, method: str, model: str, code: str, duration_s: float, *, priority: str = "") -> None:
+        """A call that was received ended.
+
+        Args:
+            priority: of its work; empty where it has none, or ended before that was known.
+        """
         if code == "NOT_FOUND" and not model:  # whatever its name was
             model = OTHER
         self._in_flight(method).dec()
         self._answered(method, model, code).inc()
-        self._duration(model, _code_class(code)).observe(duration_s)
+        self._duration(method, model, priority, _code_class(code)).observe(duration_s)
 
     def rejected(self, reason: str) -> None:
         """A call, or one text of it, was refused."""

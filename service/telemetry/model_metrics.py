@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Literal
 
-from prometheus_client import Gauge
+from prometheus_client import Gauge, Histogram
 
 from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
@@ -44,6 +45,7 @@ class WorkFamilies:
             "queue_duration_seconds",
             "Time a request's texts waited before they got rows, the longest of them.",
             QUEUE_BUCKETS,
+            "method",
             "model",
             "priority",
         )
@@ -98,7 +100,7 @@ class WorkFamilies:
             "code",
         )
         self.nonfinite = families.counter("nonfinite", "Sentences the model gave NaN or infinity for.", "model")
-        self.restarts = families.counter("engine_restarts", "Engine processes that were replaced.", "model")
+        self.restarts = families.counter("engine_restarts", "Engine processes that were lost.", "model")
         self.info = families.gauge(
             "model_info", "1 for each loaded version of a model.", "model", "version", "sha256_12", "provider"
         )
@@ -118,6 +120,12 @@ class WorkFamilies:
                 ("queue_work_seconds", "Seconds of work waiting, as estimated."),
                 ("running_jobs", "Sentences the engines hold."),
                 ("live_rows", "Hypotheses being decoded, as the engines last reported."),
+                ("engines", "Engine processes that take work."),
+                ("engines_missing", "Engine processes that were lost and are not replaced yet."),
+                (
+                    "model_refused",
+                    "1 while a version lies there that was refused, above the one that serves if one does.",
+                ),
             )
         }
         for stage in STAGES:
@@ -131,8 +139,8 @@ class WorkFamilies:
 class ModelMetrics:
     """One model's series, whichever version of it runs; a dispatcher's `EngineObserver`."""
 
-    def __init__(self, model: str, families: WorkFamilies) -> None:
-        self._model = model
+    def __init__(self, model: str, families: WorkFamilies, methods: Sequence[str] = ()) -> None:
+        self._model, self._methods = model, methods  # those that its calls are of, as labels
         self._of = families
         self._versions: set[tuple[str, str, str]] = set()  # that answer
         # What is counted for each call and each report of an engine: labels are looked up once.
@@ -147,22 +155,31 @@ class ModelMetrics:
         )
         self._source_tokens, self._target_tokens = (families.tokens.labels(model, name) for name in DIRECTIONS)
         self._encoded, self._padded = (families.encoder.labels(model, kind) for kind in ENCODER_KINDS)
-        self._queue = {name: families.queue.labels(model, name) for name in PRIORITIES}
+        self._queue = {key: families.queue.labels(key[0], model, key[1]) for key in product(methods, PRIORITIES)}
         self._stage = {stage: families.stage.labels(stage) for stage in STAGES}
         self._failed_in_streams = {code: families.failed_in_streams.labels(model, code) for code in STREAM_TEXT_CODES}
         for result in CHANGES:
             families.changes.labels(model, result)
 
     def translated(
-        self, translations: Sequence[Translation], timings: Timings, *, priority: str = "interactive"
+        self,
+        translations: Sequence[Translation],
+        timings: Timings,
+        *,
+        method: str = OTHER,
+        priority: str = "interactive",
     ) -> None:
-        """A request was answered."""
+        """A request, or a text of a stream, was answered."""
         self._stage["tokenize"].observe(timings.tokenize_ms / 1e3)
         self._stage["detokenize"].observe(timings.detokenize_ms / 1e3)
-        queue = self._queue.get(priority) or self._of.queue.labels(self._model, OTHER)
+        queue = self._queue.get((method, priority)) or self._queue_of_others(method, priority)
         queue.observe(timings.queue_ms / 1e3)
         for translation in translations:
             self._text_translated(translation)
+
+    def _queue_of_others(self, method: str, priority: str) -> Histogram:
+        known_method = method if method in self._methods else OTHER
+        return self._of.queue.labels(known_method, self._model, priority if priority in PRIORITIES else OTHER)
 
     def _text_translated(self, translation: Translation) -> None:
         if isinstance(translation.error, InternalError):

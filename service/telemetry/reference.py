@@ -25,9 +25,9 @@ _INTRODUCTION = """\
 the code, not this file.
 
 Names and labels are a promise: a quantity that changes its meaning gets a new name. Base units throughout (seconds,
-bytes, ratios from 0 to 1). Label values come from closed sets, never from what a caller sent; what is outside its set
-counts as `_other`. What can be known before it happens is exported as 0. Beside these there are `process_*` and
-`python_gc_*` of the Prometheus client.
+bytes; ratios, of which 1 is the whole). Label values come from closed sets, never from what a caller sent; what is
+outside its set counts as `_other`. What can be known before it happens is exported as 0. Beside these there are
+`process_*` and `python_gc_*` of the Prometheus client.
 
 At every moment `dragoman_requests_received_total` is `dragoman_requests_total` (all codes) plus
 `dragoman_requests_in_flight`.
@@ -35,6 +35,10 @@ At every moment `dragoman_requests_received_total` is `dragoman_requests_total` 
 There is no time to the first token: beam search settles a sentence's tokens when the sentence ends, so that the first
 one would come with the last.
 """
+
+# What most queries are about: calls that somebody waits for.  Streams last for hours, and batch work takes its time.
+_INTERACTIVE = 'method="dragoman.v1.TranslationService/Translate", priority="interactive"'
+_OURS = 'method=~"dragoman.v1.TranslationService/.+"'  # health checks and reflection are not the service
 
 LABELS: dict[str, str] = {
     "method": "gRPC method in full, `package.Service/Method`, of those served; `_other`",
@@ -52,7 +56,10 @@ LABELS: dict[str, str] = {
     ),
     "client": "name of an API key; `_other` for everybody without one",
     "where": "`queue`: it had cost nothing; `decode`: it held rows",
-    "priority": ", ".join(f"`{name}`" for name in PRIORITIES),
+    "priority": (
+        f"{', '.join(f'`{name}`' for name in PRIORITIES)}; `dragoman_request_duration_seconds`: empty where a call has "
+        "none, or was refused before it was known"
+    ),
     "stage": ", ".join(f"`{name}`" for name in STAGES),
     "kind": ", ".join(f"`{name}`" for name in ENCODER_KINDS),
     "direction": "`source`, `target`",
@@ -66,12 +73,13 @@ LABELS: dict[str, str] = {
 QUERIES: dict[str, str] = {
     "dragoman_requests_received_total": "sum(rate(dragoman_requests_received_total[5m])) by (method)",
     "dragoman_requests_total": (
-        'sum(rate(dragoman_requests_total{code=~"UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED"}[5m]))'
-        " / sum(rate(dragoman_requests_total[5m]))"
+        f'sum(rate(dragoman_requests_total{{{_OURS}, code=~"UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED"}}[5m]))'
+        f" / sum(rate(dragoman_requests_total{{{_OURS}}}[5m]))"
     ),
     "dragoman_requests_in_flight": "sum(dragoman_requests_in_flight)",
     "dragoman_request_duration_seconds": (
-        "histogram_quantile(0.99, sum(rate(dragoman_request_duration_seconds_bucket[5m])) by (le, model))"
+        "histogram_quantile(0.99,"
+        f" sum(rate(dragoman_request_duration_seconds_bucket{{{_INTERACTIVE}}}[5m])) by (le, model))"
     ),
     "dragoman_rejected_total": "sum(rate(dragoman_rejected_total[5m])) by (reason)",
     "dragoman_slow_requests_total": "increase(dragoman_slow_requests_total[1h])",
@@ -99,8 +107,12 @@ QUERIES: dict[str, str] = {
     "dragoman_stream_failed_texts_total": "sum(rate(dragoman_stream_failed_texts_total[5m])) by (model, code)",
     "dragoman_nonfinite_total": "increase(dragoman_nonfinite_total[5m]) > 0",
     "dragoman_engine_restarts_total": "increase(dragoman_engine_restarts_total[5m]) > 0",
+    "dragoman_engines": "sum(dragoman_engines) by (model)",
+    "dragoman_engines_missing": "dragoman_engines_missing > 0",
+    "dragoman_ready": "sum(dragoman_ready)",
     "dragoman_model_info": "count(count(dragoman_model_info) by (model, sha256_12)) by (model) > 1",
-    "dragoman_model_reload_total": 'increase(dragoman_model_reload_total{result="refused"}[15m]) > 0',
+    "dragoman_model_refused": "dragoman_model_refused > 0",
+    "dragoman_model_reload_total": "sum by (model, result) (increase(dragoman_model_reload_total[1d]))",
     "dragoman_model_loaded_timestamp_seconds": "time() - dragoman_model_loaded_timestamp_seconds",
     "dragoman_queue_requests": "sum(dragoman_queue_requests) by (model)",
     "dragoman_queue_tokens": "sum(dragoman_queue_tokens) by (model)",

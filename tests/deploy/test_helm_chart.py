@@ -14,6 +14,7 @@ from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
     DEPLOY,
     KUBERNETES,
     Resource,
+    jobs_not_scraped,
     judged,
     of_kind,
     problems,
@@ -35,11 +36,11 @@ VALUES = {
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
 
-def helm_template(*values: str, files: Sequence[Path] = ()) -> list[Resource]:
+def helm_template(*values: str, files: Sequence[Path] = (), release: str = "dragoman") -> list[Resource]:
     """The chart's resources with these values."""
     set_them = [word for file in files for word in ("--values", str(file))]
     set_them += [word for value in values for word in ("--set-string" if value.startswith("env.") else "--set", value)]
-    text = judged("helm", "template", "dragoman", CHART, "--namespace", "dragoman", *set_them, comes_with=COMES_WITH)
+    text = judged("helm", "template", release, CHART, "--namespace", "dragoman", *set_them, comes_with=COMES_WITH)
     return list(yaml.safe_load_all(text))
 
 
@@ -126,6 +127,11 @@ def test_secrets_are_mounted_as_the_document_says(tmp_path):
     assert pod["volumes"][-2:] == values["extraVolumes"]
     assert pod["containers"][0]["volumeMounts"][-2:] == values["extraVolumeMounts"]
     assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]}.items() >= values["env"].items()
+
+
+@pytest.mark.parametrize("release", ["dragoman", "translate"])
+def test_alerts_find_the_replicas_of_a_release_of_any_name(release):
+    assert jobs_not_scraped(helm_template("monitoring.enabled=true", release=release)) == set()
 
 
 def test_claim_without_a_bundle_is_served_whole():

@@ -13,6 +13,7 @@ from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
     DEPLOY,
     KUBERNETES,
     Resource,
+    jobs_not_scraped,
     judged,
     of_kind,
     pod_labels,
@@ -186,12 +187,17 @@ def two_versions(rates: dict[tuple[str, str], float]) -> dict[str, str]:
         labels = f'instance="{version}", model="en-de"'
         series[f'dragoman_model_info{{{labels}, version="{version}", sha256_12="x", provider="cpu"}}'] = "1x20"
         for bound, growth in buckets.items():
-            name = f'dragoman_request_duration_seconds_bucket{{{labels}, code_class="ok", le="{bound}"}}'
+            call = f'method="dragoman.v1.TranslationService/Translate", priority="interactive", {labels}'
+            name = f'dragoman_request_duration_seconds_bucket{{{call}, code_class="ok", le="{bound}"}}'
             series[name] = f"0+{growth}x20"
     for (version, code), rate in rates.items():
         name = f'dragoman_requests_total{{instance="{version}", method="T", model="en-de", code="{code}"}}'
         series[name] = f"0+{60 * rate:g}x20"
     return series
+
+
+def test_alerts_of_the_operator_find_the_replicas():
+    assert jobs_not_scraped(rendered(KUBERNETES / "overlays" / "monitoring")) == set()
 
 
 def test_alert_rules_of_the_operator_are_those_that_are_tested():

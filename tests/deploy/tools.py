@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,24 @@ def pod_labels(deployment: Resource) -> dict[str, str]:
     """The labels of its pods."""
     labels: dict[str, str] = deployment["spec"]["template"]["metadata"]["labels"]
     return labels
+
+
+def jobs_not_scraped(resources: Sequence[Resource]) -> set[str]:
+    """Values of `job` that alert rules ask for and no scrape has.
+
+    The operator gives targets the value of the Service's label `jobLabel` as `job`, without that the Service's name.
+    """
+    (monitor,) = of_kind(resources, "ServiceMonitor").values()
+    spec, ports = monitor["spec"], {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}
+    services = [
+        service["metadata"]
+        for service in of_kind(resources, "Service").values()
+        if selects(spec["selector"]["matchLabels"], service["metadata"]["labels"])
+        and ports & {port["name"] for port in service["spec"]["ports"]}
+    ]
+    scraped = {service["labels"].get(spec.get("jobLabel"), service["name"]) for service in services}
+    rules = yaml.safe_dump([rule["spec"] for rule in of_kind(resources, "PrometheusRule").values()])
+    return set(re.findall(r'\bjob="([^"]+)"', rules)) - scraped
 
 
 def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:

@@ -6,6 +6,8 @@ import signal
 from tests.fakes.calls import calling, eventually
 from tests.fakes.echo_bundle import write_echo_bundle
 
+GAUGES = ("dragoman_ready", "dragoman_engines", "dragoman_engines_missing")
+
 
 async def test_silent_engine_is_killed_and_replaced_and_readiness_shows_it(start_server):
     server = start_server(DRAGOMAN_LIFECYCLE__ENGINE_SILENCE_S="0.6", ECHO_LOAD_S="1")
@@ -30,6 +32,9 @@ async def test_server_without_any_engine_for_too_long_is_not_alive_until_one_is_
     os.kill(server.engine_pids()[0], signal.SIGKILL)
 
     await eventually(lambda: server.get("/healthz") == (503, "no engine for too long\n"))
+    away = [server.metric(name) for name in GAUGES]
     server.process.send_signal(signal.SIGHUP)
     await eventually(lambda: server.get("/healthz") == (200, "alive\n"))
     assert server.get("/readyz")[0] == 200
+    assert away == [0, 0, 1]
+    await eventually(lambda: [server.metric(name) for name in GAUGES] == [1, 1, 0])

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.fakes.calls import calling, code_of
+from protos import translation_pb2 as pb
+from tests.fakes.calls import LIST_MODELS, calling, code_of
 from tests.fakes.server_process import ServerProcess
 
 PROMISED = {
@@ -36,10 +37,14 @@ PROMISED = {
     "dragoman_model_info",
     "dragoman_model_loaded_timestamp_seconds",
     "dragoman_engine_restarts",
+    "dragoman_engines",
+    "dragoman_engines_missing",
+    "dragoman_ready",
     "dragoman_event_loop_lag_seconds",
     "dragoman_build_info",
     "dragoman_encoder_tokens",
     "dragoman_model_reload",
+    "dragoman_model_refused",
     "dragoman_slow_requests",
     "dragoman_log_dropped",
     "process_resident_memory_bytes",
@@ -57,6 +62,26 @@ async def test_metrics_parse_and_hold_what_is_promised(server):
     assert status == 200
     assert PROMISED - families.keys() == set()
     assert "_created" not in body
+
+
+async def test_times_of_batch_work_and_of_calls_that_have_no_priority_stand_apart(server):
+    families = ("dragoman_request_duration_seconds_count", "dragoman_queue_duration_seconds_count")
+    methods = {
+        "translate": "dragoman.v1.TranslationService/Translate",
+        "list": "dragoman.v1.TranslationService/ListModels",
+    }
+
+    def books() -> list[float]:
+        batch = [server.metric(name, method=methods["translate"], priority="batch") for name in families]
+        return [*batch, server.metric(families[0], method=methods["list"], priority="", code_class="ok")]
+
+    before = books()
+    async with calling(server.address) as calls:
+        await calls.texts("Hi.", priority=pb.PRIORITY_BATCH)
+        await calls.texts("Hi.")
+        await calls.method(LIST_MODELS)(b"", timeout=10)
+
+    assert [now - then for now, then in zip(books(), before, strict=True)] == [1, 1, 1]
 
 
 async def test_work_is_counted(server):

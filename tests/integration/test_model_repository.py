@@ -104,6 +104,7 @@ class TestStart:
         async with calling(server.address) as calls:
             assert await models_of(calls) == [("echo", "1")]
         assert server.metric(CHANGES, model="echo", result="refused") == 1
+        assert server.metric("dragoman_model_refused", model="echo") == 1
         assert '"event": "model_refused"' in server.log_text()
 
     def test_golden_sentences_that_do_not_come_out_end_the_start(self, tmp_path):

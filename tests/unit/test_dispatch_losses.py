@@ -103,8 +103,11 @@ async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
         with pytest.raises(Unavailable, match="no engine process is running"):
             await dispatcher.submit(NORMAL, PARAMS, None)
         assert dispatcher.queued_jobs == 0
+        assert (dispatcher.engines, dispatcher.missing_engines, counts.restarts) == (0, 1, 1)
         switch.touch()
         assert (await first_answer(dispatcher)).hypotheses == expected(NORMAL).hypotheses
+        assert (dispatcher.engines, dispatcher.missing_engines) == (1, 0)
+    assert (dispatcher.engines, dispatcher.missing_engines) == (0, 0)
 
 
 async def first_answer(dispatcher: Dispatcher) -> JobResult:

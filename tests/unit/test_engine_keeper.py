@@ -112,6 +112,26 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(EngineKeeper(SPEC, CONFIG, events), events, starts, pauses)
 
 
+async def test_engine_is_missing_from_its_loss_until_another_takes_its_place_however_many_starts_fail(world):
+    first, second = ScriptedLink(1), ScriptedLink(2)
+    starts = [first, EngineStartError("no memory"), EngineStartError("no memory"), second]
+    world.starts += starts
+    missing = [world.keeper.is_missing]
+    world.events.delayed = lambda _: missing.append(world.keeper.is_missing)
+    await world.keeper.start()
+    missing.append(world.keeper.is_missing)
+    await world.events.until(1)
+
+    first.is_lost.set()
+    await world.events.until(4)
+
+    assert missing == [False, False, True, True]
+    assert (world.keeper.is_missing, world.keeper.pid) == (False, 2)
+    second.is_condemned = True
+    assert world.keeper.is_missing
+    await world.keeper.stop()
+
+
 async def test_lost_engine_is_replaced_at_once(world):
     first, second = ScriptedLink(1), ScriptedLink(2)
     world.starts += [first, second]

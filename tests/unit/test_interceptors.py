@@ -28,6 +28,7 @@ class TestAnswers:
     async def test_answer_passes_and_is_counted_with_its_model(self, harness):
         async def behaviour(request: bytes, context: Any) -> bytes:
             current_call().use_model("m")
+            current_call().priority = "batch"
             return request + b"!"
 
         harness.behaviour = behaviour
@@ -35,7 +36,8 @@ class TestAnswers:
         assert await harness.one() == b"hi!"
         assert await harness.books() == {"OK": 1.0}
         read = harness.metrics.registry.get_sample_value
-        assert read("dragoman_request_duration_seconds_count", {"model": "m", "code_class": "ok"}) == 1.0
+        labels = {"method": ONE, "model": "m", "priority": "batch", "code_class": "ok"}
+        assert read("dragoman_request_duration_seconds_count", labels) == 1.0
 
     async def test_method_without_a_label_of_its_own_counts_as_other(self, harness):
         async def behaviour(request: bytes, context: Any) -> bytes:

@@ -9,6 +9,8 @@ from service.errors import InternalError, InvalidInput, TooLong
 from service.telemetry.metrics import Metrics
 from service.translation import Timings, TranslatedText, Translation
 
+WAITED = {"method": "_other", "model": "m"}
+DURATION = {"method": "One", "model": "m", "priority": ""}
 TIMINGS = Timings(tokenize_ms=1.0, queue_ms=2.0, encode_ms=3.0, decode_ms=4.0, detokenize_ms=5.0, total_ms=15.0)
 
 
@@ -30,7 +32,7 @@ def test_call_is_in_flight_between_its_two_ends():
 
     assert (during, value(metrics, "dragoman_requests_in_flight", method="One")) == (1.0, 0.0)
     assert value(metrics, "dragoman_requests_total", method="One", model="m", code="OK") == 1.0
-    assert value(metrics, "dragoman_request_duration_seconds_sum", model="m", code_class="ok") == 0.2
+    assert value(metrics, "dragoman_request_duration_seconds_sum", **DURATION, code_class="ok") == 0.2
 
 
 def test_a_model_that_does_not_exist_is_other_whatever_it_was_called():
@@ -41,6 +43,18 @@ def test_a_model_that_does_not_exist_is_other_whatever_it_was_called():
     assert value(metrics, "dragoman_requests_total", method="One", model="_other", code="NOT_FOUND") == 1.0
 
 
+def test_duration_of_calls_is_told_apart_by_method_and_priority():
+    metrics = Metrics()
+    for method, priority, duration_s in (("One", "interactive", 0.5), ("One", "batch", 40.0), ("Two", "batch", 9000.0)):
+        metrics.call_received(method)
+        metrics.call_answered(method, "m", "OK", duration_s, priority=priority)
+
+    name, same = "dragoman_request_duration_seconds_sum", {"model": "m", "code_class": "ok"}
+    assert value(metrics, name, method="One", priority="interactive", **same) == 0.5
+    assert value(metrics, name, method="One", priority="batch", **same) == 40.0
+    assert value(metrics, name, method="Two", priority="batch", **same) == 9000.0
+
+
 def test_codes_fall_into_three_classes():
     metrics = Metrics()
 
@@ -49,7 +63,7 @@ def test_codes_fall_into_three_classes():
         metrics.call_answered("One", "m", code, 1.0)
 
     counts = {
-        name: value(metrics, "dragoman_request_duration_seconds_count", model="m", code_class=name)
+        name: value(metrics, "dragoman_request_duration_seconds_count", **DURATION, code_class=name)
         for name in ("ok", "client_error", "server_error")
     }
     assert counts == {"ok": 1.0, "client_error": 2.0, "server_error": 3.0}
@@ -106,7 +120,7 @@ def test_answered_texts_are_counted_in_tokens():
     assert value(metrics, "dragoman_tokens_total", model="m", direction="source") == 5.0
     assert value(metrics, "dragoman_tokens_total", model="m", direction="target") == 14.0
     assert value(metrics, "dragoman_failed_texts_total", model="m") == 1.0
-    assert value(metrics, "dragoman_queue_duration_seconds_sum", model="m", priority="interactive") == 0.002
+    assert value(metrics, "dragoman_queue_duration_seconds_sum", **WAITED, priority="interactive") == 0.002
     assert value(metrics, "dragoman_stage_duration_seconds_sum", stage="detokenize") == 0.005
 
 
@@ -229,8 +243,21 @@ def test_waiting_is_told_apart_by_priority():
     metrics.model("m").translated([], TIMINGS, priority="anything")
 
     name = "dragoman_queue_duration_seconds_count"
-    counts = [value(metrics, name, model="m", priority=priority) for priority in ("interactive", "batch", "_other")]
+    counts = [value(metrics, name, **WAITED, priority=priority) for priority in ("interactive", "batch", "_other")]
     assert counts == [1.0, 1.0, 1.0]
+
+
+def test_waiting_is_told_apart_by_method_and_known_before_it_happens():
+    metrics = Metrics(methods=("One", "Two"))
+    metrics.model("m").translated([], TIMINGS, method="One")
+    metrics.model("m").translated([], TIMINGS, method="anything")
+
+    read, name = metrics.registry.get_sample_value, "dragoman_queue_duration_seconds_count"
+    counts = {
+        method: read(name, {"method": method, "model": "m", "priority": "interactive"})
+        for method in ("One", "Two", "_other", "anything")
+    }
+    assert counts == {"One": 1.0, "Two": 0.0, "_other": 1.0, "anything": None}
 
 
 def test_changes_of_a_model_are_counted_by_result():

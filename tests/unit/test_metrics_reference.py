@@ -11,6 +11,7 @@ import pytest
 from service.telemetry.families import Definition
 from service.telemetry.metrics import Metrics
 from service.telemetry.reference import LABELS, QUERIES, definitions, page, query_of
+from service.traffic.admission import RESERVE
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 FAMILIES = {family.name: family for family in definitions()}
@@ -22,6 +23,10 @@ def test_the_document_is_what_the_code_defines():
     assert DOCUMENT.read_text(encoding="utf-8") == page(), (
         "run: python -m service.telemetry.reference > docs/metrics.md"
     )
+
+
+def test_ratio_of_the_token_budget_is_said_to_go_as_far_as_admission_lets_it():
+    assert f"up to {RESERVE:g}" in FAMILIES["dragoman_token_budget_used_ratio"].description
 
 
 def test_every_family_and_label_is_explained_and_nothing_else():

@@ -101,6 +101,22 @@ def test_bundles_come_from_where_the_settings_say_or_with_the_package(tmp_path):
     assert model_source(ServerConfig(models=ModelsConfig(directory=tmp_path))) == Repository(tmp_path)
 
 
+def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_stands():
+    metrics, refused = Metrics(), {"new"}
+    books = Books(metrics)
+    reloader: Any = SimpleNamespace(hosts=[], is_refused=lambda name: name in refused)
+    books.reloader = reloader
+    books.model_changed("new", "refused")
+    books.model_changed("good", "loaded")
+
+    read = metrics.registry.get_sample_value
+    before = [read("dragoman_model_refused", {"model": name}) for name in ("new", "good")]
+    refused.clear()
+
+    assert before == [1.0, 0.0]
+    assert read("dragoman_model_refused", {"model": "new"}) == 0.0
+
+
 def test_gauges_of_a_model_are_of_all_its_versions_together():
     metrics = Metrics()
     books = Books(metrics)
@@ -108,12 +124,13 @@ def test_gauges_of_a_model_are_of_all_its_versions_together():
     def host(name: str, version: str, jobs: int) -> Any:
         info = SimpleNamespace(name=name, version=version, device="cpu")
         load = SimpleNamespace(
-            queued_jobs=jobs, queued_tokens=jobs, queued_work_s=jobs, running_jobs=jobs, live_rows=jobs
+            **dict.fromkeys(("queued_jobs", "queued_tokens", "queued_work_s", "running_jobs", "live_rows"), jobs),
+            **dict.fromkeys(("engines", "missing_engines"), jobs),
         )
         return SimpleNamespace(info=info, dispatcher=load, sha256_12=f"sha{version}")
 
     old, new, other = host("a", "1", 2), host("a", "2", 3), host("b", "1", 100)
-    reloader: Any = SimpleNamespace(hosts=[new, old, other])
+    reloader: Any = SimpleNamespace(hosts=[new, old, other], is_refused=lambda name: False)
     books.reloader = reloader
 
     books.model_loaded(old)
@@ -122,7 +139,7 @@ def test_gauges_of_a_model_are_of_all_its_versions_together():
     books.model_changed("a", "loaded")
 
     page = b"".join(metrics.exposition()).decode()
-    for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows"):
+    for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows", "engines", "engines_missing"):
         assert f'dragoman_{gauge}{{model="a"}} 5.0' in page
     assert 'dragoman_model_info{model="a",provider="cpu",sha256_12="sha2",version="2"} 1.0' in page
     assert 'version="1"' not in page

@@ -11,6 +11,7 @@ from tests.monitoring.prometheus import Series
 @pytest.fixture(autouse=True)
 def nothing_stands_still(monkeypatch):
     monkeypatch.setattr(expressions, "STILL", {})
+    monkeypatch.setattr(expressions, "UNCERTAIN", {})
 
 
 def failures_of(*lines: list[float]) -> list[str]:
@@ -39,6 +40,14 @@ def test_what_should_stand_still_and_does_not_is_a_failure(monkeypatch):
     monkeypatch.setattr(expressions, "STILL", {("Calls", "{{code}}"): "there are none", ("Gone", "x"): "likewise"})
 
     assert failures_of([0.0, 1.0]) == ["Calls, {{code}}: moved, though there are none", "Gone, x: is in no panel"]
+
+
+@pytest.mark.parametrize("line", [[0.0, 0.0], [0.0, 1.0]])
+def test_what_may_move_or_not_fails_without_data_alone(monkeypatch, line):
+    monkeypatch.setattr(expressions, "UNCERTAIN", {("Calls", "{{code}}"): "chance", ("Gone", "x"): "likewise"})
+
+    assert failures_of(line) == ["Gone, x: is in no panel"]
+    assert failures_of() == ["Calls, {{code}}: no data: sum(calls)", "Gone, x: is in no panel"]
 
 
 def test_an_unknown_variable_is_refused():

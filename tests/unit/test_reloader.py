@@ -138,6 +138,32 @@ class TestReload:
         assert models.serving() == ["a/2"]
         assert models.reloader.refusals == []
 
+    async def test_refused_version_stands_until_it_is_good_or_gone_or_a_higher_one_serves(self):
+        models = Directory("a/1", "b/1", "c/1")
+        models.bad |= {label: ValueError("bad") for label in ("a/2", "b/2", "c/2", "d/1")}
+        models.content |= dict.fromkeys(models.bad, "1")
+        await models.load()
+        at_first = [models.reloader.is_refused(name) for name in "abcd"]
+        del models.bad["a/2"], models.content["b/2"], models.content["d/1"]
+        models.content |= {"a/2": "2", "c/3": "1"}
+
+        await models.reloader.follow(models.scan())
+
+        assert at_first == [True, True, True, True]
+        assert models.serving() == ["a/2", "b/1", "c/3"]
+        assert [models.reloader.is_refused(name) for name in "abcd"] == [False, False, False, False]
+
+    async def test_refused_version_above_the_one_that_serves_stands_through_later_looks(self):
+        models = Directory("a/1", "a/2")
+        models.bad["a/2"] = ValueError("bad")
+        await models.load()
+
+        await models.reloader.follow(models.scan())
+        await models.reloader.reload()
+
+        assert models.reloader.is_refused("a")
+        assert not models.reloader.is_refused("b")
+
     async def test_refused_version_is_tried_again_when_asked_but_not_when_only_watched(self):
         models = Directory("a/1", "a/2")
         models.bad["a/2"] = ValueError("bad")

@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
+from service.api.stream_servicer import METHOD
 from service.errors import DragomanError, NotFound
 from tests.fakes.calls import eventually, failure
 from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
@@ -52,6 +53,20 @@ async def test_progress_of_a_stream_is_the_sum_of_its_texts_and_has_no_phases(ha
     assert (progress.phase, progress.timings()) == ("stream", None)
     assert (progress.texts, progress.finished_texts) == (3, 3)
     assert (progress.source_tokens, progress.target_tokens) == (len("slow" + "xy" + "bad"), 2)
+
+
+async def test_time_of_a_stream_is_counted_as_one_and_by_its_priority(harness, calls):
+    call = calls.translate_stream()
+    settings = pb.StreamSettings(priority=pb.PRIORITY_BATCH)
+    await call.write(pb.TranslateStreamRequest(settings=settings, texts=[pb.StreamText(id=1, text="x")]))
+    await anext(answers_of(call))
+    await call.done_writing()
+    await call.code()
+    await eventually(lambda: bool(harness.ended))
+
+    labels = {"method": METHOD, "model": INFO.name, "priority": "batch", "code_class": "ok"}
+    read = harness.metrics.registry.get_sample_value
+    assert read("dragoman_request_duration_seconds_count", labels) == 1.0
 
 
 async def test_message_with_more_texts_than_a_request_may_have_is_refused(harness, calls):
