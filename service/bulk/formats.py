@@ -9,6 +9,9 @@ from service.bulk.table import Table
 
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 
+# Goes up when any format reads or writes otherwise than before: parts of both kinds would not fit one output.
+_READING = 2
+
 
 def format_of(file: Path, column: str | None, target: str) -> Format:
     """The format that a file's suffix names; without a known one, lines.
@@ -29,3 +32,8 @@ def format_of(file: Path, column: str | None, target: str) -> Format:
     if column is not None:
         raise ValueError(f"{file} has no columns, and --column is {column!r}: columns are in {', '.join(SUFFIXES[1:])}")
     return Lines()
+
+
+def name_of(file_format: Format) -> str:
+    """What tells formats apart whose parts do not go together."""
+    return f"{file_format!r}, reading {_READING}"

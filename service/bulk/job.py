@@ -33,7 +33,7 @@ class Description:
     """What decides every byte of the output."""
 
     source_sha256: str
-    format: str
+    format: str  # how the file is read: `formats.name_of`
     part_size: int
     model: str
     model_version: str

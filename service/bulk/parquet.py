@@ -30,7 +30,7 @@ class Parquet:
             raise ValueError(f"{file} has no column {self.column!r}, there are {', '.join(map(repr, schema.names))}")
         if self.target in schema.names:
             raise target_exists(f"{file} has a column", self.target)
-        self._check_texts(file, schema.field(self.column).type, num_rows)
+        self._check_texts(file, schema.field(schema.names.index(self.column)).type, num_rows)
         for index, start in enumerate(range(0, num_rows, part_size)):
             yield Part(index, start, min(part_size, num_rows - start))
 

@@ -14,7 +14,7 @@ import grpc.aio
 
 from protos import translation_pb2 as pb
 from service.api.replies import to_stream_texts, to_translation
-from service.client.failures import is_task_cancelled
+from service.client.failures import times_cancelled
 from service.client.texts import checked_async, require_several
 from service.client.unanswered import Unanswered, too_late
 from service.errors import DragomanError, Unavailable
@@ -67,6 +67,7 @@ class AsyncStreamCall:
 
     async def _connected(self, taker: asyncio.Task[None]) -> AsyncIterator[tuple[int, Translation]]:
         """The answers that come over one connection; when it is lost, the pause before the next."""
+        cancelled_before = times_cancelled()
         self._call = self._open()
         sender = asyncio.create_task(self._send(self._call))
         try:
@@ -80,7 +81,7 @@ class AsyncStreamCall:
             error = self._lost(failure)
             error.__cause__ = failure
         except asyncio.CancelledError as ended:  # also how a call ends that a failed text or the client has cancelled
-            if is_task_cancelled():
+            if times_cancelled() > cancelled_before:
                 raise
             if not _has_failed(taker):
                 raise Unavailable(_CLOSED) from ended

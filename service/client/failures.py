@@ -21,10 +21,10 @@ def domain_error(error: Any) -> DragomanError:
     return to_error(error.code(), error.details() or error.code().name, error.trailing_metadata() or ())
 
 
-def is_task_cancelled() -> bool:
-    """Whether somebody has cancelled the task that runs."""
+def times_cancelled() -> int:
+    """How often somebody has cancelled the task that runs; one that swallowed it goes on with more than 0."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return task.cancelling() if task else 0
 
 
 @contextmanager
@@ -33,11 +33,12 @@ def closed_is_unavailable() -> Iterator[None]:
 
     gRPC raises CancelledError in whoever waits for a call then, as where the task itself is cancelled, which stays so.
     """
+    before = times_cancelled()
     try:
         yield
     except grpc.aio.UsageError as error:
         raise Unavailable(CLOSED) from error
     except asyncio.CancelledError as error:
-        if is_task_cancelled():
+        if times_cancelled() > before:
             raise
         raise Unavailable(CLOSED) from error

@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from service.bulk.formats import format_of
+from service.bulk.formats import format_of, name_of
 from service.bulk.job import Description, Job
 from service.bulk.parts import Part
 from service.bulk.patience import MAX_OUTAGE_S
@@ -70,7 +70,7 @@ def run(bulk: Bulk, console: Console) -> int:
     file_format = format_of(bulk.source, bulk.column, bulk.target)
     worker = worker.pinned(info)
     source = Source.of(bulk.source.resolve())
-    job = Job(source, bulk.output.resolve(), file_format, _description(bulk, source, info, repr(file_format)))
+    job = Job(source, bulk.output.resolve(), file_format, _description(bulk, source, info, name_of(file_format)))
     with job.opened(is_forced=bulk.is_forced):
         missing = job.missing()
         with _Reporter(console, job, missing) as reporter:

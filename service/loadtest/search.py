@@ -1,7 +1,7 @@
 """The highest rate that still holds a target: double until it breaks, then halve the gap.  Pure but for `try_rate`.
 
 A moment without a CPU breaks any rate, also one far below the capacity: the break that ends a search is tried again.
-A stage without a single answer ends it at once, unless it is the overload of a server that has held a lower rate.
+A stage without a single answer ends it at once, unless overload is why: at a lower rate there may be one.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def highest_rate(
         tried.append((rate, try_rate(rate)))
         summary = tried[-1][1]
         bounds.note(rate, is_held=target.is_held(summary))
-        is_overload = bounds.held > 0 and summary.codes.keys() <= _BY_OVERLOAD
+        is_overload = bool(summary.codes) and summary.codes.keys() <= _BY_OVERLOAD
         rate = bounds.next_rate() if OK in summary.codes or is_overload else None
     return bounds.held, tried
 

@@ -111,6 +111,13 @@ def test_a_column_that_is_there_is_not_written_over(tmp_path, target):
         translated(source, target=target)
 
 
+def test_the_first_of_two_columns_of_one_name_is_taken(tmp_path):
+    twice = pa.Table.from_arrays([pa.array(["first"]), pa.array(["second"])], names=["text", "text"])
+    pq.write_table(twice, tmp_path / "in.parquet")
+
+    assert list(FORMAT.texts(tmp_path / "in.parquet", list(FORMAT.plan(tmp_path / "in.parquet", 10)))) == ["first"]
+
+
 def column(file: Path, values: Any) -> Path:
     pq.write_table(pa.table({"text": values}), file, row_group_size=2)
     return file

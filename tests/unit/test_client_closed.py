@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -51,6 +52,27 @@ async def test_closed_client_is_unavailable_to_a_task_that_nobody_cancelled(runn
     silence = Silence(running)
     client = AsyncClient(running.address)
     task = asyncio.create_task(call(client))
+    await asyncio.wait_for(silence.has_call.wait(), 10)
+
+    await client.close()
+
+    with pytest.raises(Unavailable, match="the client was closed"):
+        await asyncio.wait_for(task, 10)
+
+
+@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
+async def test_closed_client_is_unavailable_to_a_task_that_went_on_when_it_was_cancelled(running, call: Call):
+    silence = Silence(running)
+    client = AsyncClient(running.address)
+
+    async def stubborn() -> object:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await call(client)
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    task.cancel()
     await asyncio.wait_for(silence.has_call.wait(), 10)
 
     await client.close()

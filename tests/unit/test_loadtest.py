@@ -170,6 +170,14 @@ class TestSearch:
 
         assert 29 <= held <= 30
 
+    def test_overload_from_the_first_rate_on_is_searched_downwards(self):
+        def try_rate(rate: float) -> Summary:
+            return summarize(records([0.0], [0.01], ["OK" if rate <= 30 else "DEADLINE_EXCEEDED"]), 1.0)
+
+        held, _ = highest_rate(try_rate, Target(p99_ms=100), first=100)
+
+        assert 29 <= held <= 30
+
     def test_refusals_break_a_rate_though_answers_are_fast(self):
         calls = records([0] * 100, [0.01] * 100, ["OK"] * 99 + ["RESOURCE_EXHAUSTED"])
 
