@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 MAX_UNPACKED_MB = 450
 PATIENCE_S = 30.0
 SETTINGS = "/opt/dragoman/image.toml"
+OF_THE_GPU = "DRAGOMAN_ENGINE__DEVICE=cuda"  # of its image: a file that replaces SETTINGS does not undo it
 SENTENCE = "The cat sleeps."
 LOAD = [f"In the year {year} the old house by the river had a red door." for year in range(1800, 2000)]
 
@@ -57,22 +58,24 @@ def main() -> int:
     parser.add_argument("image", nargs="?", default="dragoman:cpu")
     parser.add_argument("--gpu", action="store_true", help="the image for GPUs: docker gives it all of them; any size")
     options = parser.parse_args()
-    largest_mb = math.inf if options.gpu else MAX_UNPACKED_MB
     has_broken = False
-    for check in chain(_what_it_says(options.image, largest_mb), _what_it_does(options.image, has_gpu=options.gpu)):
+    image, has_gpu = options.image, options.gpu
+    for check in chain(_what_it_says(image, has_gpu=has_gpu), _what_it_does(image, has_gpu=has_gpu)):
         print(f"{'ok  ' if check.is_kept else 'FAIL'}  {check.name}: {check.seen}", flush=True)
         has_broken |= not check.is_kept
     return int(has_broken)
 
 
-def _what_it_says(image: str, largest_mb: float) -> Iterator[Check]:
+def _what_it_says(image: str, *, has_gpu: bool) -> Iterator[Check]:
+    largest_mb = math.inf if has_gpu else MAX_UNPACKED_MB
     described = json.loads(_output("docker", "image", "inspect", image))[0] if _has_docker() else _described(image)
     config, megabytes = described["Config"], described["Size"] / 1e6
     yield Check("unpacked", f"{megabytes:.0f} MB (at most {largest_mb:g})", megabytes <= largest_mb)
     user = config.get("User", "").partition(":")[0]
     yield Check("user", user or "root", user.isdecimal() and int(user) > 0)
-    settings = [entry for entry in config.get("Env", []) if entry.startswith("DRAGOMAN_")]
-    yield Check("settings in the environment", " ".join(settings), settings == [f"DRAGOMAN_CONFIG={SETTINGS}"])
+    settings = {entry for entry in config.get("Env", []) if entry.startswith("DRAGOMAN_")}
+    expected = {f"DRAGOMAN_CONFIG={SETTINGS}"} | ({OF_THE_GPU} if has_gpu else set())
+    yield Check("settings in the environment", " ".join(sorted(settings)), settings == expected)
     test = (config.get("Healthcheck") or {}).get("Test", [])
     yield Check("health check", " ".join(test) or "none", test == ["CMD", "dragoman", "health"])
 

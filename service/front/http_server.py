@@ -1,7 +1,8 @@
 """A small HTTP server for machines: GET /metrics, /healthz and /readyz.
 
 One answer per connection, read and written on the event loop with time limits and a limit on connections, so that a
-slow or hanging scraper costs nothing.  A page that is being written is for all who ask meanwhile, and a crowd of
+slow or hanging scraper costs nothing; at that limit, whoever has kept us waiting longest for a request makes room for
+who comes.  A page that is being written is for all who ask meanwhile, and a crowd of
 scrapers shares one for a moment more.  No other path, no body, no TLS: put a proxy in front where that is wanted.
 """
 
@@ -49,6 +50,7 @@ class HttpServer:
         self._max_connections = max_connections
         self._timeout_s = timeout_s
         self._connections: set[asyncio.StreamWriter] = set()
+        self._without_request: dict[asyncio.StreamWriter, None] = {}  # of those, the oldest first
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -71,13 +73,15 @@ class HttpServer:
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= self._max_connections:
+        if not self._has_room():
             writer.close()
             return
         self._connections.add(writer)
+        self._without_request[writer] = None
         try:
             async with asyncio.timeout(self._timeout_s):
                 request = await reader.readuntil(b"\r\n\r\n")
+            self._without_request.pop(writer, None)
             async with asyncio.timeout(self._timeout_s):
                 writer.write(await self._answer(request))
                 await writer.drain()
@@ -86,7 +90,19 @@ class HttpServer:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             writer.transport.abort()
         finally:
-            self._connections.discard(writer)
+            self._forget(writer)
+
+    def _has_room(self) -> bool:
+        """Whether there is room for one more; idle connections must not keep a probe from its answer."""
+        if len(self._connections) >= self._max_connections and self._without_request:
+            oldest = next(iter(self._without_request))
+            oldest.transport.abort()
+            self._forget(oldest)
+        return len(self._connections) < self._max_connections
+
+    def _forget(self, writer: asyncio.StreamWriter) -> None:
+        self._connections.discard(writer)
+        self._without_request.pop(writer, None)
 
     async def _answer(self, request: bytes) -> bytes:
         method, _, rest = request.partition(b" ")

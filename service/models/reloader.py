@@ -239,7 +239,7 @@ class Reloader:
         """Have the first good candidate serve."""
         changes: list[ModelChange] = []
         known = {refusal.candidate for refusal in self.refusals}
-        self._forget_refusals(key, () if is_asked else candidates)
+        self._forget_refusals(key, candidates)  # one that is tried again stays refused until that has said otherwise
         for place, candidate in enumerate(candidates):
             if self._is_served(key, candidate):
                 self._forget_refusals(key, candidates[:place])  # nobody needs those below it
@@ -331,6 +331,7 @@ class Reloader:
 
     def _refuse(self, refusal: Refusal) -> ModelChange:
         candidate = refusal.candidate
+        self.refusals = [old for old in self.refusals if old.candidate.directory != candidate.directory]
         self.refusals.append(refusal)
         digits = candidate.manifest_sha256[:12]
         get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
@@ -349,10 +350,10 @@ class Reloader:
         return change
 
     def _forget_refusals(self, key: str, still_there: Sequence[Candidate]) -> None:
-        """Of a key, keep only those that would be refused again."""
-        kept = set(still_there)
+        """Of a key, keep only those of directories that are still there, whatever lies in them by now."""
+        kept = {candidate.directory for candidate in still_there}
         self.refusals = [
-            refusal for refusal in self.refusals if refusal.candidate.name != key or refusal.candidate in kept
+            refusal for refusal in self.refusals if refusal.candidate.name != key or refusal.candidate.directory in kept
         ]
 
     def _check_first(self, candidates: Candidates) -> dict[Candidate, Bundle | Exception]:

@@ -2,13 +2,14 @@
 
 Says what there is and in which order it is tried; opens nothing but manifests, to tell their contents apart, and judges
 nothing.  Names that begin with a dot are left out: writers keep what is not finished there.  So is lost+found, which
-every ext4 volume has.  Another directory that cannot be read is a candidate that will be refused, like a bad bundle: it
-stops no other, and what has been served from it serves on.
+every ext4 volume has.  Another directory that cannot be read, or link that cannot be followed, is a candidate that
+will be refused, like a bad bundle: it stops no other, and what has been served from it serves on.
 """
 
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,7 +135,17 @@ def _versions(name: Path) -> tuple[Candidate, ...]:
 
 
 def _directories(parent: Path) -> list[Path]:
-    return [path for path in parent.iterdir() if _may_hold_bundles(path.name) and path.is_dir()]
+    return [path for path in parent.iterdir() if _may_hold_bundles(path.name) and _is_directory(path)]
+
+
+def _is_directory(path: Path) -> bool:
+    """Also what cannot be asked, like a link into a directory that may not be entered: looking into it says why."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)  # of is_dir, it depends on Python's version which errors it raises
+    except (FileNotFoundError, NotADirectoryError):  # gone, or a link to what is not there
+        return False
+    except OSError:
+        return True
 
 
 def _may_hold_bundles(name: str) -> bool:

@@ -42,6 +42,19 @@ def test_replicas_grow_by_how_many_times_too_long_calls_wait(trigger):
     assert float(trigger["metadata"]["threshold"]) == 1.0
 
 
+def test_wait_that_the_query_still_shows_does_not_multiply_the_replicas_at_every_sync():
+    """Value multiplies what is there, every 15 s: three syncs of a wait of 2 s would be eight times the replicas."""
+    scaled, autoscaler = (
+        yaml.safe_load((KUBERNETES / "overlays" / overlay / file).read_text())["spec"]
+        for overlay, file in (("keda", "scaledobject.yaml"), ("cpu", "horizontalpodautoscaler.yaml"))
+    )
+
+    assert scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] == {
+        "scaleUp": autoscaler["behavior"]["scaleUp"]
+    }
+    assert autoscaler["behavior"]["scaleUp"]["policies"] == [{"type": "Pods", "value": 2, "periodSeconds": 30}]
+
+
 @pytest.mark.parametrize("growth", [None, 0], ids=["before the first call", "without a call"])
 def test_service_at_rest_wants_no_replicas_more(trigger, tmp_path, growth):
     name = f'{BUCKETS}{{{CALLS}, model="m", priority="interactive", le="+Inf"}}'

@@ -1,6 +1,7 @@
-"""The settings that images bring along: there for who names no file, and gone for who does."""
+"""The settings that images bring along: gone for who names a file of their own, but for the GPU's device."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.fakes.server_process import ROOT
 
 DEPLOY = ROOT / "deploy"
 IMAGES = {"cpu": DEPLOY / "Dockerfile", "gpu": DEPLOY / "Dockerfile.gpu"}
+OF_ITS_ENVIRONMENT: dict[str, set[str]] = {"cpu": set(), "gpu": {'device = "cuda"'}}
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
@@ -24,9 +26,10 @@ def variables(dockerfile: Path) -> dict[str, str]:
 def in_image(request, monkeypatch, tmp_path) -> str:
     """The environment of an image, with its file elsewhere; which image it is."""
     kind: str = request.param
-    named = variables(IMAGES[kind]).pop("DRAGOMAN_CONFIG")
-    assert f"install -m 644 image-{kind}.toml {named} " in IMAGES[kind].read_text()
-    monkeypatch.setenv("DRAGOMAN_CONFIG", str(DEPLOY / f"image-{kind}.toml"))
+    has = variables(IMAGES[kind])
+    assert f"install -m 644 image.toml {has['DRAGOMAN_CONFIG']} " in IMAGES[kind].read_text()
+    for name, value in (has | {"DRAGOMAN_CONFIG": str(DEPLOY / "image.toml")}).items():
+        monkeypatch.setenv(name, value)
     return kind
 
 
@@ -38,18 +41,25 @@ def settings(*options: str) -> set[str]:
     return {setting for setting, source in lines if source != "default"}
 
 
-@pytest.mark.parametrize("kind", IMAGES)
-def test_no_setting_of_an_image_is_in_its_environment(kind):
-    """There it would be stronger than a file."""
-    assert list(variables(IMAGES[kind])) == ["DRAGOMAN_CONFIG"]
+def test_no_setting_of_an_image_is_in_its_environment_but_the_device():
+    """There a setting is stronger than a file."""
+    assert variables(IMAGES["cpu"]).keys() == {"DRAGOMAN_CONFIG"}
+    assert variables(IMAGES["gpu"]).keys() == {"DRAGOMAN_CONFIG", "DRAGOMAN_ENGINE__DEVICE"}
 
 
 def test_image_listens_on_all_its_addresses_whatever_else_it_is_told(in_image):
     own = {'grpc_host = "0.0.0.0"', 'http_host = "0.0.0.0"', "drain_delay_s = 5.0"}
-    own |= {'device = "cuda"'} if in_image == "gpu" else set()
+    own |= OF_ITS_ENVIRONMENT[in_image]
 
     assert settings() == own
     assert settings("--set", "limits.max_texts=7") == own | {"max_texts = 7"}
+
+
+def test_file_of_one_s_own_replaces_the_image_s_and_leaves_the_device(in_image, tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text("[limits]\nmax_texts = 7\n")
+
+    assert settings("--config", str(file)) == {"max_texts = 7"} | OF_ITS_ENVIRONMENT[in_image]
 
 
 def test_file_of_kubernetes_and_helm_takes_the_place_of_the_image_s(in_image):
@@ -59,8 +69,8 @@ def test_file_of_kubernetes_and_helm_takes_the_place_of_the_image_s(in_image):
 
     assert (listed.listen.grpc_host, listed.listen.http_host) == ("0.0.0.0", "0.0.0.0")
     assert "drain_delay_s = 8.0" in found
-    assert 'device = "cuda"' not in found
-    assert (listed.lifecycle.drain_delay_s, listed.engine) == (8.0, ServerConfig().engine)
+    assert OF_ITS_ENVIRONMENT[in_image] <= found
+    assert (listed.lifecycle.drain_delay_s, replace(listed.engine, device="cpu")) == (8.0, ServerConfig().engine)
 
 
 def test_file_that_the_variable_names_and_that_is_not_there_is_told(monkeypatch, tmp_path):

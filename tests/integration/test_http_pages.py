@@ -206,16 +206,18 @@ def test_endless_header_is_cut_off(server):
 
 
 @pytest.mark.promise("G2")
-async def test_hanging_scrapers_are_bounded_and_cost_the_calls_nothing(start_server):
+async def test_hanging_scrapers_are_bounded_and_cost_calls_and_probes_nothing(start_server):
     server = start_server(DRAGOMAN_LISTEN__MAX_HTTP_CONNECTIONS="8")
     hanging = [socket.create_connection(("127.0.0.1", server.http_port), timeout=10) for _ in range(8)]
     try:
         for connection in hanging:
             connection.sendall(b"GET /metrics HTTP/1.1\r\n")  # and never the rest
-        one_more = await asyncio.to_thread(exchange, server, b"GET /healthz HTTP/1.1\r\n\r\n")
+        one_more = await asyncio.to_thread(exchange, server, b"GET /readyz HTTP/1.1\r\n\r\n")
         async with calling(server.address) as calls:
             assert await calls.texts("a") == ["a"]
-        assert one_more == b""
+        assert one_more.endswith(b"\r\n\r\nready\n")
+        with suppress(ConnectionError):
+            assert hanging[0].recv(1) == b""  # it made room
     finally:
         for connection in hanging:
             connection.close()

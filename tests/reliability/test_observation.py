@@ -65,7 +65,7 @@ async def test_scrapes_and_health_checks_are_quick_at_three_times_the_capacity(s
 
 @pytest.mark.promise("G2")
 async def test_hundred_hanging_scrapers_do_not_slow_calls(start_server, seen: Seen):
-    """One byte of the request a second; connections beyond the limit are closed."""
+    """One byte of the request a second; at the limit of connections, the oldest of them make room."""
     server = start_server()
 
     async def p99(calls: object) -> float:

@@ -36,6 +36,15 @@ async def read(port: int) -> bytes:
     return answer.partition(b"\r\n\r\n")[2]
 
 
+async def dropped(reader: asyncio.StreamReader) -> bool:
+    """Whether the server ends the connection without an answer."""
+    async with asyncio.timeout(2.0):  # less than a server waits for a request
+        try:
+            return await reader.read() == b""
+        except ConnectionError:
+            return True
+
+
 @asynccontextmanager
 async def crowd(port: int) -> AsyncIterator[None]:
     """Connections that ask for nothing."""
@@ -60,6 +69,47 @@ async def test_a_crowd_shares_a_page_for_a_moment():
             later = await read(port)
 
     assert (set(shared), later) == ({b"1\n"}, b"2\n")
+
+
+async def test_connection_that_has_asked_for_nothing_makes_room_for_who_comes_the_oldest_first():
+    server = HttpServer({"/metrics": Counting()}, max_connections=3)
+    port = await server.start("127.0.0.1", 0)
+    idle = []
+    for begun in (b"", b"GET /metrics HTTP/1.1\r\n", b""):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(begun)
+        idle.append((reader, writer))
+
+    assert await read(port) == b"1\n"
+    idle[1][1].write(b"\r\n")
+    idle[2][1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
+
+    assert await dropped(idle[0][0])
+    assert [await reader.readline() for reader, _ in idle[1:]] == [b"HTTP/1.1 200 OK\r\n"] * 2
+    for _, writer in idle:
+        writer.close()
+    await server.stop()
+
+
+async def test_connection_that_waits_for_its_answer_makes_no_room():
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def page() -> Page:
+        begun.set()
+        await may_end.wait()
+        return Page(HTTPStatus.OK, b"good\n")
+
+    server = HttpServer({"/metrics": page}, max_connections=1)
+    port = await server.start("127.0.0.1", 0)
+    first = asyncio.create_task(read(port))
+    await begun.wait()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    refused = await dropped(reader)
+    may_end.set()
+
+    assert (refused, await first) == (True, b"good\n")
+    writer.close()
+    await server.stop()
 
 
 async def test_page_that_is_being_written_is_for_all_who_ask_meanwhile_and_outlives_the_first():

@@ -164,6 +164,23 @@ class TestReload:
         assert models.reloader.is_refused("a")
         assert not models.reloader.is_refused("b")
 
+    @pytest.mark.parametrize("content", ["1", "2"], ids=["as it was", "changed"])
+    async def test_refused_version_stands_while_it_is_tried_again_and_has_the_new_reason_then(self, content):
+        models = Directory("a/1", "a/2")
+        models.broken["a/2"] = ValueError("bad")
+        await models.load()
+        models.content["a/2"] = content
+        models.broken["a/2"] = ValueError("worse")
+        models.gate.clear()
+        reloading = asyncio.create_task(models.reloader.reload())
+        await eventually(lambda: len(models.hosts) == 3)
+        meanwhile = models.reloader.is_refused("a")
+        models.gate.set()
+        await reloading
+
+        assert meanwhile
+        assert [refusal.reason for refusal in models.reloader.refusals] == ["worse"]
+
     async def test_refused_version_is_tried_again_when_asked_but_not_when_only_watched(self):
         models = Directory("a/1", "a/2")
         models.bad["a/2"] = ValueError("bad")

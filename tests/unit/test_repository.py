@@ -79,6 +79,27 @@ def test_directory_that_cannot_be_read_stops_no_other_and_is_refused_for_that(tm
         BundleChecker(ServerConfig())(found["mine"][0])
 
 
+def test_link_that_cannot_be_followed_stops_no_other_and_is_refused_for_that(tmp_path):
+    """Like one into a directory that may not be entered, for root as well: it names more than a name may have."""
+    for path in ["a/1", "z/1"]:
+        (tmp_path / path).mkdir(parents=True)
+    for path in ["a/2", "far"]:
+        (tmp_path / path).symlink_to("x" * 300)
+    for path in ["a/3", "gone"]:
+        (tmp_path / path).symlink_to("nothing")
+
+    found = Repository(tmp_path).scan()
+
+    assert {name: [one.label for one in candidates] for name, candidates in found.items()} == {
+        "a": ["a/2", "a/1"],
+        "far": ["far"],
+        "z": ["z/1"],
+    }
+    for candidate in (found["a"][0], found["far"][0]):
+        with pytest.raises(BundleError, match=f"/{candidate.label} cannot be read: File name too long$"):
+            BundleChecker(ServerConfig())(candidate)
+
+
 def test_directory_that_goes_during_the_scan_is_as_one_that_has_gone_before(tmp_path, monkeypatch):
     for name in ["a", "z"]:
         (tmp_path / name / "1").mkdir(parents=True)
