@@ -12,7 +12,7 @@ from service.api.call import current_call
 from service.api.interceptors import MAX_WATCHES
 from service.errors import NotFound
 from service.telemetry.calls import EndedCall, current_progress
-from tests.fakes.calls import failure
+from tests.fakes.calls import eventually, failure
 from tests.fakes.http2_peer import Peer, call_headers, data_frame, grpc_message, headers_frame
 from tests.fakes.intercepted_server import MANY, ONE, SECRET, answering, harness, opening_code, raising
 from tests.fakes.logs import log
@@ -186,7 +186,7 @@ async def test_a_call_is_listed_from_its_beginning_to_its_end(harness):
     await call
 
     assert (listed.method, listed.request_id, listed.model) == (ONE, "mine", "m")
-    assert harness.interceptor.calls == set()
+    await eventually(lambda: harness.interceptor.calls == set())
 
 
 async def test_observers_hear_of_a_call_when_it_ended_and_a_broken_one_disturbs_nothing(harness, log):
@@ -195,6 +195,7 @@ async def test_observers_hear_of_a_call_when_it_ended_and_a_broken_one_disturbs_
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     await failure(harness.one(metadata=(("x-request-id", "mine"), ("traceparent", trace), ("cookie", SECRET))))
 
+    await eventually(lambda: bool(harness.ended))  # the caller may have the status before
     (ended,) = harness.ended
     assert (ended.method, ended.request_id, ended.code) == (ONE, "mine", "NOT_FOUND")
     assert ended.trace_headers == {"traceparent": trace}
@@ -214,5 +215,6 @@ async def test_a_call_s_progress_is_that_of_the_tasks_it_starts(harness):
     harness.behaviour = behaviour
     await harness.one()
 
+    await eventually(lambda: bool(harness.ended))  # the caller may have the status before
     (ended,) = harness.ended
     assert (ended.progress.phase, ended.progress.finished_texts) == ("decode", 2)
