@@ -50,8 +50,10 @@ def test_closed_loop_keeps_its_callers_busy(server, tmp_path):
 def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     file = tmp_path / "report.json"
     answered_before = server.metric("dragoman_requests_total", code="OK")
-    command = [sys.executable, "-m", "service", "loadtest", "--server", server.address, "--report", str(file)]
-    rates = ("--rate", "20", *(20 * ("--rate", "50")))  # of these, a busy machine may finish some
+    heeding = ("env", "--default-signal=INT")  # a shell without job control has what it starts with & ignore Ctrl-C
+    command = [*heeding, sys.executable, "-m", "service", "loadtest"]
+    command += ["--server", server.address, "--report", str(file)]
+    rates = ("--rate", "20", *(3 * ("--rate", "50")))  # of these three, a busy machine may finish some
     stages = (*rates, "--duration", "2", "--warm-up", "0", "--workers", "2")
     process = subprocess.Popen(
         [*command, *stages], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -68,7 +70,7 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     assert "ended early; in the finished stages at most" in printed
     finished = json.loads(file.read_text())["stages"]
     assert finished[0]["codes"] == {"OK": 40}
-    assert len(finished) < 21
+    assert len(finished) < 4
 
 
 def test_no_server_is_said_in_one_line():
