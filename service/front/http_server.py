@@ -2,8 +2,8 @@
 
 One answer per connection, read and written on the event loop with time limits and a limit on connections, so that a
 slow or hanging scraper costs nothing; at that limit, whoever has kept us waiting longest for a request makes room for
-who comes.  A page that is being written is for all who ask meanwhile, and a crowd of
-scrapers shares one for a moment more.  No other path, no body, no TLS: put a proxy in front where that is wanted.
+who comes.  A page that is being written is for all who ask meanwhile, and a crowd of scrapers shares one for a moment
+more.  No other path, no body, no TLS: put a proxy in front where that is wanted.
 """
 
 import asyncio
