@@ -20,8 +20,9 @@ from rich.table import Table
 from model.checkpoint import load_checkpoint, step_directories
 from model.corpus import read_dev_set
 from model.evaluate import score_translations, translate
+from model.precision import FASTEST, PRECISION_HELP
 from model.recipe import Recipe, load_recipe
-from model.train import PRECISIONS, prepare_run
+from model.train import prepare_run
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -123,11 +124,9 @@ def main(
     max_updates: Annotated[int, typer.Option(min=10, help="Of each run; the recipe's schedule shrinks to it.")] = 2_000,
     beam_size: Annotated[int, typer.Option(min=1, help="1 is fast batched greedy search.")] = 1,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16, as for model.train.")] = "bf16",
+    precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = FASTEST,
 ) -> None:
     """Train a recipe in short, and again without each of its parts; print what each part is worth in BLEU."""
-    if precision not in PRECISIONS:
-        raise typer.BadParameter(f"precision is {precision!r}, accepted are {', '.join(PRECISIONS)}")
     try:
         planned = variants(shorten(load_recipe(recipe), max_updates))
         scores = []

@@ -4,18 +4,19 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
-from torch.optim import Adam, Muon, Optimizer
+from torch.optim import Adam, Optimizer
 
+from model.muon import Muon
 from model.recipe import OptimizerConfig
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+def build_optimizer(model: nn.Module, config: OptimizerConfig, precision: torch.dtype = torch.float32) -> Optimizer:
     """What the recipe asks for: Adam over all parameters, or Muon over the layers' matrices and Adam over the rest.
 
-    Muon takes the direction of a matrix's update from its momentum, all singular values made nearly equal (Jordan 2024,
-    kellerjordan.github.io/posts/muon).  The update is as long as Adam's usually is, so that one learning rate fits
-    both (Liu et al. 2025, "Muon is Scalable for LLM Training", section 2.2).
+    `precision` is the training's.  Muon multiplies its matrices in it, or in bf16 instead of fp16, whose range is too
+    small for them; the weights and both optimisers' states stay fp32.
     """
     if config.matrices == "adam":
         return _adam(list(model.parameters()), config)
@@ -27,7 +28,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
                 matrices,
                 lr=config.peak_learning_rate,
                 weight_decay=config.muon_weight_decay,
-                adjust_lr_fn="match_rms_adamw",
+                precision=torch.float32 if precision is torch.float32 else torch.bfloat16,
             ),
             "adam": _adam([weight for weight in model.parameters() if id(weight) not in taken], config),
         }

@@ -33,6 +33,7 @@ from model.evaluate import mean_nll, score_translations, translate_greedily
 from model.layers import Dropout
 from model.loss import projected_cross_entropy
 from model.optimizer import build_optimizer, learning_rate
+from model.precision import FASTEST, PRECISION_HELP, choose_precision
 from model.recipe import Recipe, load_recipe
 from model.run_recipe import RESUMABLE, require_same_recipe, write_recipe
 from model.tokenizer import Tokenizer, train_tokenizer
@@ -97,7 +98,7 @@ class Trainer:
         self.model = Transformer(recipe.model, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
         if initial is not None:
             self.model.load_state_dict(initial.weights)
-        self.optimizer = build_optimizer(self.model, recipe.optimizer)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer, precision)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is torch.float16)
         self.progress = Progressed()
         self.curve = CurveLog(run)
@@ -282,9 +283,6 @@ class Trainer:
             self.console.log(f"update {progress.update}: loss {loss:.3f}, {speed:,.0f} target tokens/s")
 
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
 @app.command()
 def main(
     recipe: Annotated[Path, typer.Argument(help="Recipe file, for instance model/recipes/en-de.toml.")],
@@ -296,7 +294,7 @@ def main(
         typer.Option(help="Start from these weights and their tokenizer: a checkpoint, or a bundle that kept its own."),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16 (autocast; weights stay fp32).")] = "bf16",
+    precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = FASTEST,
     max_updates: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's; 2 is a smoke test.")] = None,
 ) -> None:
     """Train a translation model.
@@ -306,8 +304,6 @@ def main(
     From the included model: python -m model.train model/recipes/en-de.toml --data DATA --out runs/longer
     --init model/pretrained/en-de
     """
-    if precision not in PRECISIONS:
-        raise typer.BadParameter(f"precision is {precision!r}, accepted are {', '.join(PRECISIONS)}")
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")
     try:
@@ -337,16 +333,18 @@ def prepare_run(
 
     Args:
         device: "cpu", "cuda", or "auto".
-        precision: a key of `PRECISIONS`.
+        precision: as for `choose_precision`.
         may_differ: where the recipe may be another than the one whose checkpoints the directory holds.
 
     Raises:
-        ValueError, FileNotFoundError: the recipe differs elsewhere, or the trainer cannot be built.
+        ValueError, FileNotFoundError: the recipe differs elsewhere, there is no such precision, or the trainer cannot
+            be built.
     """
+    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    chosen = choose_precision(precision, where)
     out.mkdir(parents=True, exist_ok=True)
     require_same_recipe(out, recipe, may_differ)
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    trainer = Trainer(recipe, data, out, device=torch.device(chosen), precision=PRECISIONS[precision], initial=initial)
+    trainer = Trainer(recipe, data, out, device=where, precision=chosen, initial=initial)
     write_recipe(out, recipe)
     return trainer
 

@@ -23,6 +23,7 @@ from model.data import Example, collate
 from model.layers import Dropout
 from model.loss import label_smoothed_cross_entropy, projected_cross_entropy
 from model.optimizer import build_optimizer
+from model.precision import FASTEST, PRECISION_HELP, choose_precision
 from model.recipe import load_recipe
 from model.transformer import Transformer
 
@@ -33,6 +34,7 @@ def main(
     recipe: Annotated[Path, typer.Option()] = RECIPE,
     length: Annotated[int, typer.Option(min=1, help="Tokens of each sentence.")] = 24,
     updates: Annotated[int, typer.Option(min=1, help="Timed, after two that are not.")] = 6,
+    precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = FASTEST,
 ) -> None:
     """Time updates with the loss in chunks, as training has it, and with all logits at once."""
     loaded = load_recipe(recipe)
@@ -42,24 +44,26 @@ def main(
     batch = collate([Example(source, target) for source, target in zip(*sides, strict=True)])
     num_tokens = batch.target_outputs.numel()
     model = Transformer(config, optimizer.dropout).initialize(1).train()
-    adam = build_optimizer(model, optimizer)
+    chosen = choose_precision(precision, torch.device("cpu"))
+    is_lower = chosen is not torch.float32
+    updater = build_optimizer(model, optimizer, chosen)
 
     def update(number: int, *, is_chunked: bool) -> float:
         began = time.perf_counter()
         Dropout.seed(1, number)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", chosen, enabled=is_lower):
             memory = model.encode(batch.source, batch.source_lengths)
             states = model.decode(batch.target_inputs, memory, batch.source_lengths)
         if is_chunked:
             loss = projected_cross_entropy(states, model.embedding.weight, batch.target_outputs, 0.1)
         else:
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", chosen, enabled=is_lower):
                 logits = model.project(states)
             loss = label_smoothed_cross_entropy(logits, batch.target_outputs, 0.1)
         (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer.clip_norm)
-        adam.step()
-        adam.zero_grad()
+        updater.step()
+        updater.zero_grad()
         return num_tokens / (time.perf_counter() - began)
 
     speeds: dict[bool, list[float]] = {True: [], False: []}
@@ -69,12 +73,12 @@ def main(
             if number >= 2:
                 found.append(speed)
     chunked, whole = median(speeds[True]), median(speeds[False])
-    table = Table("loss", "target tokens/s", title=f"{loaded.name}, bf16, {torch.get_num_threads()} threads")
+    table = Table("loss", "target tokens/s", title=f"{loaded.name}, {chosen}, {torch.get_num_threads()} threads")
     table.add_row("in chunks, as training has it", f"{chunked:,.0f}")
     table.add_row("all logits at once", f"{whole:,.0f}")
     Console().print(table)
-    row = {"bench": "training", "threads": torch.get_num_threads(), "chunked": round(chunked), "whole": round(whole)}
-    print(json.dumps(row))
+    how = {"bench": "training", "precision": str(chosen), "threads": torch.get_num_threads()}
+    print(json.dumps(how | {"chunked": round(chunked), "whole": round(whole)}))
 
 
 if __name__ == "__main__":
