@@ -1,6 +1,5 @@
 """`python -m export`: the command line of the export, and nothing else."""
 
-import gzip
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, Sample
 from export.source import ExportSource
 from model.bundle import Bundle
 from model.config import ModelConfig
+from model.corpus import read_lines
 from model.tokenizer import Tokenizer
 
 NUM_SENTENCES = 320  # of the calibration file
@@ -89,18 +89,12 @@ def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig) -> Sa
     """Sentences from all over the file: four of five for calibration, the fifth for verification."""
     if path is None:
         return Samples()
-    lines = _lines(path)
+    lines = read_lines(path)
     stride = max(1, len(lines) // NUM_SENTENCES)
     encoded = [tokenizer.encode(line) for line in lines[::stride][:NUM_SENTENCES]]
     usable = [ids for ids in encoded if 0 < len(ids) <= config.max_positions]
     calibration = [ids for number, ids in enumerate(usable) if number % 5 != 4]
     return Samples(calibration=calibration, verification=usable[4::5])
-
-
-def _lines(path: Path) -> list[str]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as stream:
-        return list(stream)
 
 
 def _track(items: Sequence[T], description: str) -> Iterable[T]:

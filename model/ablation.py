@@ -9,6 +9,7 @@ refuses runs of another recipe.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from model.checkpoint import load_checkpoint, step_directories
-from model.corpus import read_dev_set
+from model.corpus import Pair, read_dev_set
+from model.device import FASTEST, PRECISION_HELP
 from model.evaluate import score_translations, translate
-from model.precision import FASTEST, PRECISION_HELP
 from model.recipe import Recipe, load_recipe
 from model.train import prepare_run
 
@@ -88,9 +89,8 @@ def variants(recipe: Recipe) -> list[Variant]:
     ]
 
 
-def score_run(variant: Variant, run: Path, data: Path, test_set: str, beam_size: int) -> VariantScores:
+def score_run(variant: Variant, run: Path, pairs: Sequence[Pair], beam_size: int) -> VariantScores:
     """BLEU of a finished run on a test set."""
-    pairs = read_dev_set(data, test_set, variant.recipe.languages)
 
     def bleu(directory: Path) -> float:
         checkpoint = load_checkpoint(directory)
@@ -128,14 +128,15 @@ def main(
 ) -> None:
     """Train a recipe in short, and again without each of its parts; print what each part is worth in BLEU."""
     try:
-        planned = variants(shorten(load_recipe(recipe), max_updates))
+        shortened = shorten(load_recipe(recipe), max_updates)
+        pairs = read_dev_set(data, test_set, shortened.languages)
         scores = []
-        for variant in planned:
+        for variant in variants(shortened):
             run = out / f"{variant.name.replace(' ', '-')}-{max_updates}"
             trainer = prepare_run(variant.recipe, data, run, device=device, precision=precision, may_differ=())
             trainer.resume()
             trainer.train()
-            scores.append(score_run(variant, run, data, test_set, beam_size))
+            scores.append(score_run(variant, run, pairs, beam_size))
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
     title = f"{recipe.stem} in {max_updates:,} updates, {test_set}, beam {beam_size}"

@@ -23,7 +23,6 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor, nn
 
-from model.bundle import BundleError
 from model.checkpoint import load_checkpoint
 from model.config import BOS_ID, EOS_ID
 from model.layers import MultiHeadAttention
@@ -186,7 +185,7 @@ def main(
     """Draw what every attention head looks at while a sentence is translated."""
     try:
         loaded = load_checkpoint(checkpoint)
-    except (FileNotFoundError, BundleError) as error:
+    except (FileNotFoundError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     model, tokenizer = loaded.model(), loaded.tokenizer()
     source = tokenizer.encode(sentence)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -82,6 +83,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
 
     Raises:
         FileNotFoundError: a part is missing; the message names it.
+        ValueError: a part is damaged; the message names the directory.
         BundleError: it is a bundle that is damaged.
     """
     if (directory / MANIFEST_NAME).is_file():
@@ -89,12 +91,15 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     for name in (WEIGHTS, CONFIG, META, TOKENIZER):
         if not (directory / name).is_file():
             raise FileNotFoundError(f"{directory} is no checkpoint: {name} is missing")
-    return Checkpoint(
-        config=ModelConfig.from_dict(json.loads((directory / CONFIG).read_text())),
-        meta=CheckpointMeta(**json.loads((directory / META).read_text())),
-        weights=load_file(directory / WEIGHTS),
-        tokenizer_path=directory / TOKENIZER,
-    )
+    try:
+        return Checkpoint(
+            config=ModelConfig.from_dict(json.loads((directory / CONFIG).read_text())),
+            meta=CheckpointMeta(**json.loads((directory / META).read_text())),
+            weights=load_file(directory / WEIGHTS),
+            tokenizer_path=directory / TOKENIZER,
+        )
+    except (ValueError, TypeError, SafetensorError) as error:  # ValueError: no JSON, or no dimensions of a model
+        raise ValueError(f"checkpoint {directory} is damaged: {error}") from error
 
 
 def _from_bundle(bundle: Bundle) -> Checkpoint:

@@ -8,10 +8,13 @@ Knows text, not tokens.
 import gzip
 import random
 import re
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from model.ranges import require_at_least, require_share
 
 
 class Pair(NamedTuple):
@@ -38,6 +41,12 @@ class CorpusConfig:
     repeat: int = 1  # times each pair is seen in an epoch
     verbatim: bool = False  # every line as it stands: nothing left out, no spelling changed
 
+    def __post_init__(self) -> None:
+        table = f"corpus {self.name!r}"
+        require_at_least(table, 1, repeat=self.repeat)
+        if self.max_pairs is not None:
+            require_at_least(table, 1, max_pairs=self.max_pairs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AugmentationConfig:
@@ -47,29 +56,47 @@ class AugmentationConfig:
     lowercase_source: float = 0.0
     drop_final_punctuation: float = 0.0  # from both sides
 
+    def __post_init__(self) -> None:
+        require_share("augmentation", **asdict(self))
+
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a plain or gzipped UTF-8 file.
+    """Lines of a plain or gzipped UTF-8 file; only a line feed ends one, a carriage return before it goes with it.
 
     Raises:
         FileNotFoundError: with the path and the layout that is expected.
+        ValueError: the file is damaged, or no UTF-8; with the path.
     """
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} does not exist; expected DATA/train/NAME/NAME.LANG.gz and DATA/dev/NAME.LANG.gz"
         )
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as lines:
-        return [line.rstrip("\n") for line in lines]
+    try:
+        with opener(path, "rt", encoding="utf-8", newline="\n") as lines:
+            return [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def read_dev_set(data: Path, name: str, languages: Languages) -> list[Pair]:
-    """A development set, untouched."""
-    return _read_pairs(_stem(data, name, f"dev/{name}"), languages)
+    """A development set, untouched.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `read_lines`; the sides differ in length; the set is empty.
+    """
+    pairs = _read_pairs(_stem(data, name, f"dev/{name}"), languages)
+    if not pairs:
+        raise ValueError(f"development set {name} has no sentences")
+    return pairs
 
 
 def read_corpus(data: Path, corpus: CorpusConfig, languages: Languages, seed: int) -> list[Pair]:
-    """A training corpus: cleaned unless it is to stay verbatim, then capped."""
+    """A training corpus: cleaned unless it is to stay verbatim, then capped.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `read_lines`; the sides differ in length.
+    """
     pairs = _read_pairs(_stem(data, corpus.name, f"train/{corpus.name}/{corpus.name}"), languages)
     if not corpus.verbatim:
         pairs = [clean for pair in pairs if (clean := _clean(pair, languages))]
@@ -128,8 +155,8 @@ def _clean(pair: Pair, languages: Languages) -> Pair | None:
 
 # The reform of 1996 writes ss after a short vowel.  These stems are the ones Europarl's old spelling uses.
 _SHORT_VOWEL_STEM = re.compile(
-    r"(\bda|mu|mü(?!ßig)|schu|schlu|flu|wu|wü|bewu|nu|ku|gu|ru(?=ßland)|proze|kongre|exze|regre|kompromi|gewi|\bbi|\bri|\bmi|"
-    r"unmi|ermi|bemi|beimi|vergi|fri|anla|erla|nachla|abla|verla|\bla|lä|\bha|hä|fa|(?<!s)pa|bla|kra|na)ß",
+    r"(\bda|mu(?!ße)|mü(?!ßig)|schu|schlu|flu|wu|wü|bewu|nu|ku|gu|ru(?=ßland)|proze|kongre|exze|regre|kompromi|gewi|\bbi|\bri|\bmi|"
+    r"unmi|ermi|bemi|beimi|vergi|fri|anla|erla|nachla|abla|verla|\bla|lä|\bha|hä|(?<!lit)fa|(?<!s)pa|bla|kra|na)ß",
     re.IGNORECASE,
 )
 

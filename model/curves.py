@@ -68,7 +68,9 @@ class CurveLog:
             return list(csv.DictReader(lines))
 
     def _write(self, rows: list[dict[str, str]]) -> None:
-        with self._csv.open("w", newline="", encoding="utf-8") as out:
+        partial = self._csv.with_name(f".{self._csv.name}.partial")  # a kill leaves the old curve
+        with partial.open("w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, [entry.name for entry in fields(CurvePoint)])
             writer.writeheader()
             writer.writerows(rows)
+        partial.replace(self._csv)

@@ -5,7 +5,7 @@ Knows nothing of files or models.  Axes: B batch, S source, T target.
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from model.config import BOS_ID, PAD_ID
 from model.corpus import AugmentationConfig, Pair, augment
+from model.ranges import require_at_least
 from model.tokenizer import Tokenizer
 
 _POOL_BATCHES = 50  # batches whose sentences are sorted by length together
@@ -50,6 +51,9 @@ class BatchConfig:
     max_tokens: int = 4_096  # padded tokens of the longer side
     max_sentence_tokens: int = 128  # longer pairs are left out
     max_length_ratio: float = 2.5  # pairs whose sides differ more are left out as misaligned (short ones excepted)
+
+    def __post_init__(self) -> None:
+        require_at_least("batches", 1, **asdict(self))
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, config: BatchConfig) -> list[Example]:
@@ -103,6 +107,16 @@ class EpochBatches:
         augmentation: AugmentationConfig,
         seed: int,
     ) -> None:
+        """Of these pairs; each epoch changes some of them and leaves out those that do not fit.
+
+        Raises:
+            ValueError: there are no pairs, or none of them fits.
+        """
+        if not any(encode_pairs([pair], tokenizer, config) for pair in pairs):
+            raise ValueError(
+                f"no pair to train on: of {len(pairs):,} none has two sides of at most {config.max_sentence_tokens} "
+                f"tokens that differ in length by less than a factor of {config.max_length_ratio}"
+            )
         self._pairs = pairs
         self._tokenizer = tokenizer
         self._config = config

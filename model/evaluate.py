@@ -145,13 +145,16 @@ def main(
 
     Example: python -m model.evaluate runs/en-de/average --data DATA --set tatoeba_dev --beam-size 4 --limit 200
     """
-    loaded = load_checkpoint(checkpoint)
-    model, tokenizer = loaded.model(), loaded.tokenizer()
-    languages = Languages(source=loaded.meta.source_language, target=loaded.meta.target_language)
+    try:
+        loaded = load_checkpoint(checkpoint)
+        model, tokenizer = loaded.model(), loaded.tokenizer()
+        languages = Languages(source=loaded.meta.source_language, target=loaded.meta.target_language)
+        pairs_of = {name: read_dev_set(data, name, languages)[:limit] for name in sets}
+    except (ValueError, FileNotFoundError) as error:
+        raise typer.BadParameter(str(error)) from error
     table = Table("set", "sentences", "nats/token", "BLEU", "chrF", title=f"{loaded.meta.name}, beam {beam_size}")
     scores = None
-    for name in sets:
-        pairs = read_dev_set(data, name, languages)[:limit]
+    for name, pairs in pairs_of.items():
         translations = translate(model, [pair.source for pair in pairs], tokenizer, beam_size)
         scores = score_translations(translations, [pair.target for pair in pairs], bleu_tokenizer)
         loss = mean_nll(model, pairs, tokenizer)

@@ -186,6 +186,8 @@ def main(
     """
     if (data is None) != (recipe is None):
         raise typer.BadParameter("--recipe needs --data" if data is None else "--data needs --recipe")
+    if not out.parent.is_dir():
+        raise typer.BadParameter(f"{out} cannot be written: {out.parent} is no directory")
     try:
         loaded = Tokenizer.load(tokenizer)
         pairs = read_file_pairs(source or [], target or [])

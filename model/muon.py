@@ -16,8 +16,8 @@ class Muon(Optimizer):
     """Muon with Nesterov momentum (Jordan 2024, kellerjordan.github.io/posts/muon).
 
     The update is as long as Adam's usually is, so that one learning rate fits both (Liu et al. 2025, "Muon is Scalable
-    for LLM Training", section 2.2).  `torch.optim.Muon` is the same with every step in bf16, which a processor that has
-    to emulate bf16 computes a hundred times slower than fp32; here the precision is the caller's.
+    for LLM Training", section 2.2).  `torch.optim.Muon` is the same with every step in bf16, which a CPU that has to
+    emulate it computes about forty times slower than fp32; here the precision is the caller's.
     """
 
     def __init__(

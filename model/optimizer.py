@@ -15,8 +15,8 @@ from model.recipe import OptimizerConfig
 def build_optimizer(model: nn.Module, config: OptimizerConfig, precision: torch.dtype = torch.float32) -> Optimizer:
     """What the recipe asks for: Adam over all parameters, or Muon over the layers' matrices and Adam over the rest.
 
-    `precision` is the training's.  Muon multiplies its matrices in it, or in bf16 instead of fp16, whose range is too
-    small for them; the weights and both optimisers' states stay fp32.
+    `precision` is the training's.  Muon multiplies in bf16 where the training does, else in fp32: the range of fp16 is
+    too small.  The weights and both optimisers' states are fp32.
     """
     if config.matrices == "adam":
         return _adam(list(model.parameters()), config)
@@ -28,7 +28,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, precision: torch.
                 matrices,
                 lr=config.peak_learning_rate,
                 weight_decay=config.muon_weight_decay,
-                precision=torch.float32 if precision is torch.float32 else torch.bfloat16,
+                precision=torch.bfloat16 if precision is torch.bfloat16 else torch.float32,
             ),
             "adam": _adam([weight for weight in model.parameters() if id(weight) not in taken], config),
         }

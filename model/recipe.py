@@ -11,6 +11,7 @@ from typing import Any
 from model.config import ModelConfig
 from model.corpus import AugmentationConfig, CorpusConfig, Languages
 from model.data import BatchConfig
+from model.ranges import require_above_zero, require_at_least, require_share
 from model.recipe_reading import build
 
 
@@ -21,6 +22,9 @@ class TokenizerConfig:
     vocab_size: int = 8_000
     model_type: str = "unigram"
     character_coverage: float = 0.9998  # share of the text's characters that get a piece of their own
+
+    def __post_init__(self) -> None:
+        require_share("tokenizer", character_coverage=self.character_coverage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,14 @@ class OptimizerConfig:
     muon_weight_decay: float = 0.1  # times the learning rate: the share of a weight of Muon's that an update takes away
 
     def __post_init__(self) -> None:
-        _require_positive("optimizer", warmup_updates=self.warmup_updates, accumulate_batches=self.accumulate_batches)
+        table = "optimizer"
+        require_at_least(table, 1, warmup_updates=self.warmup_updates, accumulate_batches=self.accumulate_batches)
+        require_at_least(table, 0, cooldown_updates=self.cooldown_updates, muon_weight_decay=self.muon_weight_decay)
+        require_above_zero(
+            table, peak_learning_rate=self.peak_learning_rate, epsilon=self.epsilon, clip_norm=self.clip_norm
+        )
+        require_share(table, below=1, label_smoothing=self.label_smoothing, dropout=self.dropout)
+        require_share(table, below=1, **{f"betas[{index}]": beta for index, beta in enumerate(self.betas)})
         if self.matrices not in ("adam", "muon"):
             raise ValueError(f"optimizer.matrices is {self.matrices!r}, accepted are 'adam' and 'muon'")
 
@@ -60,24 +71,21 @@ class ScheduleConfig:
     bleu_tokenizer: str = "13a"  # sacrebleu's; "none" for text that is tokenised already
 
     def __post_init__(self) -> None:
-        _require_positive(
+        require_at_least(
             "schedule",
+            1,
             max_updates=self.max_updates,
             validate_every=self.validate_every,
             patience=self.patience,
             average_last=self.average_last,
             validation_sentences=self.validation_sentences,
         )
+        if not self.validation_sets:
+            raise ValueError("schedule.validation_sets is empty, at least one is needed")
         if self.keep_last < self.average_last:
             raise ValueError(
                 f"schedule.keep_last is {self.keep_last}, at least average_last ({self.average_last}) is needed"
             )
-
-
-def _require_positive(table: str, **values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{table}.{name} is {value}, at least 1 is needed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,21 +79,28 @@ def train_tokenizer(
         vocab_size: number of pieces, special ids included.
         model_type: "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016).
         character_coverage: share of the text's characters that get a piece; the rarest others become "unknown".
+
+    Raises:
+        ValueError: so many pieces cannot be learnt from this text, or there is none.
     """
     partial = path.with_name(f".{path.name}.partial")  # a kill leaves no half tokenizer behind
-    with partial.open("wb") as out:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
-            model_writer=out,
-            vocab_size=vocab_size,
-            model_type=model_type,
-            character_coverage=character_coverage,
-            byte_fallback=False,
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            minloglevel=2,
-        )
+    try:
+        with partial.open("wb") as out:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences),
+                model_writer=out,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                character_coverage=character_coverage,
+                byte_fallback=False,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                minloglevel=2,
+            )
+    except RuntimeError as error:
+        partial.unlink()
+        raise ValueError(f"no tokenizer of {vocab_size} pieces can be learnt from this text: {error}") from error
     partial.rename(path)
     return Tokenizer.load(path)

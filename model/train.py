@@ -29,11 +29,11 @@ from model.checkpoint import (
 from model.corpus import Pair, read_corpus, read_dev_set
 from model.curves import CurveLog, CurvePoint
 from model.data import Batch, EpochBatches
+from model.device import FASTEST, PRECISION_HELP, choose_device, choose_precision
 from model.evaluate import mean_nll, score_translations, translate_greedily
 from model.layers import Dropout
 from model.loss import projected_cross_entropy
 from model.optimizer import build_optimizer, learning_rate
-from model.precision import FASTEST, PRECISION_HELP, choose_precision
 from model.recipe import Recipe, load_recipe
 from model.run_recipe import RESUMABLE, require_same_recipe, write_recipe
 from model.tokenizer import Tokenizer, train_tokenizer
@@ -77,7 +77,8 @@ class Trainer:
                 checkpoints keeps its own.
 
         Raises:
-            ValueError: `initial` has another shape than the recipe's model.
+            ValueError: `initial` has another shape than the recipe's model, or there is nothing to train on.
+            FileNotFoundError: a corpus or a development set is missing.
         """
         if initial is not None and initial.config != recipe.model:
             raise ValueError(f"the initial weights are of {initial.config}, the recipe asks for {recipe.model}")
@@ -111,7 +112,8 @@ class Trainer:
         state = load_trainer_state(checkpoints[-1])
         self.model.load_state_dict(load_checkpoint(checkpoints[-1]).weights)
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:  # empty unless the run was in fp16 so far
+            self.scaler.load_state_dict(state["scaler"])
         self.progress = Progressed(**state["progress"])
         self.console.log(f"resumed at update {self.progress.update}")
 
@@ -249,6 +251,8 @@ class Trainer:
             found = read_corpus(data, corpus, self.recipe.languages, self.recipe.seed)
             self.console.log(f"{corpus.name}: {len(found):,} pairs")
             pairs += found
+        if not pairs:
+            raise ValueError(f"the corpora of recipe {self.recipe.name} have no pairs")
         return pairs
 
     def _tokenizer(self, pairs: list[Pair], initial: Checkpoint | None) -> Tokenizer:
@@ -332,15 +336,15 @@ def prepare_run(
     """The trainer of a run, its directory made and its recipe written down there.
 
     Args:
-        device: "cpu", "cuda", or "auto".
+        device: as for `choose_device`.
         precision: as for `choose_precision`.
         may_differ: where the recipe may be another than the one whose checkpoints the directory holds.
 
     Raises:
-        ValueError, FileNotFoundError: the recipe differs elsewhere, there is no such precision, or the trainer cannot
-            be built.
+        ValueError, FileNotFoundError: the recipe differs elsewhere, there is no such device or precision, or what the
+            trainer reads is missing or wrong.
     """
-    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    where = choose_device(device)
     chosen = choose_precision(precision, where)
     out.mkdir(parents=True, exist_ok=True)
     require_same_recipe(out, recipe, may_differ)

@@ -104,6 +104,15 @@ def test_the_command_scores_every_variant_with_and_without_averaging(data, tmp_p
     assert (tmp_path / "without-dropout-10" / "average").is_dir()
 
 
+def test_a_mistyped_test_set_is_noticed_before_anything_is_trained(data, tmp_path):
+    arguments = [str(data / "recipe.toml"), "--data", str(data), "--out", str(tmp_path), "--set", "own/typo"]
+
+    result = CliRunner().invoke(model.ablation.app, [*arguments, "--max-updates", "10"])
+
+    assert result.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_refuses_runs_of_another_recipe(data, tmp_path):
     run = tmp_path / "whole-recipe-10"
     (run / "step-00000010").mkdir(parents=True)

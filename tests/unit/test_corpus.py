@@ -14,6 +14,7 @@ from model.corpus import (
     modernize_german,
     read_corpus,
     read_dev_set,
+    read_lines,
 )
 
 EN_DE = Languages(source="en", target="de")
@@ -34,6 +35,7 @@ def write_corpus(data: Path, name: str, pairs: list[tuple[str, str]]) -> None:
         ("Der Ausschuß faßt den Beschluß.", "Der Ausschuss fasst den Beschluss."),
         ("ein bißchen bewußt, gewiß", "ein bisschen bewusst, gewiss"),
         ("Mißbrauch in Rußland", "Missbrauch in Russland"),
+        ("Er mußte das Faß holen.", "Er musste das Fass holen."),
     ],
 )
 def test_old_spelling_becomes_new(old, new):
@@ -41,7 +43,23 @@ def test_old_spelling_becomes_new(old, new):
 
 
 @pytest.mark.parametrize(
-    "word", ["Maß", "Maße", "groß", "Straße", "ließ", "heißt", "Spaß", "Fuß", "müßig", "saß", "Gruß"]
+    "word",
+    [
+        "Maß",
+        "Maße",
+        "groß",
+        "Straße",
+        "ließ",
+        "heißt",
+        "Spaß",
+        "Fuß",
+        "müßig",
+        "saß",
+        "Gruß",
+        "Muße",
+        "Mußestunden",
+        "Litfaßsäule",
+    ],
 )
 def test_long_vowels_keep_their_sharp_s(word):
     assert modernize_german(word) == word
@@ -96,6 +114,39 @@ def test_sides_of_unequal_length_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match="1 source lines but 2 target lines"):
         read_corpus(tmp_path, CorpusConfig(name="broken"), EN_DE, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (gzip.compress(b"a line\n" * 99)[:-9], "Compressed file ended"),
+        (b"a line\n", "Not a gzipped file"),
+        (gzip.compress(b"")[:10] + b"\x07" * 9, "invalid block type"),
+        (gzip.compress("gr\xfcn\n".encode("latin-1")), "codec can't decode"),
+    ],
+    ids=["cut off", "not compressed", "damaged", "not UTF-8"],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content, why):
+    write_corpus(tmp_path, "broken", [("one", "eins")])
+    (tmp_path / "train/broken/broken.de.gz").write_bytes(content)
+
+    with pytest.raises(ValueError, match=rf"broken\.de\.gz cannot be read: .*{why}"):
+        read_corpus(tmp_path, CorpusConfig(name="broken"), EN_DE, seed=1)
+
+
+def test_only_line_feeds_end_lines(tmp_path):
+    (tmp_path / "text").write_bytes("one\rtwo\u2028three\r\nfour\n".encode())
+
+    assert read_lines(tmp_path / "text") == ["one\rtwo\u2028three", "four"]
+
+
+def test_an_empty_development_set_is_refused(tmp_path):
+    (tmp_path / "dev").mkdir()
+    for language in ("en", "de"):
+        (tmp_path / f"dev/none.{language}.gz").write_bytes(gzip.compress(b""))
+
+    with pytest.raises(ValueError, match="development set none has no sentences"):
+        read_dev_set(tmp_path, "none", EN_DE)
 
 
 def test_missing_corpus_names_path_and_layout(tmp_path):

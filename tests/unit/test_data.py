@@ -87,3 +87,11 @@ def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
     assert len(resumed) == len(whole) - 4
     for ours, expected in zip(resumed, whole[4:], strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+
+
+@pytest.mark.parametrize("pairs", [[], [Pair("one two three " * 50, "eins")]], ids=["no pairs", "none that fits"])
+def test_nothing_to_train_on_is_refused(tokenizer, pairs):
+    with pytest.raises(
+        ValueError, match=rf"no pair to train on: of {len(pairs)} none has two sides of at most 128 tokens"
+    ):
+        EpochBatches(pairs, tokenizer, BatchConfig(), AugmentationConfig(), 1)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import model.muon
 from model.config import ModelConfig
 from model.optimizer import build_optimizer, learning_rate
 from model.recipe import OptimizerConfig
@@ -75,6 +76,26 @@ def test_muon_updates_the_layers_matrices_along_all_directions_and_adam_the_rest
             assert 0.1e-2 < rms < 0.3e-2  # 0.2 of the rate, as Adam's usually are
         else:
             assert torch.equal(change, by_adam[name])
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.float16, torch.float32)],
+)
+def test_muon_multiplies_in_bf16_only_where_the_training_does(monkeypatch, training, expected):
+    seen = set()
+
+    def remember(matrix: torch.Tensor) -> torch.Tensor:
+        seen.add(matrix.dtype)
+        return matrix
+
+    monkeypatch.setattr(model.muon, "orthogonalized", remember)
+    layer = torch.nn.Linear(4, 3)
+    layer(torch.ones(4)).sum().backward()
+
+    build_optimizer(layer, OptimizerConfig(matrices="muon"), training).step()
+
+    assert seen == {expected}
 
 
 def test_weight_decay_shrinks_the_matrices_of_muon():

@@ -106,11 +106,23 @@ def test_a_value_of_another_type_is_refused(tmp_path, table, message):
         ("schedule.patience = 0", r"schedule\.patience is 0, at least 1 is needed"),
         ("optimizer.warmup_updates = 0", r"optimizer\.warmup_updates is 0, at least 1 is needed"),
         ("optimizer.accumulate_batches = 0", r"optimizer\.accumulate_batches is 0, at least 1 is needed"),
+        ("optimizer.cooldown_updates = -1", r"optimizer\.cooldown_updates is -1, at least 0 is needed"),
+        ("optimizer.clip_norm = -1.0", r"optimizer\.clip_norm is -1\.0, it must be above 0"),
+        ("optimizer.peak_learning_rate = nan", r"optimizer\.peak_learning_rate is nan, it must be above 0"),
+        ("optimizer.dropout = 1.0", r"optimizer\.dropout is 1\.0, it must be at least 0 and below 1"),
+        ("optimizer.label_smoothing = 3", r"optimizer\.label_smoothing is 3\.0, it must be at least 0 and below 1"),
+        ("optimizer.betas = [0.9, 1.0]", r"optimizer\.betas\[1\] is 1\.0, it must be at least 0 and below 1"),
+        ("augmentation.concatenate = 1.5", r"augmentation\.concatenate is 1\.5, it must be at least 0 and at most 1"),
+        ("tokenizer.character_coverage = 2", r"character_coverage is 2\.0, it must be at least 0 and at most 1"),
+        ("batches.max_tokens = 0", r"batches\.max_tokens is 0, at least 1 is needed"),
+        ("schedule.validation_sets = []", r"schedule\.validation_sets is empty, at least one is needed"),
+        ("[[corpora]]\nname = 'own'\nrepeat = 0", "corpus 'own'\\.repeat is 0, at least 1 is needed"),
+        ("[[corpora]]\nname = 'own'\nmax_pairs = -1", "corpus 'own'\\.max_pairs is -1, at least 1 is needed"),
     ],
 )
 def test_values_that_no_run_could_keep_are_refused(tmp_path, table, message):
     path = tmp_path / "wrong.toml"
-    path.write_text(f"{SMALLEST}corpora = []\n{table}")
+    path.write_text(SMALLEST + ("" if "corpora" in table else "corpora = []\n") + table)
 
     with pytest.raises(ValueError, match=message):
         load_recipe(path)

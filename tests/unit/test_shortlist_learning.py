@@ -233,3 +233,13 @@ def test_command_says_what_is_missing(tmp_path, tiny_tokenizer_path, options, me
     assert code == 2
     assert message in output.replace("│ ", "")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_written_is_noticed_before_the_work(tmp_path, texts, tiny_tokenizer_path, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "load", lambda path: pytest.fail("began"))
+    arguments = [tiny_tokenizer_path, tmp_path / "none" / "shortlist.csr", "--source", texts[0], "--target", texts[1]]
+
+    result = CliRunner().invoke(model.learn_shortlist.app, [str(argument) for argument in arguments])
+
+    assert result.exit_code == 2
+    assert "is no directory" in " ".join(result.output.replace("│", "").split())

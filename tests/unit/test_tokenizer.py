@@ -87,6 +87,14 @@ def test_other_special_ids_are_refused(tmp_path):
         Tokenizer.load(path)
 
 
+@pytest.mark.parametrize("sentences", [ENGLISH, []], ids=["little text", "none"])
+def test_more_pieces_than_the_text_has_are_refused(tmp_path, sentences):
+    with pytest.raises(ValueError, match="no tokenizer of 8000 pieces can be learnt from this text"):
+        train_tokenizer(sentences, tmp_path / "shared.spm", vocab_size=8_000)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_killed_training_leaves_no_tokenizer(tmp_path, monkeypatch):
     def die(**_: object) -> None:
         raise KeyboardInterrupt

@@ -1,14 +1,24 @@
 """What a run that was killed, or had ended, finds and keeps when it is begun again."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+import model.evaluate
 import model.train
-from model.checkpoint import Checkpoint, CheckpointMeta, load_trainer_state, save_checkpoint, step_directories
+from model.checkpoint import (
+    Checkpoint,
+    CheckpointMeta,
+    load_checkpoint,
+    load_trainer_state,
+    save_checkpoint,
+    step_directories,
+)
 from model.run_recipe import RECIPE_NAME
 from model.tokenizer import train_tokenizer
 from model.train import prepare_run
@@ -121,3 +131,55 @@ def test_a_recipe_is_written_down_once_the_run_can_begin(data, tmp_path):
         prepare_run(tiny_recipe(data), tmp_path, tmp_path / "run", device="cpu", precision="fp32")
 
     assert not (tmp_path / "run" / RECIPE_NAME).exists()
+
+
+def test_a_run_begun_in_another_precision_goes_on_in_fp16(data, tmp_path):
+    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
+
+    again = trainer(data, tmp_path / "run", torch.float16, **ONE_UPDATE | {"max_updates": 2})
+    again.scaler = torch.amp.GradScaler("cpu")  # as if fp16 were possible here
+    again.resume()
+
+    assert again.progress.update == 1
+    assert again.scaler.is_enabled()
+
+
+def test_a_kill_while_the_curve_is_written_leaves_the_old_one(data, tmp_path, monkeypatch):
+    run = trainer(data, tmp_path / "run", **ONE_UPDATE)
+    run.train()
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(csv.DictWriter, "writerows", die)
+    with pytest.raises(KeyboardInterrupt):
+        run.curve.truncate(0)
+
+    assert [point["update"] for point in run.curve.points()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("model.safetensors", b"\x10", "header"),
+        ("config.json", b"{", "Expecting property name"),
+        ("config.json", b'{"depth": 3}', "unexpected keyword argument 'depth'"),
+        ("meta.json", b"{}", "missing 3 required"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(data, tmp_path, name, content, why):
+    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
+    (tmp_path / "run" / "average" / name).write_bytes(content)
+
+    with pytest.raises(ValueError, match=rf"checkpoint .*average is damaged: .*{why}"):
+        load_checkpoint(tmp_path / "run" / "average")
+
+
+def test_evaluate_reads_all_sets_before_it_begins(data, tmp_path):
+    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
+    arguments = [str(tmp_path / "run" / "average"), "--data", str(data), "--set", "own", "--set", "other"]
+
+    result = CliRunner().invoke(model.evaluate.app, arguments)
+
+    assert result.exit_code == 2
+    assert "other.en.gz does not exist" in " ".join(result.output.replace("│", "").split())
