@@ -163,7 +163,8 @@ def load_shortlist(bundle: Bundle, precision: str | None, open_graph: OpenGraph)
     """
     variant = bundle.variant(precision)
     # Columns are inputs of the graph, and only constants are made unsigned for CPUs that need it.
-    is_exact = precision == "fp32" or multiplies_int8_exactly(cpu_flags())
+    is_int8 = variant is bundle.manifest.variants.get("int8")
+    is_exact = not is_int8 or multiplies_int8_exactly(cpu_flags())
     if not (bundle.manifest.shortlist and variant.shortlist_step and variant.projection and is_exact):
         return None
     try:

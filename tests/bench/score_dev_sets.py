@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.corpus import Languages, read_dev_set
 from model.evaluate import score_translations
+from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.models.local import LocalTranslator
 from service.translation import TranslateOptions
 
@@ -40,6 +41,10 @@ def main(
     manifest = Bundle.load(directory).manifest
     languages = Languages(source=manifest.source_language, target=manifest.target_language)
     translator = LocalTranslator.open(directory, precision=precision, threads=threads)
+    if shortlist and translator.info.precision == "int8" and not multiplies_int8_exactly(cpu_flags()):
+        raise typer.BadParameter(
+            "this CPU has no int8 dot products, int8 graphs run without a shortlist here: take fp32"
+        )
     title = f"{manifest.name} {manifest.version}, {translator.info.precision}, beam {beam_size}, {threads} threads"
     title += ", shortlist" if shortlist else ""
     table = Table("set", "sentences", "BLEU", "chrF", "sentences/s", title=title)

@@ -11,6 +11,7 @@ from model.config import EOS_ID, UNK_ID
 from model.shortlist import Shortlist
 from model.transformer import Transformer
 from service.engine import runner as engine_runner
+from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import OnnxRunner
@@ -20,6 +21,17 @@ from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
 
 ALWAYS = np.array([UNK_ID, EOS_ID, 10, 11, 12, 13, 14, 15, 16, 17])
 PER_TOKEN = 4
+# Where a CPU has no int8 dot products, int8 graphs use the whole vocabulary.
+PRECISIONS = [
+    "fp32",
+    pytest.param(
+        "int8",
+        marks=pytest.mark.skipif(
+            not multiplies_int8_exactly(cpu_flags()),
+            reason="int8 keeps no shortlist on a CPU without int8 dot products",
+        ),
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +85,7 @@ def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precisi
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
     model, bundle, shortlist, precision, beam_size
@@ -90,7 +102,7 @@ def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
         assert best.score == pytest.approx(alone.score, abs=1e-5)  # a softmax sums the union in its own order
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
     """Fewer tokens are allowed than the search looks at."""
     allowed = np.array([UNK_ID, EOS_ID, 10, 11, 12])
@@ -121,6 +133,13 @@ def test_cpu_whose_products_saturate_uses_the_whole_vocabulary(monkeypatch, bund
     monkeypatch.setattr(engine_runner, "cpu_flags", lambda: frozenset({"avx2"}))
 
     assert OnnxRunner(bundle, precision="int8").live_vocabulary() is None
+
+
+def test_fp32_keeps_its_list_on_such_a_cpu_where_no_precision_is_named(monkeypatch, model, shortlist, tmp_path):
+    only = write_tiny_bundle(model, tmp_path / "tiny", ("fp32",), shortlist)
+    monkeypatch.setattr(engine_runner, "cpu_flags", lambda: frozenset({"avx2"}))
+
+    assert OnnxRunner(only).live_vocabulary() is not None
 
 
 def test_list_for_another_vocabulary_is_refused(model, tmp_path: Path):
