@@ -11,27 +11,17 @@ from model.config import EOS_ID, UNK_ID
 from model.shortlist import Shortlist
 from model.transformer import Transformer
 from service.engine import runner as engine_runner
-from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import OnnxRunner
 from service.engine.scheduler import SchedulerConfig
+from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
 
 ALWAYS = np.array([UNK_ID, EOS_ID, 10, 11, 12, 13, 14, 15, 16, 17])
 PER_TOKEN = 4
-# Where a CPU has no int8 dot products, int8 graphs use the whole vocabulary.
-PRECISIONS = [
-    "fp32",
-    pytest.param(
-        "int8",
-        marks=pytest.mark.skipif(
-            not multiplies_int8_exactly(cpu_flags()),
-            reason="int8 keeps no shortlist on a CPU without int8 dot products",
-        ),
-    ),
-]
+PRECISIONS = ["fp32", pytest.param("int8", marks=needs_int8_products)]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from service.engine import runner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import OnnxRunner, session_options
+from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
 
@@ -41,6 +42,7 @@ def translate(bundle: Bundle, sources: list[list[int]]) -> list[object]:
     return [found[number] for number in range(len(sources))]
 
 
+@needs_int8_products
 def test_both_kinds_of_cpu_get_the_same_translations_and_scores(monkeypatch, bundle, model):
     sources = random_sentences(model.config, range(2, 12))
 
