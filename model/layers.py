@@ -139,7 +139,7 @@ class Dropout(nn.Module):
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
-        self._dropped = round(probability * 256)  # byte values that mean zero
+        self._dropped = min(255, round(probability * 256))  # byte values that mean zero; one is left
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Any shape -> the same shape; the identity outside training."""

@@ -56,7 +56,7 @@ class Muon(Optimizer):
 
 
 def orthogonalized(matrix: torch.Tensor) -> torch.Tensor:
-    """U V^T, nearly, of a matrix U S V^T (rows, columns): its singular values brought to about 0.7 - 1.2.
+    """U V^T, nearly, of a matrix U S V^T (rows, columns): its singular values brought near 1.
 
     Newton-Schulz: NUM_STEPS times X <- a X + (b X X^T + c (X X^T)^2) X, in the precision of `matrix`.
     """
