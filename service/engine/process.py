@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -136,11 +137,11 @@ def main(descriptor: int) -> None:
         with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as caught:
             engine = _create_engine(spec)
     except Exception as error:  # noqa: BLE001 - the front process says what is wrong
-        channel.sendall(to_frame(StartFailed(f"{type(error).__name__}: {error}")))
+        _send(channel, StartFailed(f"{type(error).__name__}: {error}"))
         return
-    channel.sendall(to_frame(Ready(tuple(str(entry.message) for entry in caught))))
+    _send(channel, Ready(tuple(str(entry.message) for entry in caught)))
     try:
-        _serve(engine, inbox, lambda report: channel.sendall(to_frame(report)), spec.heartbeat_interval_s)
+        _serve(engine, inbox, partial(_send, channel), spec.heartbeat_interval_s)
     except DeviceLost as error:
         print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
         os._exit(DEVICE_LOST_STATUS)  # at once: the ordinary way out waits for a device that may never answer
@@ -161,6 +162,14 @@ def _receive(channel: socket.socket) -> Iterator[object]:
     with channel.makefile("rb") as stream:
         while header := stream.read(FRAME_HEADER_BYTES):
             yield from_payload(stream.read(frame_length(header)))
+
+
+def _send(channel: socket.socket, record: object) -> None:
+    """A record to the front; where that has gone meanwhile, nobody waits for it: the end, without a complaint."""
+    try:
+        channel.sendall(to_frame(record))
+    except ConnectionError:
+        os._exit(0)
 
 
 def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> None:

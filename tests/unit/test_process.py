@@ -33,6 +33,7 @@ from service.engine.process import (
     _serve,
     _take,
     _warm_up,
+    command_line,
     environment,
     frame_length,
     from_payload,
@@ -159,6 +160,25 @@ def test_engine_returns_freed_memory_once_when_there_was_work_and_then_none(monk
 
     assert events.count("returned") == 1
     assert events.index("outcome") < events.index("returned")
+
+
+@pytest.mark.parametrize("factory", ["tests.fakes.fake_runner:create", "no.such:module"], ids=["ready", "not started"])
+def test_engine_ends_quietly_when_its_report_finds_the_front_process_gone(factory):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        engine = subprocess.Popen(
+            command_line(theirs.fileno()),
+            pass_fds=[theirs.fileno()],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        ours.shutdown(socket.SHUT_RD)  # its reports find nobody, and it reads no end that would tell it first
+        ours.sendall(to_frame(EngineSpec(bundle_dir=Path("bundle"), runner_factory=factory, heartbeat_interval_s=0.01)))
+
+        _, complaints = engine.communicate(timeout=60)
+
+    assert (engine.returncode, complaints) == (0, b"")
 
 
 def test_front_process_loads_neither_numpy_nor_onnx_runtime_for_its_records():
