@@ -11,10 +11,13 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
+from service.api.first_message import MESSAGE_WITHIN_S, FirstMessages
 from service.api.wire import deserializer
 from service.errors import NotFound
 
 SERVICE_NAME = "grpc.health.v1.Health"
+# Methods that bound their number and their time themselves, with the latter in seconds: they answer at once.
+OWN_LIMITS = {f"{SERVICE_NAME}/{method}": MESSAGE_WITHIN_S for method in ("Check", "List")}
 OVERALL = ""  # the whole server's name
 
 CheckRequest = health_pb2.HealthCheckRequest
@@ -78,17 +81,17 @@ class Health:
 
 
 def add_to_server(health: Health, server: grpc.aio.Server) -> None:
-    """Serve `health` on `server`."""
-    check = deserializer(CheckRequest)
+    """Serve `health` on `server`; its methods need no key, so each is a stream of one message to gRPC."""
+    messages, check = FirstMessages(), deserializer(CheckRequest)
     handlers = {
-        "Check": grpc.unary_unary_rpc_method_handler(
-            health.check, request_deserializer=check, response_serializer=Status.SerializeToString
+        "Check": grpc.stream_stream_rpc_method_handler(
+            messages.answering(health.check), request_deserializer=check, response_serializer=Status.SerializeToString
         ),
-        "Watch": grpc.unary_stream_rpc_method_handler(
-            health.watch, request_deserializer=check, response_serializer=Status.SerializeToString
+        "Watch": grpc.stream_stream_rpc_method_handler(
+            messages.streaming(health.watch), request_deserializer=check, response_serializer=Status.SerializeToString
         ),
-        "List": grpc.unary_unary_rpc_method_handler(
-            health.list_all,
+        "List": grpc.stream_stream_rpc_method_handler(
+            messages.answering(health.list_all),
             request_deserializer=deserializer(_pb.HealthListRequest),
             response_serializer=_pb.HealthListResponse.SerializeToString,
         ),

@@ -14,7 +14,7 @@ from service.api.health import Health
 from service.api.interceptors import CallInterceptor
 from service.api.servicer import TranslationServicer
 from service.api.stream_servicer import StreamServicer
-from service.config import ServerConfig
+from service.config import LimitsConfig, ServerConfig
 from service.front.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.front.http_server import HttpServer, Page
 from service.front.listening import grpc_options
@@ -76,7 +76,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
             metrics,
             methods=METHODS,
             max_request_seconds=limit,
-            own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds},
+            own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds, **health.OWN_LIMITS},
             authenticator=guard,
             observers=observers,
         )
@@ -115,6 +115,11 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
     )
 
 
+def max_calls(limits: LimitsConfig) -> int:
+    """Calls at a time that gRPC takes at all: a last belt behind admission."""
+    return 2 * (limits.max_concurrent_requests + limits.max_streams) + 256
+
+
 def _grpc_server(
     config: ServerConfig,
     interceptor: CallInterceptor,
@@ -125,8 +130,7 @@ def _grpc_server(
     server = grpc.aio.server(
         interceptors=[interceptor],
         options=grpc_options(config),
-        # A last belt behind admission.
-        maximum_concurrent_rpcs=2 * (config.limits.max_concurrent_requests + config.limits.max_streams) + 256,
+        maximum_concurrent_rpcs=max_calls(config.limits),
     )
     servicer.add_to_server(translation, server)
     stream_servicer.add_to_server(streams, server)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import grpc
 import pytest
 
 pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
@@ -17,7 +18,7 @@ from tests.deploy.balancers import (
     round_robin,
 )
 from tests.deploy.tools import DEPLOY, judged
-from tests.fakes.calls import calling, eventually
+from tests.fakes.calls import TRANSLATE, calling, code_of, eventually
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
@@ -71,3 +72,20 @@ async def test_balancer_names_the_caller_whatever_the_caller_says(balancer, star
     admin.close()
 
     assert (request.client, request.client_source) == ("127.0.0.1", "proxy")
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("balancer", [haproxy, envoy], ids=lambda one: one.__name__)
+async def test_balancer_repeats_no_call_that_a_replica_has_begun(balancer, start_server, tmp_path):
+    """A text that ends a replica would visit the next one, too."""
+    replicas = [start_server(ECHO_STEP_S="0.05") for _ in range(2)]
+    with balancer(replicas, tmp_path) as address:
+        async with calling(address) as calls:
+            call = calls.translate("x" * 200)
+            await eventually(lambda: sum(one.metric("dragoman_running_jobs") for one in replicas) == 1)
+            (busy,) = [one for one in replicas if one.metric("dragoman_running_jobs") == 1]
+            (other,) = [one for one in replicas if one is not busy]
+            busy.process.kill()
+
+            assert await code_of(call) is grpc.StatusCode.UNAVAILABLE
+    assert other.metric("dragoman_requests_received_total", method=TRANSLATE[1:]) == 0

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
+from service.config import LimitsConfig
+from service.front.assembly import max_calls
 from tests.deploy.tools import DEPLOY, judged
 
 WORKFLOW = DEPLOY.parent / ".github" / "workflows" / "ci.yml"
@@ -82,6 +84,13 @@ def test_haproxy_configuration():
         DRAGOMAN_B="127.0.0.1:50052",
         DRAGOMAN_B_HTTP_PORT="8082",
     )
+
+
+def test_haproxy_leaves_refusing_to_the_replicas():
+    """They do it at once, by fair shares, and say how long to wait."""
+    (calls,) = re.findall(r"default-server .*maxconn (\d+)", (DEPLOY / "haproxy" / "haproxy.cfg").read_text())
+
+    assert int(calls) > max_calls(LimitsConfig())
 
 
 def test_systemd_unit_starts_the_server_whatever_a_check_would_say():

@@ -16,7 +16,7 @@ LEFT_OUT = {
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
     r"^python -m model\.(train|evaluate|ablation|learn_shortlist)": "needs a corpus; tests/unit has small ones",
     r"--shortlist shortlist\.csr": "needs what the command before it makes of a corpus",
-    r"DEVICE=cuda|bench_gpu": "needs a GPU; `make bench-gpu` is the check",
+    r"DEVICE=cuda|bench[_-]gpu|pip uninstall -y onnxruntime": "needs a GPU; `make bench-gpu` is the check",
     r"bench_capacity": "takes 16 minutes and writes a page of the documents",
 }
 
