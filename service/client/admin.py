@@ -9,6 +9,7 @@ from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceStub
 from service.api.replies import to_error
 from service.client.channel import ClientConfig, call_metadata, open_channel
+from service.client.failures import closed_channel_is_unavailable
 from service.errors import DragomanError, Unavailable
 
 DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
@@ -69,7 +70,8 @@ class AdminClient:
 
     def _call(self, method: Any, request: object, timeout_s: float) -> Any:
         try:
-            return method(request, timeout=timeout_s, metadata=call_metadata(self._config))
+            with closed_channel_is_unavailable():
+                return method(request, timeout=timeout_s, metadata=call_metadata(self._config))
         except grpc.RpcError as error:
             raise self._explained(error) from error
 

@@ -43,6 +43,8 @@ class ClientConfig:
     max_message_bytes: int = 16 << 20  # one answer
     batch_size: int = 32  # texts per call of `translate_all`
     max_calls: int = 4  # calls of one `translate_all` under way at the same time
+    # Of one text, in UTF-8; a larger one fails without being sent.  Servers accept messages of 4 MiB by default.
+    max_text_bytes: int = (4 << 20) - (4 << 10)  # 4 KiB are left for names and options
     max_stream_texts: int = 128  # of one `translate_stream`: taken from its texts and not answered yet
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tls: TlsOptions | None = None  # None: no encryption
@@ -51,7 +53,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError("api_key has characters that no API key has")
-        for name in ("timeout_s", "batch_size", "max_calls", "max_stream_texts"):
+        for name in ("timeout_s", "batch_size", "max_calls", "max_text_bytes", "max_stream_texts"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
 

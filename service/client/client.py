@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
@@ -31,10 +32,10 @@ from service.client.channel import (
     open_aio_channel,
     open_channel,
 )
-from service.client.failures import CLOSED, closed_is_unavailable, domain_error
+from service.client.failures import CLOSED, closed_channel_is_unavailable, closed_is_unavailable, domain_error
 from service.client.readiness import wait_until_ready, wait_until_ready_async
 from service.client.stream_call import StreamCall
-from service.client.texts import batches, require_several
+from service.client.texts import Batch, batches, require_several
 from service.client.unanswered import Unanswered
 from service.errors import Unavailable
 from service.traffic.clients import Priority
@@ -55,6 +56,7 @@ class Client:
         self._config = config or ClientConfig()
         self._channel = open_channel(address, self._config)
         self._stub = TranslationServiceStub(self._channel)
+        self._health: Any = HealthStub(self._channel)  # here, as it must not be made when the channel is closed
 
     def translate(
         self,
@@ -82,7 +84,7 @@ class Client:
             target_language=target_language,
             priority=priority,
         )
-        return to_reply(_answer(self._start(request, timeout_s)), len(request.texts))
+        return to_reply(_answer(self._start(self._stub.Translate, request, timeout_s)), len(request.texts))
 
     def translate_all(
         self,
@@ -97,7 +99,8 @@ class Client:
     ) -> Iterator[Translation]:
         """Translate any number of texts, in order, `batch_size` a call and `max_calls` calls at a time.
 
-        Texts are taken from the iterable only as answers are taken from this iterator.
+        Fewer go into a call where they would not fit in a message; one that fits in none has that as its error.  Texts
+        are taken from the iterable only as answers are taken from this iterator.
 
         Args:
             timeout_s: deadline of each call, not of the whole.
@@ -105,24 +108,24 @@ class Client:
         Raises:
             DragomanError: a call failed; the others are cancelled.
         """
-        calls: deque[tuple[Any, int]] = deque()  # with how many texts each has
-        waiting = batches(texts, self._config.batch_size)
+        calls: deque[tuple[Any, Batch]] = deque()
+        waiting = batches(texts, self._config.batch_size, self._config.max_text_bytes)
         try:
             while True:
                 for batch in islice(waiting, self._config.max_calls - len(calls)):
                     request = to_request(
-                        batch,
+                        batch.texts,
                         options=options,
                         model=model,
                         source_language=source_language,
                         target_language=target_language,
                         priority=priority,
                     )
-                    calls.append((self._start(request, timeout_s), len(batch)))
+                    calls.append((self._start(self._stub.Translate, request, timeout_s), batch))
                 if not calls:
                     return
-                call, num_texts = calls[0]
-                yield from to_reply(_answer(call), num_texts).translations
+                call, batch = calls[0]
+                yield from batch.answered(to_reply(_answer(call), len(batch.texts)).translations)
                 calls.popleft()
         finally:
             for call, _ in calls:
@@ -170,16 +173,18 @@ class Client:
 
     def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """The loaded models, in the order in which a request that names none tries them."""
-        call = self._stub.ListModels.future(pb.ListModelsRequest(), **self._call_options(timeout_s))
-        return to_models(_answer(call))
+        return to_models(_answer(self._start(self._stub.ListModels, pb.ListModelsRequest(), timeout_s)))
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Return as soon as the server says SERVING; one that restarts meanwhile is waited for, too.
 
+        Args:
+            timeout_s: with 0 nothing is waited for: a server that is there is asked once whether it serves.
+
         Raises:
             Unavailable: it did not within the timeout.
         """
-        wait_until_ready(self._channel, self.address, timeout_s)
+        wait_until_ready(self._health, self.address, timeout_s)
 
     def close(self) -> None:
         """Close the connections; whoever waits for an answer gets Unavailable."""
@@ -193,11 +198,9 @@ class Client:
     ) -> None:
         self.close()
 
-    def _start(self, request: pb.TranslateRequest, timeout_s: float | None) -> Any:
-        return self._stub.Translate.future(request, **self._call_options(timeout_s))
-
-    def _call_options(self, timeout_s: float | None) -> dict[str, Any]:
-        return _call_options(self._config, timeout_s)
+    def _start(self, method: Any, request: object, timeout_s: float | None) -> Any:
+        with closed_channel_is_unavailable():
+            return method.future(request, **_call_options(self._config, timeout_s))
 
 
 class AsyncClient:
@@ -209,6 +212,7 @@ class AsyncClient:
         self._config = config or ClientConfig()
         self._channel = open_aio_channel(address, self._config)
         self._stub = TranslationServiceStub(self._channel)
+        self._health: Any = HealthStub(self._channel)  # here, as it must not be made when the channel is closed
 
     async def translate(
         self,
@@ -245,29 +249,30 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> AsyncIterator[Translation]:
         """As `Client.translate_all`."""
-        calls: deque[asyncio.Task[TranslateReply]] = deque()
-        waiting = batches(texts, self._config.batch_size)
+        calls: deque[tuple[asyncio.Task[TranslateReply], Batch]] = deque()
+        waiting = batches(texts, self._config.batch_size, self._config.max_text_bytes)
         try:
             while True:
                 for batch in islice(waiting, self._config.max_calls - len(calls)):
                     request = to_request(
-                        batch,
+                        batch.texts,
                         options=options,
                         model=model,
                         source_language=source_language,
                         target_language=target_language,
                         priority=priority,
                     )
-                    calls.append(asyncio.create_task(self._translate(request, timeout_s)))
+                    calls.append((asyncio.create_task(self._translate(request, timeout_s)), batch))
                 if not calls:
                     return
-                for translation in (await calls[0]).translations:
+                call, batch = calls[0]
+                for translation in batch.answered((await call).translations):
                     yield translation
                 calls.popleft()
         finally:
-            for call in calls:
+            for call, _ in calls:
                 call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
+            await asyncio.gather(*(call for call, _ in calls), return_exceptions=True)
 
     def translate_stream(
         self,
@@ -309,7 +314,7 @@ class AsyncClient:
 
     async def wait_until_ready(self, timeout_s: float) -> None:
         """As `Client.wait_until_ready`."""
-        await wait_until_ready_async(self._channel, self.address, timeout_s)
+        await wait_until_ready_async(self._health, self.address, timeout_s)
 
     async def close(self) -> None:
         """As `Client.close`: whoever waits for an answer gets Unavailable."""
@@ -353,7 +358,12 @@ def _stream_options(config: ClientConfig, deadline: float | None) -> dict[str, A
 
 
 def _unanswered(config: ClientConfig) -> Unanswered:
-    return Unanswered(max_texts=config.max_stream_texts, give_up_s=config.timeout_s, retry=config.retry)
+    return Unanswered(
+        max_texts=config.max_stream_texts,
+        max_text_bytes=config.max_text_bytes,
+        give_up_s=config.timeout_s,
+        retry=config.retry,
+    )
 
 
 def _answer(call: Any) -> Any:

@@ -28,8 +28,17 @@ def times_cancelled() -> int:
 
 
 @contextmanager
+def closed_channel_is_unavailable() -> Iterator[None]:
+    """Raise Unavailable where a call is started on a blocking channel that is closed."""
+    try:
+        yield
+    except ValueError as error:  # gRPC's word for it
+        raise Unavailable(CLOSED) from error
+
+
+@contextmanager
 def closed_is_unavailable() -> Iterator[None]:
-    """Raise Unavailable for what comes of the client's `close`.
+    """Raise Unavailable for what comes of the asyncio client's `close`.
 
     gRPC raises CancelledError in whoever waits for a call then, as where the task itself is cancelled, which stays so.
     """

@@ -1,6 +1,9 @@
 """Waiting until a server says that it serves, for both clients.
 
-A server that restarts ends the Watch it has answered; another is opened, until the time is over.
+A server that restarts ends the Watch it has answered; another is opened, until the time is over.  Each is cancelled
+when nobody needs it any more, or it would hold a place in the server until its deadline.
+
+The caller makes the stub while its channel is open: gRPC crashes where one is made on a channel that is closed.
 """
 
 import asyncio
@@ -8,51 +11,59 @@ import time
 from typing import Any
 
 import grpc
-import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
-from service.client.failures import CLOSED, closed_is_unavailable, domain_error
+from service.client.failures import closed_channel_is_unavailable, closed_is_unavailable, domain_error
 from service.errors import DeadlineExceeded, Unavailable
 
 # Between two Watches.  gRPC paces the connections; this is for what accepts them and refuses the call, as a proxy does.
 _PAUSE_S = 0.2
+_ANSWER_S = 5.0  # for the answer of a server that is not to be waited for: a busy one may take a moment
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-def wait_until_ready(channel: grpc.Channel, address: str, timeout_s: float) -> None:
-    """Return as soon as the server says SERVING.
+def wait_until_ready(health: Any, address: str, timeout_s: float) -> None:
+    """Return as soon as the server says SERVING; with no time at all, it is asked once whether it does.
+
+    Args:
+        health: HealthStub of the client's channel.
 
     Raises:
         Unavailable: it did not within the timeout, or the channel was closed.
         DragomanError: it refuses to say.
     """
-    health: Any = health_pb2_grpc.HealthStub(channel)
     wait = _Wait(address, timeout_s)
     while True:
         failure: grpc.RpcError | None = None
+        with closed_channel_is_unavailable():
+            call = health.Watch(health_pb2.HealthCheckRequest(), **wait.call_options())
         try:
-            for status in health.Watch(health_pb2.HealthCheckRequest(), timeout=wait.left_s, wait_for_ready=True):
+            for status in call:
                 if status.status == _SERVING:
                     return
+                wait.require_patience()
         except grpc.RpcError as error:
             failure = error
-        except ValueError as error:  # gRPC's word for a channel that is closed
-            raise Unavailable(CLOSED) from error
+        finally:
+            call.cancel()
         time.sleep(wait.pause_s(failure))
 
 
-async def wait_until_ready_async(channel: grpc.aio.Channel, address: str, timeout_s: float) -> None:
+async def wait_until_ready_async(health: Any, address: str, timeout_s: float) -> None:
     """As `wait_until_ready`."""
-    health: Any = health_pb2_grpc.HealthStub(channel)
     wait = _Wait(address, timeout_s)
     while True:
         failure: grpc.RpcError | None = None
         try:
             with closed_is_unavailable():
-                call = health.Watch(health_pb2.HealthCheckRequest(), timeout=wait.left_s, wait_for_ready=True)
-                async for status in call:
-                    if status.status == _SERVING:
-                        return
+                call = health.Watch(health_pb2.HealthCheckRequest(), **wait.call_options())
+                try:
+                    async for status in call:
+                        if status.status == _SERVING:
+                            return
+                        wait.require_patience()
+                finally:
+                    call.cancel()
         except grpc.RpcError as error:
             failure = error
         await asyncio.sleep(wait.pause_s(failure))
@@ -67,10 +78,20 @@ class _Wait:
         self._deadline = time.monotonic() + timeout_s
         self._reason = ""  # why the last Watch ended before its time
 
-    @property
-    def left_s(self) -> float:
-        """Seconds that the next Watch may last."""
-        return max(0.0, self._deadline - time.monotonic())
+    def call_options(self) -> dict[str, Any]:
+        """Of the next Watch; without any time, only a server that is there is asked."""
+        if self._timeout_s <= 0.0:
+            return {"timeout": _ANSWER_S, "wait_for_ready": False}
+        return {"timeout": self._left_s(), "wait_for_ready": True}
+
+    def require_patience(self) -> None:
+        """Go on although the server does not serve now.
+
+        Raises:
+            Unavailable: there is no time for that.
+        """
+        if self._timeout_s <= 0.0:
+            raise self._given_up()
 
     def pause_s(self, failure: grpc.RpcError | None) -> float:
         """Seconds until the next Watch, after one that failed, or that its server ended.
@@ -83,8 +104,13 @@ class _Wait:
             raise error from failure
         if isinstance(error, Unavailable):
             self._reason = f" ({error})"
-        left_s = self.left_s
+        left_s = self._left_s()
         if left_s == 0.0:
-            message = f"no server was ready at {self._address} within {self._timeout_s:g} s{self._reason}"
-            raise Unavailable(message) from failure
+            raise self._given_up() from failure
         return min(_PAUSE_S, left_s)
+
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _given_up(self) -> Unavailable:
+        return Unavailable(f"no server was ready at {self._address} within {self._timeout_s:g} s{self._reason}")

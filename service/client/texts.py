@@ -1,12 +1,17 @@
-"""What a caller gives as texts, checked as it is taken; for both clients.
+"""What a caller gives as texts, checked as it is taken and cut into messages; for both clients.
 
-Knows no call.
+Knows no call.  A text that no message can carry fails alone: a blank one, which costs nothing, is sent in its place.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from itertools import islice
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from service.api.replies import check_encodable
+from service.errors import TooLong
+from service.translation import Translation
+
+# Of several texts in one message; 1 MiB at most in UTF-8, and servers accept messages of 4 MiB by default.
+MAX_MESSAGE_CHARACTERS = 1 << 18
 
 
 def require_several(texts: object) -> None:
@@ -45,13 +50,52 @@ async def checked_async(texts: Iterable[str] | AsyncIterable[str]) -> AsyncItera
         number += 1
 
 
-def batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """These texts, so many at a time.
+def too_large(text: str, max_bytes: int) -> TooLong | None:
+    """The error of a text that no message can carry, None for any other."""
+    num_bytes = len(text.encode())
+    if num_bytes <= max_bytes:
+        return None
+    return TooLong(f"the text has {num_bytes} bytes in UTF-8, at most {max_bytes} fit in a message", field="text")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The texts of one call, and the errors of those that cannot be sent."""
+
+    texts: list[str] = field(default_factory=list)  # to send
+    errors: dict[int, TooLong] = field(default_factory=dict)  # by place
+
+    def add(self, text: str, error: TooLong | None) -> None:
+        """Put this text at the end."""
+        if error is not None:
+            self.errors[len(self.texts)] = error
+        self.texts.append(text if error is None else "")
+
+    def answered(self, translations: Sequence[Translation]) -> Iterator[Translation]:
+        """What became of each text, when these came back."""
+        for place, translation in enumerate(translations):
+            error = self.errors.get(place)
+            yield translation if error is None else Translation(error=error)
+
+
+def batches(texts: Iterable[str], size: int, max_text_bytes: int) -> Iterator[Batch]:
+    """These texts, so many at a time, or as many as fit in a message; a full batch comes before the next text is taken.
 
     Raises:
         TypeError, InvalidInput: as `require_several` and `checked`.
     """
     require_several(texts)
-    iterator = checked(texts)
-    while batch := list(islice(iterator, size)):
+    batch, num_characters = Batch(), 0
+    for text in checked(texts):
+        error = too_large(text, max_text_bytes)
+        length = len(text) if error is None else 0
+        if batch.texts and num_characters + length > MAX_MESSAGE_CHARACTERS:
+            yield batch
+            batch, num_characters = Batch(), 0
+        batch.add(text, error)
+        num_characters += length
+        if len(batch.texts) == size:
+            yield batch
+            batch, num_characters = Batch(), 0
+    if batch.texts:
         yield batch

@@ -7,12 +7,12 @@ answer is sent again, and each text is answered to the caller exactly once.
 from collections import OrderedDict, deque
 
 from service.client.retry import Backoff, RetryPolicy
-from service.errors import DeadlineExceeded, DragomanError, Overloaded, Unavailable
+from service.client.texts import MAX_MESSAGE_CHARACTERS, too_large
+from service.errors import DeadlineExceeded, DragomanError, Overloaded, TooLong, Unavailable
 from service.translation import Translation
 
 # Texts of one message: few enough that the first answers do not wait for the last texts to arrive.
 MAX_MESSAGE_TEXTS = 64
-MAX_MESSAGE_CHARACTERS = 1 << 18  # servers accept messages of 4 MiB by default
 
 
 def too_late(error: DragomanError) -> DeadlineExceeded:
@@ -24,17 +24,20 @@ def too_late(error: DragomanError) -> DeadlineExceeded:
 class Unanswered:
     """Texts by number, in the order in which they were taken."""
 
-    def __init__(self, *, max_texts: int, give_up_s: float, retry: RetryPolicy) -> None:
+    def __init__(self, *, max_texts: int, max_text_bytes: int, give_up_s: float, retry: RetryPolicy) -> None:
         """Nothing yet.
 
         Args:
             max_texts: taken and not answered.
+            max_text_bytes: of one text; a larger one fails, and a blank one is sent in its place.
             give_up_s: trouble that lasts longer, without an answer in between, is passed on to the caller.
         """
         self._max_texts = max_texts
+        self._max_text_bytes = max_text_bytes
         self._give_up_s = give_up_s
         self._backoff = Backoff(retry)
         self._texts: OrderedDict[int, str] = OrderedDict()
+        self._too_large: dict[int, TooLong] = {}
         self._to_send: deque[int] = deque()
         self._refused: list[int] = []  # to be sent again ...
         self._resend_at = 0.0  # ... then
@@ -55,7 +58,10 @@ class Unanswered:
 
     def take(self, text: str) -> None:
         """Number the next text and send it when possible."""
-        self._texts[self._num_taken] = text
+        error = too_large(text, self._max_text_bytes)
+        if error is not None:
+            self._too_large[self._num_taken] = error
+        self._texts[self._num_taken] = text if error is None else ""
         self._to_send.append(self._num_taken)
         self._num_taken += 1
 
@@ -96,7 +102,8 @@ class Unanswered:
         if not isinstance(translation.error, Unavailable):
             self._trouble_since = None
             self._backoff.reset()
-        return translation
+        error = self._too_large.pop(number, None)
+        return translation if error is None else Translation(error=error)
 
     def lost(self, error: DragomanError, now: float) -> float:
         """Seconds to wait before a new connection, which has to be sent everything again.

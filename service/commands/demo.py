@@ -10,9 +10,10 @@ from service.client import Client
 from service.client.channel import ClientConfig, TlsOptions, config_from_environment
 from service.config import ServerConfig
 from service.errors import DragomanError
+from service.front.listening import Address
 
 READY_WITHIN_S = 60.0  # the model has to load first
-_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - where to call a server that listens everywhere
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call a server that listens everywhere
 
 
 @contextmanager
@@ -21,12 +22,12 @@ def demonstration(text: str | None, config: ServerConfig) -> Iterator[None]:
 
     Raises:
         OSError: the certificate cannot be read.
+        ValueError: the port is any free one.
     """
     if text is None:
         yield
         return
-    host, port = config.listen.grpc_host, config.listen.grpc_port
-    client = Client(f"{_EVERY_ADDRESS.get(host, host)}:{port}", client_config(config))
+    client = Client(own_address(config), client_config(config))
     is_stopping = Event()
     thread = Thread(target=_demonstrate, args=(client, text, is_stopping), name="demo")
     thread.start()
@@ -36,6 +37,18 @@ def demonstration(text: str | None, config: ServerConfig) -> Iterator[None]:
         is_stopping.set()
         client.close()  # ends its call if the server never got ready
         thread.join()
+
+
+def own_address(config: ServerConfig) -> str:
+    """Where to call this server from here.
+
+    Raises:
+        ValueError: the port is any free one, which only the server will know.
+    """
+    host, port = config.listen.grpc_host, config.listen.grpc_port
+    if port == 0:
+        raise ValueError("--demo calls the gRPC port, which is 0, any free one: give a --port")
+    return str(Address(_EVERY_ADDRESS.get(host, host), port))
 
 
 def client_config(config: ServerConfig) -> ClientConfig:
@@ -54,7 +67,7 @@ def _demonstrate(client: Client, text: str, is_stopping: Event) -> None:
         (translation,) = client.translate([text]).translations
         print(f"\n  {text}\n  {translation.text}\n", flush=True)
         print(f'Serving at {client.address} until Ctrl-C. Elsewhere: dragoman translate "{text}"', flush=True)
-    except (DragomanError, ValueError) as error:  # ValueError: the channel was closed
+    except DragomanError as error:
         if not is_stopping.is_set():  # else the server says itself why it does not serve
             advice = "the demonstration takes its API key and TLS from DRAGOMAN_API_KEY and DRAGOMAN_TLS_*"
             print(f"dragoman: no demonstration: {error}; {advice}", file=sys.stderr, flush=True)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from protos import translation_pb2 as pb
-from service.client import AsyncClient
+from service.client import AsyncClient, Client
+from service.client.admin import AdminClient
 from service.errors import Unavailable
 from tests.fakes.scripted_server import ScriptedServer, running
 
@@ -105,3 +106,47 @@ async def test_timeout_of_the_caller_s_stays_a_timeout(running, call: Call):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await call(client)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.translate(["one"]),
+        lambda client: list(client.translate_all(["one"])),
+        lambda client: list(client.translate_stream(["one"])),
+        lambda client: client.models(),
+        lambda client: client.wait_until_ready(1.0),
+    ],
+)
+def test_blocking_client_that_is_closed_is_unavailable(call: Callable[[Client], object]):
+    client = Client("127.0.0.1:1")
+    client.close()
+
+    with pytest.raises(Unavailable, match="the client was closed"):
+        call(client)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        translate,
+        translate_all,
+        translate_stream,
+        lambda client: client.models(),
+        lambda client: client.wait_until_ready(1.0),
+    ],
+)
+async def test_asyncio_client_that_is_closed_is_unavailable(call: Call):
+    client = AsyncClient("127.0.0.1:1")
+    await client.close()
+
+    with pytest.raises(Unavailable, match="the client was closed"):
+        await asyncio.wait_for(call(client), 10)
+
+
+def test_admin_client_that_is_closed_is_unavailable():
+    client = AdminClient("127.0.0.1:1")
+    client.close()
+
+    with pytest.raises(Unavailable, match="the client was closed"):
+        client.status()

@@ -12,7 +12,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from service.client import AsyncClient, Client, readiness
 from service.errors import DragomanError, PermissionDenied, Unavailable
 from tests.fakes.calls import eventually
-from tests.fakes.scripted_server import ScriptedServer
+from tests.fakes.command_line import run_against
+from tests.fakes.scripted_server import ScriptedServer, running
+
+__all__ = ["running"]
 
 WaitFor = Callable[[str, float], Awaitable[None]]
 
@@ -25,11 +28,16 @@ class EndingHealth(health.aio.HealthServicer):
         self._codes = list(codes)
         self._is_forever = is_forever
         self.num_watches = 0
+        self.num_open = 0
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802 - the wire's name
         self.num_watches += 1
         if not self._codes:
-            await super().Watch(request, context)
+            self.num_open += 1
+            try:
+                await super().Watch(request, context)
+            finally:
+                self.num_open -= 1
             return
         code = self._codes[0] if self._is_forever else self._codes.pop(0)
         if code is not grpc.StatusCode.OK:
@@ -103,6 +111,43 @@ async def test_server_that_refuses_to_say_is_not_asked_again(serve, wait_until_r
     with pytest.raises(PermissionDenied):
         await wait_until_ready(await serve(servicer), 20.0)
     assert servicer.num_watches == 1
+
+
+async def test_watch_is_over_as_soon_as_the_server_serves(serve):
+    servicer = EndingHealth()
+    address = await serve(servicer)
+    async with AsyncClient(address) as client:
+        with Client(address) as blocking:
+            await client.wait_until_ready(60.0)
+            await asyncio.to_thread(blocking.wait_until_ready, 60.0)
+
+            await eventually(lambda: servicer.num_open == 0)
+
+    assert servicer.num_watches == 2
+
+
+async def test_server_that_serves_needs_no_time_to_say_so(serve, wait_until_ready):
+    await wait_until_ready(await serve(EndingHealth()), 0.0)
+
+
+async def test_without_time_a_server_that_does_not_serve_is_asked_once(serve, wait_until_ready):
+    servicer = EndingHealth()
+    await servicer.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    with pytest.raises(Unavailable, match=r"no server was ready at .* within 0 s$"):
+        await asyncio.wait_for(wait_until_ready(await serve(servicer), 0.0), 4)
+    assert servicer.num_watches == 1
+
+
+async def test_without_time_a_server_that_is_away_is_not_waited_for(wait_until_ready):
+    with pytest.raises(Unavailable, match=r"no server was ready at 127\.0\.0\.1:1 within 0 s"):
+        await asyncio.wait_for(wait_until_ready("127.0.0.1:1", 0.0), 4)
+
+
+async def test_command_that_may_not_wait_calls_a_server_that_serves(running):
+    result = await run_against(running, "translate", "one", "--wait", "0")
+
+    assert (result.exit_code, result.stdout) == (0, "ONE\n")
 
 
 async def test_server_that_restarts_is_waited_for(wait_until_ready):

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.client.retry import RetryPolicy
-from service.client.unanswered import MAX_MESSAGE_CHARACTERS, MAX_MESSAGE_TEXTS, Unanswered
+from service.client.texts import MAX_MESSAGE_CHARACTERS
+from service.client.unanswered import MAX_MESSAGE_TEXTS, Unanswered
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, Unavailable
 from service.translation import Translation
 
@@ -15,7 +16,9 @@ AWAY = Unavailable("the server is draining")
 
 
 def texts_of(max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
-    return Unanswered(max_texts=max_texts, give_up_s=give_up_s, retry=RetryPolicy(initial_backoff_s=1.0))
+    return Unanswered(
+        max_texts=max_texts, max_text_bytes=4 << 20, give_up_s=give_up_s, retry=RetryPolicy(initial_backoff_s=1.0)
+    )
 
 
 def taken(*texts: str, max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
