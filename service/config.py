@@ -28,6 +28,16 @@ Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0), Le(86_400)]
 Delay = Annotated[float, Ge(0), Le(3_600)]
 
+NEVER = "never"  # what None is called in every source; TOML and flags have no word for it
+
+
+def _none_if_never(value: object) -> object:
+    return None if value == NEVER else value
+
+
+_NEVER_IS_NONE = BeforeValidator(_none_if_never)
+SecondsOrNever = Seconds | Annotated[None, _NEVER_IS_NONE]
+
 _OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -62,7 +72,7 @@ class ListenConfig:
     keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this
     keepalive_timeout_s: Seconds = 10.0  # one that does not answer a ping within this is dropped
     max_connection_idle_s: Seconds = 1_800.0  # connections without calls are closed after this
-    max_connection_age_s: Seconds | None = None  # connections end gracefully after about this; None: never
+    max_connection_age_s: SecondsOrNever = None  # connections end gracefully after about this; `never`: they may stay
     max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
     max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64  # at a time, on the HTTP port
@@ -85,8 +95,8 @@ class LimitsConfig:
     max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight, shared like requests
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
     batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter beside interactive work
-    # Queued work from which on beams are halved where allowed, and again from twice as much; None: never.
-    brownout_seconds: Seconds | None = None
+    # Queued work from which on beams are halved where allowed, and again from twice as much; `never`: none is.
+    brownout_seconds: SecondsOrNever = None
     retry_after_s: Delay = 1.0  # what a refused caller is told to wait; where it can be estimated, to ten times of it
 
 
@@ -142,7 +152,8 @@ class LifecycleConfig:
 
     start_timeout_s: Seconds = 60.0  # engines must be warm by then
     engine_silence_s: Seconds = 10.0  # an engine without a sign of life for this long is killed and replaced
-    unready_exit_s: Seconds | None = 60.0  # /healthz fails after this long without an engine of some model; None: never
+    # /healthz fails after this long without an engine of some model; `never`: it does not fail for that.
+    unready_exit_s: SecondsOrNever = 60.0
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
     grace_s: Delay = 30.0  # after that delay: time for accepted calls to finish
     ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port"} as JSON
@@ -154,7 +165,7 @@ class TelemetryConfig:
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # lines of less weight are not written
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal, JSON otherwise
-    slow_request_s: Seconds | None = 5.0  # calls that take longer are logged with their phases; None: never
+    slow_request_s: SecondsOrNever = 5.0  # calls that take longer are logged with their phases; `never`: none is
     otlp_endpoint: str | None = None  # OpenTelemetry traces go there over gRPC; needs the extra `otel`
 
 
@@ -206,12 +217,12 @@ def load_config(file: Path | None = None, overrides: Mapping[str, object] | None
     Raises:
         ConfigError: a file that cannot be read, an unknown setting, or a value that is not allowed.
     """
-    flags = _nested(overrides or {})
-    values = _merged(_read_toml(file) if file else {}, _merged(_read_environment(), flags))
+    flags, environment = _nested(overrides or {}), _read_environment()
+    values = _merged(_read_toml(file) if file else {}, _merged(environment, flags))
     try:
         return ServerConfig(**values)
     except ValidationError as error:
-        raise ConfigError(_explain(error, flags, file)) from error
+        raise ConfigError(_explain(error, flags, environment, file)) from error
 
 
 def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> dict[str, str]:
@@ -223,7 +234,8 @@ def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | 
 
     def source(group: str, name: str) -> str:
         given = (values.get(group, {}) for values in (flags, environment, in_file))
-        return _source_of(group, [name], flags, file) if any(name in values for values in given) else "default"
+        is_given = any(name in values for values in given)
+        return _source_of(group, [name], flags, environment, file) if is_given else "default"
 
     return {
         f"{group}.{item.name}": source(group, item.name) for group, kind in _GROUPS.items() for item in fields(kind)
@@ -295,14 +307,14 @@ def _merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _explain(error: ValidationError, flags: dict[str, Any], file: Path | None) -> str:
+def _explain(error: ValidationError, flags: dict[str, Any], environment: dict[str, Any], file: Path | None) -> str:
     """One line about the first thing that is wrong."""
     first = error.errors(include_url=False)[0]
     group, *names = (str(part) for part in first["loc"])
     if first["type"] == "unexpected_keyword_argument":
         return _explain_unknown(group, names)
     setting = ".".join([group, *names[:1]])
-    source = _source_of(group, names, flags, file)
+    source = _source_of(group, names, flags, environment, file)
     why = _allowed(group, names) or first["msg"].removeprefix("Value error, ")
     return f"{setting} is {first['input']!r} ({source}): {why}"
 
@@ -316,18 +328,35 @@ def _explain_unknown(group: str, names: list[str]) -> str:
     return f"{unknown} is not a setting: {hint}"
 
 
-def _source_of(group: str, names: list[str], flags: dict[str, Any], file: Path | None) -> str:
+def _source_of(
+    group: str, names: list[str], flags: dict[str, Any], environment: dict[str, Any], file: Path | None
+) -> str:
     name = names[0] if names else ""
-    variable = f"{ENV_PREFIX}{group}__{name}".upper()
     if name in flags.get(group, {}):
         return "flag"
-    return f"environment {variable}" if variable in os.environ else f"file {file}"
+    of_group = environment.get(group, {})  # no dictionary if it is given in JSON, as something else
+    is_there = name in of_group if isinstance(of_group, dict) else True
+    return f"environment {_variable(group, name)}" if is_there else f"file {file}"
+
+
+def _variable(group: str, name: str) -> str:
+    """The one that gave the setting, as it is written: in any case, and of the group if it holds all of it in JSON."""
+    setting, whole = f"{ENV_PREFIX}{group}__{name}".upper(), f"{ENV_PREFIX}{group}".upper()
+    written = {variable.upper(): variable for variable in os.environ}
+    return written.get(setting) or written.get(whole) or setting
 
 
 def _allowed(group: str, names: list[str]) -> str | None:
     """What the setting's annotation says in words, or None where it says nothing."""
     bounds = allowed_bounds(group, names[0]) if group in _GROUPS and names else []
-    return f"allowed is {' and '.join(bounds)}" if bounds else None
+    if not bounds:
+        return None
+    return f"allowed is {' and '.join(bounds)}{f', or {NEVER}' if may_be_never(group, names[0]) else ''}"
+
+
+def may_be_never(group: str, name: str) -> bool:
+    """Whether the setting takes the word for None."""
+    return _NEVER_IS_NONE in _metadata(get_type_hints(_GROUPS[group], include_extras=True).get(name))
 
 
 def allowed_bounds(group: str, name: str) -> list[str]:

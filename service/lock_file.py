@@ -17,20 +17,40 @@ def locked(file: Path, timeout_s: float) -> Iterator[None]:
         TimeoutError: another holds it for too long; a process that is stopped, say.
         OSError: the file cannot be written.
     """
+    with _held(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), file, timeout_s):
+        yield
+
+
+@contextmanager
+def locked_directory(directory: Path, timeout_s: float) -> Iterator[None]:
+    """The same for a directory, in which nothing is left behind: for files of it that are replaced, like by `files`.
+
+    Raises:
+        TimeoutError: another holds it for too long.
+        OSError: there is no such directory, or it cannot be read.
+    """
+    with _held(os.open(directory, os.O_RDONLY | os.O_DIRECTORY), directory, timeout_s):
+        yield
+
+
+@contextmanager
+def _held(descriptor: int, path: Path, timeout_s: float) -> Iterator[None]:
+    """Lock what is open, and close it in the end."""
     is_held, is_done = threading.Event(), threading.Event()
-    stream = file.open("ab")
 
     def hold() -> None:  # in a thread of its own, as flock knows no timeout
-        with stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             is_held.set()
             is_done.wait()
+        finally:
+            os.close(descriptor)
 
     holder = threading.Thread(target=hold, name="lock", daemon=True)
     holder.start()
     try:
         if not is_held.wait(timeout_s):
-            raise TimeoutError(f"{file} has been locked by another for {timeout_s:g} s")
+            raise TimeoutError(f"{path} has been locked by another for {timeout_s:g} s")
         yield
     finally:
         is_done.set()

@@ -162,7 +162,11 @@ def _moment(expires: datetime | date | None) -> datetime | None:
 
 
 class KeyFile:
-    """The keys of a file that may be replaced; a broken one is logged once, and the keys before it stay good."""
+    """The keys of a file that may be replaced.
+
+    While a new one cannot be taken, the keys before it stay good, it is tried again each period, and each reason is
+    logged once.
+    """
 
     def __init__(self, file: Path, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the file.
@@ -177,17 +181,26 @@ class KeyFile:
         self._clock = clock
         self._watched = WatchedFiles([file], period_s=period_s, now=clock())
         self._keys = self._read()
+        self._problem: str | None = None  # that is logged already
 
     @property
     def keys(self) -> KeyRing:
         """The keys that are good now."""
         if self._watched.have_changed(self._clock()):
-            try:
-                self._keys = self._read()
-                get_logger().info("api_keys_reloaded", keys=len(self._keys))
-            except ConfigError as error:
-                get_logger().error("api_keys_not_reloaded", reason=str(error), keys=len(self._keys))
+            self._reload()
         return self._keys
+
+    def _reload(self) -> None:
+        try:
+            self._keys = self._read()
+        except ConfigError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                get_logger().error("api_keys_not_reloaded", reason=self._problem, keys=len(self._keys))
+            return
+        self._watched.taken()
+        self._problem = None
+        get_logger().info("api_keys_reloaded", keys=len(self._keys))
 
     def _read(self) -> KeyRing:
         try:

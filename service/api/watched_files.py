@@ -24,14 +24,23 @@ class WatchedFiles:
         self._period_s = period_s
         self._next_look = now + period_s
         self._seen = self._look()
+        self._is_pending = False
 
     def have_changed(self, now: float) -> bool:
-        """True once for each change that is seen."""
+        """True if there is a change that is not taken; said once in a period.
+
+        A file that could not be read may become readable and look the same: a mode that is mended alters no signature.
+        """
         if now < self._next_look:
             return False
         self._next_look = now + self._period_s
         before, self._seen = self._seen, self._look()
-        return self._seen != before
+        self._is_pending = self._is_pending or self._seen != before
+        return self._is_pending
+
+    def taken(self) -> None:
+        """The files have been read since the latest look."""
+        self._is_pending = False
 
     def _look(self) -> tuple[_Signature | None, ...]:
         return tuple(_signature(file) for file in self._files)

@@ -110,7 +110,8 @@ class _Rows:
         csv.field_size_limit(MAX_CHARACTERS)  # of the whole process; here, as workers on Ray are processes of their own
         self._file = file
         self._lines = Utf8Lines(stream, file)
-        self._rows = csv.reader(self._lines, _DIALECTS[delimiter])
+        self._is_at_end = False
+        self._rows = csv.reader(self._lines_until_end(), _DIALECTS[delimiter])
         self.note = "; quotes in it are text, and join no lines" if delimiter == TAB else ""
         self.line = 0  # at which the latest row begins
 
@@ -125,9 +126,16 @@ class _Rows:
     def __next__(self) -> list[str]:
         self.line = self._lines.number + 1
         try:
-            return next(self._rows)
+            row = next(self._rows)
         except csv.Error as error:
             raise ValueError(f"{self._file}, line {self.line}: {_reason(error)}") from error
+        if self._is_at_end:  # csv asks for a line after the last one only where a cell goes on, and ends it there
+            raise ValueError(f"{self._file}, line {self.line}: a quote is not closed: all that follows is in one cell")
+        return row
+
+    def _lines_until_end(self) -> Iterator[str]:
+        yield from self._lines
+        self._is_at_end = True
 
 
 def _ends(rows: _Rows, num_columns: int, file: Path) -> Iterator[int]:

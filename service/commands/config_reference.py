@@ -21,7 +21,7 @@ from typer.main import get_command
 from service import config
 from service.commands import serve_command
 from service.commands.cli import app
-from service.config import ENV_PREFIX, ServerConfig, allowed_bounds
+from service.config import ENV_PREFIX, NEVER, ServerConfig, allowed_bounds, may_be_never
 
 _INTRODUCTION = """\
 # Settings
@@ -75,12 +75,13 @@ def settings() -> Iterator[Setting]:
     for group, kind in get_type_hints(ServerConfig).items():
         hints = get_type_hints(kind, include_extras=True)
         for item in fields(kind):
+            bounds, word = allowed_bounds(group, item.name), may_be_never(group, item.name)
             yield Setting(
                 group=group,
                 name=item.name,
                 flag=flags.get(f"{group}.{item.name}", ""),
-                values=_values(hints[item.name], allowed_bounds(group, item.name)),
-                default=_default(item),
+                values=_values(hints[item.name], [*bounds, f"or `{NEVER}`"] if word else bounds),
+                default=f"`{NEVER}`" if word and item.default is None else _default(item),
                 meaning=meanings.get((kind.__name__, item.name), ""),
             )
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from service.api.api_keys import KeyEntry, digest_of, generate_key, parse_keys
 from service.files import write_whole
+from service.lock_file import locked_directory
+
+_LONGEST_WAIT_S = 10.0  # for others who add an entry, which takes them milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +61,19 @@ def entry_of(new: NewKey, key: str) -> str:
 def append_entry(file: Path, entry: str) -> None:
     """Add the entry to the file in one move, so that a running server never sees half of it.
 
+    Whoever does so at the same time comes after it: else the entry of one would be gone, and its key shown as good.
+
     Raises:
         ValueError: the file with the entry would be none that the server takes.
+        TimeoutError: another adds an entry, and does not end.
         OSError: it cannot be read or written.
     """
     file = file.resolve()  # a link stays one
+    with locked_directory(file.parent, _LONGEST_WAIT_S):  # not the file itself, which is replaced
+        _append(file, entry)
+
+
+def _append(file: Path, entry: str) -> None:
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     after = f"{before.rstrip()}\n\n{entry}" if before.strip() else entry

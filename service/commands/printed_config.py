@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from service.config import ServerConfig
+from service.config import NEVER, ServerConfig, may_be_never
 
 
 def as_toml(config: ServerConfig, sources: Mapping[str, str]) -> str:
-    """The settings, one a line; those without a value are comments, as TOML has no word for that.
+    """The settings, one a line; without a value they are `never`, or comments, as TOML has no word for that.
 
     Args:
         sources: where each value comes from, by dotted name.
@@ -19,9 +19,11 @@ def as_toml(config: ServerConfig, sources: Mapping[str, str]) -> str:
 
 def _table(config: ServerConfig, group: str, sources: Mapping[str, str]) -> str:
     settings = getattr(config, group)
-    lines = [
-        _line(item.name, getattr(settings, item.name), sources[f"{group}.{item.name}"]) for item in fields(settings)
-    ]
+    lines = []
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        written = NEVER if value is None and may_be_never(group, item.name) else value
+        lines.append(_line(item.name, written, sources[f"{group}.{item.name}"]))
     return "\n".join([f"[{group}]", *lines])
 
 

@@ -69,7 +69,9 @@ def serve(
     grace: Annotated[float | None, typer.Option(help="Seconds for calls to finish at the end.  [default: 30]")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.  [default: info]")] = None,
     log_format: Annotated[str | None, typer.Option(help="auto, console or json.  [default: auto]")] = None,
-    slow_request: Annotated[float | None, typer.Option(help="Longer calls are logged.  [default: 5]")] = None,
+    slow_request: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="Longer calls are logged; or never.  [default: 5]")
+    ] = None,
     otlp_endpoint: Annotated[
         str | None, typer.Option(metavar="URL", help="OpenTelemetry traces go there; needs the extra `otel`.")
     ] = None,

@@ -1,7 +1,7 @@
 """TLS of the gRPC ports: certificate, key and the authority of clients, replaced without a restart.
 
 gRPC asks at the beginning of every connection for new files, in a thread of its own.  New ones are taken if they
-fit each other; else the old ones stay, connections that are open stay too, and one line says why.
+fit each other; else the old ones stay, one line says why, and they are tried again.  Connections that are open stay.
 """
 
 import ssl
@@ -115,6 +115,7 @@ class ServerTls:
         self._lock = threading.Lock()
         self._watched = WatchedFiles(files.paths, period_s=period_s, now=clock())
         self._material = read_material(files)
+        self._problem: str | None = None  # that is logged already
 
     def material(self) -> TlsMaterial:
         """What a connection that begins now is to use."""
@@ -141,9 +142,14 @@ class ServerTls:
     def _reload(self) -> None:
         try:
             self._material = read_material(self._files)
-            get_logger().info("tls_reloaded", certificate=str(self._files.certificate))
-        except ConfigError as error:
-            get_logger().error("tls_not_reloaded", reason=str(error))
+        except (ConfigError, OSError) as error:  # OpenSSL opens the files once more
+            if str(error) != self._problem:
+                self._problem = str(error)
+                get_logger().error("tls_not_reloaded", reason=self._problem)
+            return
+        self._watched.taken()
+        self._problem = None
+        get_logger().info("tls_reloaded", certificate=str(self._files.certificate))
 
 
 def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:

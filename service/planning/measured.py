@@ -60,14 +60,21 @@ class _Stage:
         return sum(self.failed.values()) / self.calls
 
     @property
+    def is_answered(self) -> bool:
+        return self.answered_per_call is not None
+
+    @property
     def is_kept_up(self) -> bool:
-        return self.failed_ratio <= _MAX_FAILED_RATIO and not self._is_behind
+        return self.is_answered and self.failed_ratio <= _MAX_FAILED_RATIO and not self._is_behind
 
     @property
     def is_overloaded(self) -> bool:
+        if not self.is_answered:  # what was done in it are calls of its warm-up
+            return False
         by_overload = sum(self.failed.get(code, 0) for code in _BY_OVERLOAD)
         is_failing = by_overload >= _OVERLOADED_RATIO * self.calls and self.done_rate > 0
-        return is_failing or (self.failed_ratio <= _MAX_FAILED_RATIO and self._is_behind)
+        is_growing = self.failed_ratio <= _MAX_FAILED_RATIO and self._is_behind
+        return is_failing or is_growing
 
     @property
     def _is_behind(self) -> bool:
@@ -116,7 +123,8 @@ def read(reports: Iterable[tuple[str, str]]) -> Measured:
 
 
 def _check(found: list[_Stage]) -> None:
-    for stage in found:
+    answered_stages = [stage for stage in found if stage.is_answered]  # the others are left out
+    for stage in answered_stages:
         if stage.calls < _LEAST_CALLS:
             raise ValueError(
                 f"{stage.measured.name} has {stage.calls} calls, at least {_LEAST_CALLS} are needed: "
@@ -128,7 +136,7 @@ def _check(found: list[_Stage]) -> None:
                 f"{stage.measured.name} is said to have {named} texts a call, but {answered:.1f} were answered: "
                 "measure it again"
             )
-    sizes = {stage.measured.traffic.texts_per_call for stage in found}
+    sizes = {stage.measured.traffic.texts_per_call for stage in answered_stages}
     if len(sizes) > 1:
         raise ValueError(f"the stages have {sorted(sizes)} texts a call, they must have the same number")
 
@@ -147,7 +155,8 @@ def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> _Stage:
     ok_rate = stage["ok_rate"]
     answered_per_call = stage["texts_rate"] / ok_rate if ok_rate else None
     texts_per_call = report.get("texts_per_call") or max(1, round(answered_per_call or 1))
-    if missing := [name for name in QUANTILES if name not in stage["latency_ms"]]:
+    missing = [name for name in QUANTILES if name not in stage["latency_ms"]]
+    if missing and answered_per_call is not None:
         raise KeyError(f"latency_ms without {missing[0]}")
     traffic = Traffic(
         rate=stage["offered_rate"] * texts_per_call,

@@ -1,8 +1,11 @@
 """API keys: the file's rules, finding a key, and files that change."""
 
+import errno
 import hmac
 import itertools
 import json
+import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from pathlib import Path
@@ -23,6 +26,15 @@ KEY, OTHER = generate_key(), generate_key()
 
 def entry(key: str = KEY, *lines: str, name: str = "shop") -> str:
     return "\n".join(["[[keys]]", f'name = "{name}"', f'sha256 = "{digest_of(key).hex()}"', *lines, ""])
+
+
+def unreadable(number: int) -> Callable[..., str]:
+    """In place of `Path.read_text`."""
+
+    def read_text(file: Path, **_: object) -> str:
+        raise OSError(number, os.strerror(number), str(file))
+
+    return read_text
 
 
 class TestKey:
@@ -181,6 +193,28 @@ class TestFile:
         event = json.loads(line)
         assert (event["event"], event["level"]) == ("api_keys_not_reloaded", "error")
         assert event["reason"].startswith(f"security.api_keys: {file}")
+
+    def test_a_file_that_could_not_be_read_is_tried_again_though_it_stays_the_same(self, file, log, monkeypatch):
+        """As when a key is removed by a file that only root can read, and its mode is mended."""
+        clock = Clock()
+        keys = KeyFile(file, period_s=10.0, clock=clock)
+        file.write_text(entry(OTHER))
+
+        for clock.now, number in ((10.0, errno.EACCES), (20.0, errno.EACCES), (30.0, errno.EMFILE)):
+            with monkeypatch.context() as broken:
+                broken.setattr(Path, "read_text", unreadable(number))
+                assert keys.keys.find(KEY) is not None
+        clock.now = 39.9
+        before = keys.keys.find(KEY)
+        clock.now = 40.0
+
+        assert before is not None
+        assert keys.keys.find(KEY) is None
+        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
+            "api_keys_not_reloaded",
+            "api_keys_not_reloaded",  # for another reason
+            "api_keys_reloaded",
+        ]
 
     @pytest.mark.parametrize("content", ["[[keys]", "", None])
     def test_a_broken_file_at_the_start_is_an_error_with_its_name(self, tmp_path, content):

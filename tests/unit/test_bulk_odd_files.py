@@ -71,6 +71,12 @@ class TestFields:
         again = job_of(tmp_path / "out.csv", tmp_path / "again.csv", target="again")
         assert list(again.texts(again.parts)) == ["a"]
 
+    @pytest.mark.parametrize("end", [b"", b"\n"])
+    def test_quotes_that_are_closed_at_the_end_of_the_file_or_begin_no_cell_are_no_fault(self, tmp_path, end):
+        source = written(tmp_path, "in.csv", b'id,text\n1,a "b\n2,"a"b\n3,"a\nb"' + end)
+
+        assert translated(source) == b'id,text,translation\n1,"a ""b","A ""B"\n2,ab,AB\n3,"a\nb","A\nB"\n'
+
     def test_nul_is_a_character_as_any_other(self, tmp_path):
         assert translated(written(tmp_path, "in.csv", b"text\na\0b\n")) == b"text,translation\na\0b,A\0B\n"
 
@@ -109,6 +115,9 @@ class TestTabs:
         ("in.csv", b"id,text\r1,a\r2,b\r", "in.csv, line 1: a carriage return without a line feed"),
         ("in.csv", b"id,text\n1,a\n2,b\rc\n", "in.csv, line 3: a carriage return without a line feed"),
         ("in.csv", b'text\na\n"b\n' + b"c" * 60 + b"\n", "in.csv, line 3: a field has more than 50 characters: is its"),
+        ("in.csv", b'id,text\n1,"a\nb"\n2,"c: d\n3,e\n4,f\n', "in.csv, line 4: a quote is not closed"),
+        ("in.csv", b'id,text\n1,a\n2,"', "in.csv, line 3: a quote is not closed"),
+        ("in.csv", b'"id,text\n1,a\n', "in.csv, line 1: a quote is not closed"),
         ("in.csv", b"id,text\n1,a\n2,b,c\n", "in.csv, line 3: a row has 3 columns, the header 2: .'2', 'b', 'c'."),
         ("in.tsv", b'id\ttext\n1\t"a\nb"\n', "in.tsv, line 3: a row has 1 columns, .*; quotes in it are text"),
         ("in.csv", b"", "in.csv has no column 'text', there are none"),

@@ -8,7 +8,7 @@ import pytest
 
 from model.bundle import PRETRAINED_DIR
 from service.commands.options import bundle_dir
-from service.config import ConfigError, ServerConfig, load_config
+from service.config import ConfigError, ServerConfig, load_config, setting_sources
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,11 @@ def no_settings_in_the_environment(monkeypatch):
             monkeypatch.delenv(name)
 
 
+NEVER_BY_DEFAULT = ["listen.max_connection_age_s", "limits.brownout_seconds"]
+
+
 def write(tmp_path: Path, text: str) -> Path:
+    tmp_path.mkdir(exist_ok=True)
     file = tmp_path / "dragoman.toml"
     file.write_text(text)
     return file
@@ -86,6 +90,26 @@ class TestSources:
         assert config.listen.reflection is False
         assert config.lifecycle.grace_s == 2.5
         assert config.engine.bundle == Path("/models/my")
+
+    @pytest.mark.parametrize("name", ["lifecycle.unready_exit_s", "telemetry.slow_request_s", *NEVER_BY_DEFAULT])
+    def test_never_is_a_value_in_every_source(self, monkeypatch, tmp_path, name):
+        group, setting = name.split(".")
+        variable = f"DRAGOMAN_{group}__{setting}".upper()
+        never, number = (write(tmp_path / text, f"[{group}]\n{setting} = {text}\n") for text in ('"never"', "7"))
+
+        def value(*sources: Any) -> object:
+            return getattr(getattr(load_config(*sources), group), setting)
+
+        assert value(number) == 7
+        assert value(never) is None
+        assert value(number, {name: "never"}) is None
+        monkeypatch.setenv(variable, "never")
+        assert value(number) is None
+        assert value(number, {name: "8"}) == 8
+        monkeypatch.delenv(variable)
+        for text in ('"never"', "null"):
+            monkeypatch.setenv(f"DRAGOMAN_{group}".upper(), f'{{"{setting}": {text}}}')
+            assert value(number) is None
 
     @pytest.mark.parametrize(("name", "directory"), [("en-de", "en-de"), ("default", "en-de")])
     def test_name_of_an_included_model_means_that_one(self, monkeypatch, tmp_path, name, directory):
@@ -161,6 +185,16 @@ class TestRefusals:
                 float("nan"),
                 "limits.max_request_seconds is nan (flag): allowed is more than 0 and at most 86,400",
             ),
+            (
+                "telemetry.slow_request_s",
+                "none",
+                "telemetry.slow_request_s is 'none' (flag): allowed is more than 0 and at most 86,400, or never",
+            ),
+            (
+                "limits.batch_aging_s",
+                "never",
+                "limits.batch_aging_s is 'never' (flag): allowed is more than 0 and at most 86,400",
+            ),
             ("engine.precision", "int4", "engine.precision is 'int4' (flag): Input should be 'int8', 'fp32' or 'fp16'"),
             ("listen.grcp_port", 1, "listen.grcp_port is not a setting: did you mean grpc_port?"),
             ("lisen.grpc_port", 1, "lisen is not a setting: did you mean listen?"),
@@ -187,6 +221,45 @@ class TestRefusals:
             "limits.max_beam_size is '1000' (environment DRAGOMAN_LIMITS__MAX_BEAM_SIZE): "
             "allowed is at least 1 and at most 64"
         )
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "given"),
+        [
+            ("dragoman_lifecycle__unready_exit_s", "0", "'0'"),
+            ("Dragoman_Lifecycle__Unready_Exit_S", "0", "'0'"),
+            ("DRAGOMAN_LIFECYCLE", '{"unready_exit_s": 0}', "0"),
+            ("dragoman_lifecycle", '{"unready_exit_s": 0}', "0"),
+        ],
+    )
+    def test_variable_is_named_as_it_is_written(self, monkeypatch, variable, value, given):
+        monkeypatch.setenv(variable, value)
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert str(error.value) == (
+            f"lifecycle.unready_exit_s is {given} (environment {variable}): "
+            "allowed is more than 0 and at most 86,400, or never"
+        )
+
+    def test_variable_of_a_group_is_named_for_what_is_in_it_alone(self, monkeypatch, tmp_path):
+        file = write(tmp_path, "[lifecycle]\ngrace_s = 5\nstart_timeout_s = 5\n")
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE", '{"unready_exit_s": 7, "start_timeout_s": 7}')
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE__START_TIMEOUT_S", "8")
+
+        sources = setting_sources(file)
+
+        assert {name: sources[f"lifecycle.{name}"] for name in ("unready_exit_s", "start_timeout_s", "grace_s")} == {
+            "unready_exit_s": "environment DRAGOMAN_LIFECYCLE",
+            "start_timeout_s": "environment DRAGOMAN_LIFECYCLE__START_TIMEOUT_S",
+            "grace_s": f"file {file}",
+        }
+
+    def test_group_in_the_environment_that_is_no_table_is_named(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE", "[1]")
+
+        with pytest.raises(ConfigError, match=r"^lifecycle is \[1\] \(environment DRAGOMAN_LIFECYCLE\): "):
+            load_config(write(tmp_path, "[lifecycle]\ngrace_s = 5\n"))
 
     def test_misspelled_variable_of_a_group_is_refused(self, monkeypatch):
         monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXT", "5")

@@ -71,6 +71,18 @@ def test_a_meaning_begins_with_the_comment_beside_the_setting():
     assert meanings["limits.max_concurrent_requests"].startswith("Translate calls in flight. Clients that hold less")
 
 
+def test_the_word_for_never_stands_beside_each_setting_that_takes_it():
+    never = {setting.dotted: setting for setting in SETTINGS if setting.values.endswith(", or `never`")}
+
+    assert {name: setting.default for name, setting in never.items()} == {
+        "listen.max_connection_age_s": "`never`",
+        "limits.brownout_seconds": "`never`",
+        "lifecycle.unready_exit_s": "60",
+        "telemetry.slow_request_s": "5",
+    }
+    assert {name for name, setting in never.items() if "`never`: " in setting.meaning} == set(never)
+
+
 def test_every_variable_reaches_its_setting(monkeypatch):
     plain = [setting for setting in SETTINGS if re.fullmatch(r"[\d.]+|true|false", setting.default)]
     for setting in plain:

@@ -2,13 +2,15 @@
 
 import tomllib
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from service import files
 from service.api.api_keys import parse_keys
-from service.commands import keys_command
-from service.commands.keys_run import NewKey, entry_of, run_new_key
+from service.commands import keys_command, keys_run
+from service.commands.keys_run import NewKey, append_entry, entry_of, run_new_key
 from service.traffic.clients import Priority
 
 
@@ -33,6 +35,34 @@ def test_file_is_made_for_its_owner_alone_and_takes_more_entries(tmp_path, capsy
     assert [key.client.name for key in found if key] == ["one", "two"]
     assert file.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_path, monkeypatch):
+    file = tmp_path / "keys.toml"
+    append_entry(file, entry_of(NewKey(name="first"), "1"))
+
+    def write_whole(path: Path, content: bytes, mode: int) -> None:
+        between.setattr(keys_run, "write_whole", files.write_whole)
+        with pytest.raises(TimeoutError, match="locked by another"):
+            append_entry(file, entry_of(NewKey(name="third"), "3"))
+        files.write_whole(path, content, mode)
+
+    with monkeypatch.context() as between:
+        between.setattr(keys_run, "_LONGEST_WAIT_S", 0.02, raising=False)
+        between.setattr(keys_run, "write_whole", write_whole)
+        append_entry(file, entry_of(NewKey(name="second"), "2"))
+    append_entry(file, entry_of(NewKey(name="third"), "3"))
+
+    found = [parse_keys(file.read_text()).find(key) for key in ("1", "2", "3")]
+    assert [key.client.name for key in found if key] == ["first", "second", "third"]
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_file_in_a_directory_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        run_new_key(NewKey(name="shop"), tmp_path / "gone" / "keys.toml")
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_entry_has_every_right_that_is_given():

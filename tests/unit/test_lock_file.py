@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from service.lock_file import PathLock, locked
+from service.lock_file import PathLock, locked, locked_directory
 
 HOLD = """
 import sys
@@ -45,6 +45,23 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path):
 def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path):
     with pytest.raises(FileNotFoundError), locked(tmp_path / "gone" / "lock", 10.0):
         raise AssertionError("there is no such directory")
+
+
+def test_a_directory_is_locked_itself_and_nothing_is_put_into_it(tmp_path):
+    with locked_directory(tmp_path, 10.0):
+        with pytest.raises(TimeoutError, match="locked by another"), locked_directory(tmp_path, 0.02):
+            raise AssertionError("two at a time")
+        assert list(tmp_path.iterdir()) == []
+
+    with locked_directory(tmp_path, 10.0):
+        pass
+
+
+def test_a_directory_that_is_not_there_is_an_error_at_once_and_is_not_made(tmp_path):
+    with pytest.raises(FileNotFoundError), locked_directory(tmp_path / "gone", 10.0):
+        raise AssertionError("there is no such directory")
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_those_who_share_a_path_keep_others_from_having_it_alone(tmp_path):

@@ -196,6 +196,30 @@ class TestReport:
         assert measured.highest_rate == 20.0
         assert "30.0 calls/s: left out, 9 INTERNAL of " in measured.left_out[0]
 
+    @pytest.mark.parametrize("done_texts_rate", [0.0, 40.0], ids=["nothing", "calls of the warm-up"])
+    @pytest.mark.parametrize("calls", [12_500, 5])
+    def test_a_stage_without_an_answer_is_left_out_and_named(self, calls, done_texts_rate):
+        parsed = json.loads(of_two_texts(report(self.TRUE, [10.0, 20.0])))
+        del parsed["texts_per_call"]  # as older reports: the size of calls is known from answers alone
+        for stage in parsed["stages"]:
+            stage["done_texts_rate"] = stage["texts_rate"]
+        tried = {"name": "500 calls/s", "offered_rate": 500.0, "calls": calls, "codes": {"DEADLINE_EXCEEDED": calls}}
+        nothing = {"ok_rate": 0.0, "texts_rate": 0.0, "done_texts_rate": done_texts_rate, "latency_ms": {}}
+        parsed["stages"].append({**parsed["stages"][-1], **tried, **nothing})
+
+        measured = read([("a.json", json.dumps(parsed))])
+
+        assert [stage.traffic.rate for stage in measured.stages] == [20.0, 40.0]
+        assert measured.capacity is None
+        assert measured.left_out == (f"500 calls/s: left out, {calls} DEADLINE_EXCEEDED of {calls} calls",)
+
+    def test_a_stage_with_answers_and_without_their_latency_is_refused(self):
+        parsed = json.loads(report(self.TRUE, [10.0, 20.0]))
+        parsed["stages"][1]["latency_ms"] = {}
+
+        with pytest.raises(ValueError, match="latency_ms without p50"):
+            read([("a.json", json.dumps(parsed))])
+
     def test_reports_of_closed_loops_are_left_out(self):
         reports = [("open", report(self.TRUE, [10.0, 20.0])), ("closed", report(self.TRUE, [30.0], callers=4))]
 

@@ -146,6 +146,24 @@ def test_printed_settings_are_a_configuration_file(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        (["--slow-request", "never", "--set", "lifecycle.unready_exit_s=never"], {}),
+        ([], {"DRAGOMAN_TELEMETRY__SLOW_REQUEST_S": "never", "DRAGOMAN_LIFECYCLE": '{"unready_exit_s": null}'}),
+    ],
+)
+def test_never_is_printed_so_that_it_holds_when_it_is_read_again(tmp_path, arguments, variables):
+    file = tmp_path / "dragoman.toml"
+    file.write_text(run("serve", "--print-config", *arguments, env=variables).stdout)
+
+    config = load_config(file)
+
+    assert (config.lifecycle.unready_exit_s, config.telemetry.slow_request_s) == (None, None)
+    assert config == load_config(None, {"lifecycle.unready_exit_s": "never", "telemetry.slow_request_s": "never"})
+    assert 'max_connection_age_s = "never"' in file.read_text()
+
+
 def test_check_config_looks_at_the_model_too():
     result = run("serve", "--check-config", "--bundle", "no-such-bundle")
 

@@ -1,6 +1,9 @@
 """Certificates of the server: which files are taken, when they are looked at, and what a broken one does."""
 
+import errno
 import json
+import os
+import ssl
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,10 @@ from tests.fakes.clock import Clock
 from tests.fakes.logs import log
 
 __all__ = ["log"]
+
+
+def too_many_open_files(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 @pytest.fixture
@@ -111,6 +118,29 @@ class TestRotation:
             "tls_reloaded",
         ]
 
+    @pytest.mark.parametrize(
+        ("owner", "reads"), [(Path, "read_bytes"), (ssl.SSLContext, "load_cert_chain")], ids=["read", "check"]
+    )
+    def test_files_that_could_not_be_read_are_tried_again_though_they_stay_the_same(
+        self, pair, authority, log, monkeypatch, owner, reads
+    ):
+        clock = Clock()
+        tls = ServerTls(files_of(pair), period_s=10.0, clock=clock)
+        old = tls.material()
+        pair.replace(authority.issue("next"))
+
+        with monkeypatch.context() as broken:
+            broken.setattr(owner, reads, too_many_open_files)
+            for clock.now in (10.0, 20.0):
+                assert tls.material() is old
+        clock.now = 30.0
+
+        assert tls.material().key == pair.key.read_bytes() != old.key
+        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
+            "tls_not_reloaded",
+            "tls_reloaded",
+        ]
+
     def test_each_port_gets_the_change(self, pair, authority):
         tls = ServerTls(files_of(pair), period_s=10.0)
 
@@ -131,17 +161,31 @@ class TestWatchedFiles:
         draft.symlink_to("two")
         draft.replace(link)
 
-        assert [watched.have_changed(now) for now in (0.9, 1.0, 2.0)] == [False, True, False]
+        assert [watched.have_changed(now) for now in (0.9, 1.0)] == [False, True]
+        watched.taken()
+        assert not watched.have_changed(2.0)
 
     def test_a_file_that_comes_or_goes_is_a_change(self, tmp_path):
         file = tmp_path / "file"
         watched = WatchedFiles([file], period_s=1.0, now=0.0)
 
         file.touch()
-        came = watched.have_changed(1.0)
+        assert watched.have_changed(1.0)
+        watched.taken()
         file.unlink()
 
-        assert [came, watched.have_changed(2.0), watched.have_changed(3.0)] == [True, True, False]
+        assert watched.have_changed(2.0)
+        watched.taken()
+        assert not watched.have_changed(3.0)
+
+    def test_a_change_is_reported_once_a_period_until_it_is_taken(self, tmp_path):
+        file = tmp_path / "file"
+        watched = WatchedFiles([file], period_s=1.0, now=0.0)
+        file.touch()
+
+        assert [watched.have_changed(now) for now in (1.0, 1.5, 2.0)] == [True, False, True]
+        watched.taken()
+        assert not watched.have_changed(3.0)
 
 
 @pytest.mark.parametrize(
