@@ -110,8 +110,12 @@ def main(
     """Score bundles on the project's own sentences."""
     for directory in [bundle] if bundle else shipped_bundles():
         sentences = len(pairs_of(directory).sources)
-        has_int8 = "int8" in Bundle.load(directory, verify=False).manifest.variants
+        manifest = Bundle.load(directory, verify=False).manifest
+        has_int8 = "int8" in manifest.variants
         for search, options in SEARCHES.items():
+            if options.use_shortlist and not manifest.shortlist:
+                print(f"{directory.name}, {search}: it has none")
+                continue
             if options.use_shortlist and has_int8 and not multiplies_int8_exactly(cpu_flags()):
                 print(
                     f"{directory.name}, {search}: this CPU has no int8 dot products, so int8 graphs run without it here"
