@@ -28,7 +28,7 @@ async def sending(*requests: object) -> AsyncIterator[object]:
 
 async def never_sending() -> AsyncIterator[object]:
     await asyncio.Event().wait()
-    yield
+    yield None
 
 
 async def test_message_is_the_first():
