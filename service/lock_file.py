@@ -37,10 +37,14 @@ def locked_directory(directory: Path, timeout_s: float) -> Iterator[None]:
 def _held(descriptor: int, path: Path, timeout_s: float) -> Iterator[None]:
     """Lock what is open, and close it in the end."""
     is_held, is_done = threading.Event(), threading.Event()
+    refusals: list[OSError] = []
 
     def hold() -> None:  # in a thread of its own, as flock knows no timeout
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:  # the file system knows no locks
+            refusals.append(error)
+        try:
             is_held.set()
             is_done.wait()
         finally:
@@ -51,6 +55,8 @@ def _held(descriptor: int, path: Path, timeout_s: float) -> Iterator[None]:
     try:
         if not is_held.wait(timeout_s):
             raise TimeoutError(f"{path} has been locked by another for {timeout_s:g} s")
+        if refusals:
+            raise refusals[0]
         yield
     finally:
         is_done.set()

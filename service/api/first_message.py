@@ -13,7 +13,7 @@ from service.api.wire import Malformed
 from service.errors import InvalidInput
 
 MESSAGE_WITHIN_S = 5.0
-MAX_WAITING = 128
+MAX_WAITING = 64  # half of the places for open streams, of which a Watch takes one before its message is there
 
 Requests = AsyncIterator[Any]
 StreamBehaviour = Callable[[Requests, object], AsyncIterator[object]]
@@ -51,7 +51,8 @@ class FirstMessages:
             if len(self._waiting) > self._max_waiting:
                 oldest = next(iter(self._waiting))
                 del self._waiting[oldest]
-                oldest.reschedule(asyncio.get_running_loop().time())
+                if not oldest.expired():  # else it is leaving by itself
+                    oldest.reschedule(asyncio.get_running_loop().time())
             return await anext(requests)
         finally:
             self._waiting.pop(waiting, None)

@@ -1,5 +1,6 @@
 """Locks on files and directories: one at a time or shared, given up in time, and free when their holder is dead."""
 
+import errno
 import subprocess
 import sys
 
@@ -25,6 +26,16 @@ def test_a_second_one_is_told_when_it_has_waited_too_long_and_may_later(tmp_path
 
     with locked(file, 10.0):
         pass
+
+
+def test_a_file_system_without_locks_is_named_at_once(tmp_path, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "no locks here")
+
+    monkeypatch.setattr("service.lock_file.fcntl.flock", refuse)
+
+    with pytest.raises(OSError, match="no locks here"), locked_directory(tmp_path, 10.0):
+        raise AssertionError("not locked")
 
 
 def test_a_holder_that_is_killed_holds_nothing(tmp_path):
