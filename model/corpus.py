@@ -55,6 +55,7 @@ class AugmentationConfig:
     concatenate: float = 0.0  # joined with the next pair: two sentences in one text
     lowercase_source: float = 0.0
     drop_final_punctuation: float = 0.0  # from both sides
+    sample_pieces: float = 0.0  # cut into other pieces than the likeliest; of each side for itself (model/data.py)
 
     def __post_init__(self) -> None:
         require_share("augmentation", **asdict(self))

@@ -53,6 +53,23 @@ class Tokenizer:
         ids: list[int] = self._processor.encode(normalize_text(text), out_type=int)
         return [*ids, EOS_ID] if ids else []
 
+    def sample(self, text: str, alpha: float) -> list[int]:
+        """As `encode`, but in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
+
+        Args:
+            text: one sentence.
+            alpha: the exponent of a segmentation's probability; the smaller, the more random.
+        """
+        pieces: list[int] = self._processor.encode(
+            normalize_text(text), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
+        )
+        return [*pieces, EOS_ID] if pieces else []
+
+    @staticmethod
+    def seed(seed: int) -> None:
+        """Make what this thread's `sample` draws from now on repeatable, for all tokenizers; 0 <= seed < 2**32."""
+        sentencepiece.set_random_generator_seed(seed)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids; padding, begin and end of sentence are skipped."""
         text: str = self._processor.decode([int(token) for token in ids if token not in _SPECIAL_IDS])

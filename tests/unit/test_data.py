@@ -89,6 +89,35 @@ def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
+def sampled_epochs(tokenizer, share: float, epochs=(0,)) -> list[list[tuple[int, ...]]]:
+    pairs = [Pair(*pair) for pair in zip(ENGLISH, GERMAN, strict=True)]
+    augmentation = AugmentationConfig(sample_pieces=share)
+    batches = EpochBatches(pairs, tokenizer, BatchConfig(), augmentation, seed=1)
+    return [sorted(row for batch in batches.epoch(number) for row in rows(batch)) for number in epochs]
+
+
+def test_sampled_pieces_differ_from_epoch_to_epoch_but_spell_the_same_texts(tokenizer):
+    first, second = sampled_epochs(tokenizer, 1.0, epochs=(0, 1))
+
+    assert first != second
+    for epoch in (first, second):
+        assert sorted(tokenizer.decode(row) for row in epoch) == sorted(ENGLISH)
+
+
+def test_a_resumed_run_samples_the_same_pieces(tokenizer):
+    assert sampled_epochs(tokenizer, 0.5, epochs=(3,)) == sampled_epochs(tokenizer, 0.5, epochs=(3,))
+
+
+def test_a_share_of_the_texts_is_sampled(tokenizer):
+    likeliest = {tuple(tokenizer.encode(text)) for text in ENGLISH}
+    draws = [
+        sum(tuple(token for token in row if token) in likeliest for row in epoch)
+        for epoch in sampled_epochs(tokenizer, 0.5, epochs=range(40))
+    ]
+
+    assert 0.45 < sum(draws) / (40 * len(ENGLISH)) < 0.75  # a sampled segmentation may be the likeliest, too
+
+
 @pytest.mark.parametrize("pairs", [[], [Pair("one two three " * 50, "eins")]], ids=["no pairs", "none that fits"])
 def test_nothing_to_train_on_is_refused(tokenizer, pairs):
     with pytest.raises(

@@ -41,6 +41,28 @@ def test_pieces_are_the_text_with_word_starts(tokenizer):
     assert pieces[-1] == "</s>"
 
 
+def test_sampled_pieces_are_other_pieces_of_the_same_text(tokenizer):
+    tokenizer.seed(1)
+    samples = [tuple(tokenizer.sample(ENGLISH[0], alpha=0.2)) for _ in range(20)]
+
+    assert len(set(samples)) > 1
+    assert {tokenizer.decode(sample) for sample in samples} == {ENGLISH[0]}
+    assert {sample[-1] for sample in samples} == {EOS_ID}
+
+
+def test_samples_repeat_with_their_seed(tokenizer):
+    def samples(seed: int) -> list[list[int]]:
+        tokenizer.seed(seed)
+        return [tokenizer.sample(text, alpha=0.2) for text in ENGLISH]
+
+    assert samples(7) == samples(7)
+    assert samples(7) != samples(8)
+
+
+def test_a_blank_text_has_no_pieces_to_sample(tokenizer):
+    assert tokenizer.sample(" \n", alpha=0.2) == []
+
+
 def test_control_characters_are_spaces():
     assert normalize_text("a\x00b\tc\x85d\x7f") == "a b c d"
 

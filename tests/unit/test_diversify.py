@@ -1,0 +1,111 @@
+"""More pairs from the same text: which wording is taken, and that the corpus can be read back."""
+
+import gzip
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import model.diversify
+from model.corpus import CorpusConfig, Languages, Pair, read_corpus
+from model.diversify import known_translations, new_pairs, new_wording, write_corpus
+
+KNOWN = ["The ship is bound for Finland."]
+
+
+def test_the_hypothesis_nearest_to_the_reference_is_taken():
+    assert new_wording(["A vessel goes north.", "The ship is going to Finland.", "Finland!"], KNOWN) == (
+        "The ship is going to Finland."
+    )
+
+
+def test_any_of_several_references_may_be_the_near_one():
+    hypotheses = ["The ship is going to Finland.", "This vessel goes there."]
+
+    assert new_wording(hypotheses, [*KNOWN, "The vessel goes there."]) == "This vessel goes there."
+
+
+def test_a_sentence_that_the_model_knows_gives_nothing_new():
+    assert new_wording(["The ship is going to Finland.", KNOWN[0]], KNOWN) is None
+
+
+def test_a_wording_too_far_from_the_reference_is_left_out():
+    hypotheses = ["The ship is going to Finland."]
+
+    assert new_wording(hypotheses, KNOWN, min_chrf=40.0) == hypotheses[0]
+    assert new_wording(hypotheses, KNOWN, min_chrf=90.0) is None
+
+
+def test_only_sentences_of_the_corpus_give_pairs():
+    known = known_translations([Pair("Ja.", "Yes."), Pair("Ja.", "Yeah."), Pair("Nein.", "No.")])
+    said = [("Ja.", ["Yep."]), ("Vielleicht.", ["Maybe."]), ("Nein.", ["No."])]
+
+    assert known["Ja."] == ["Yes.", "Yeah."]
+    assert list(new_pairs(said, known)) == [Pair("Ja.", "Yep.")]
+
+
+def test_a_written_corpus_is_read_back(tmp_path):
+    pairs = [Pair("Ja, „bitte“!", "Yes, please!"), Pair("Nein.", "No.")]
+    languages = Languages(source="de", target="en")
+
+    assert write_corpus(tmp_path / "train" / "said", pairs, languages) == 2
+    assert read_corpus(tmp_path, CorpusConfig(name="said"), languages, seed=1) == pairs
+
+
+@pytest.fixture
+def data(tmp_path):
+    corpus = tmp_path / "train" / "small"
+    write_corpus(
+        corpus,
+        [Pair("Das Schiff fährt nach Finnland.", KNOWN[0]), Pair("Ja.", "Yes.")],
+        Languages(source="de", target="en"),
+    )
+    return tmp_path
+
+
+def run(said, data, out) -> tuple[int, str]:
+    arguments = [said, "--data", data, "--corpus", "small", "--from", "de", "--to", "en", "--out", out]
+    result = CliRunner().invoke(
+        model.diversify.app, [*map(str, arguments), "--min-chrf", "40"], env={"COLUMNS": "300", "TERM": "dumb"}
+    )
+    return result.exit_code, result.output
+
+
+def answer(source: str, *hypotheses: str) -> str:
+    return json.dumps({"source": source, "hypotheses": [{"text": text, "score": -1.0} for text in hypotheses]})
+
+
+def test_command_makes_a_corpus_of_answers(tmp_path, data):
+    said = tmp_path / "said.jsonl.gz"
+    lines = [answer("Das Schiff fährt nach Finnland.", "The ship is going to Finland.")] * 2  # two lines of a corpus
+    said.write_bytes(gzip.compress("\n".join([*lines, answer("Ja.", "Yes."), answer("")]).encode()))
+
+    code, printed = run(said, data, data / "train" / "more")
+
+    assert code == 0, printed
+    assert "1 new pairs of 2 sentences" in " ".join(printed.split())
+    corpus = read_corpus(data, CorpusConfig(name="more"), Languages(source="en", target="de"), seed=1)
+    assert corpus == [Pair("The ship is going to Finland.", "Das Schiff fährt nach Finnland.")]
+
+
+@pytest.mark.parametrize(
+    "line", ["Das ist kein JSON.", '{"text": "Ja."}', '{"source": "Ja.", "hypotheses": null}', "[]"]
+)
+def test_command_names_the_line_that_is_no_answer(tmp_path, data, line):
+    said = tmp_path / "said.jsonl"
+    said.write_text(f"{answer('Ja.', 'Yes.')}\n{line}\n", encoding="utf-8")
+
+    code, printed = run(said, data, tmp_path / "more")
+
+    assert code == 2
+    assert "said.jsonl, line 2" in printed.replace("\n", "")
+
+
+def test_command_names_the_corpus_that_is_missing(tmp_path):
+    said = tmp_path / "said.jsonl"
+    said.write_text(answer("Ja.", "Yes."), encoding="utf-8")
+
+    code, printed = run(said, tmp_path, tmp_path / "more")
+
+    assert code == 2
+    assert "small.de.gz does not exist" in printed
