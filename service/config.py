@@ -7,7 +7,7 @@ One home for every default and every allowed range.  Sources, strongest first: f
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -245,19 +245,30 @@ def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
-            return tomllib.load(stream)
+            return _groups(tomllib.load(stream), lambda _: f"file {file}")
     except OSError as error:
         raise ConfigError(f"configuration file {file} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # bad TOML or bad UTF-8
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration file {file} is not valid TOML: {error}") from error
 
 
 def _read_environment() -> dict[str, Any]:
     _refuse_misspelt(os.environ)
     try:
-        return EnvSettingsSource(_Environment)()
+        return _groups(EnvSettingsSource(_Environment)(), lambda group: f"environment {_variable(group, '')}")
     except SettingsError as error:
         raise ConfigError(f"environment: {error}; write {ENV_PREFIX}GROUP__NAME=VALUE") from error
+
+
+def _groups(values: dict[str, Any], source_of: Callable[[str], str]) -> dict[str, Any]:
+    """The values; refused is a group that is none: merged with other sources, it would vanish without a word."""
+    for group in _GROUPS:
+        given = values.get(group, {})
+        if not isinstance(given, dict):
+            raise ConfigError(
+                f"{group} is {given!r} ({source_of(group)}): it is a group of settings, [{group}] in TOML"
+            )
+    return values
 
 
 def _refuse_misspelt(environment: Mapping[str, str]) -> None:
@@ -334,9 +345,7 @@ def _source_of(
     name = names[0] if names else ""
     if name in flags.get(group, {}):
         return "flag"
-    of_group = environment.get(group, {})  # no dictionary if it is given in JSON, as something else
-    is_there = name in of_group if isinstance(of_group, dict) else True
-    return f"environment {_variable(group, name)}" if is_there else f"file {file}"
+    return f"environment {_variable(group, name)}" if name in environment.get(group, {}) else f"file {file}"
 
 
 def _variable(group: str, name: str) -> str:

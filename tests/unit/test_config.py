@@ -261,6 +261,19 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=r"^lifecycle is \[1\] \(environment DRAGOMAN_LIFECYCLE\): "):
             load_config(write(tmp_path, "[lifecycle]\ngrace_s = 5\n"))
 
+    def test_group_in_the_file_that_is_no_table_is_refused_whatever_else_is_given(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("DRAGOMAN_ENGINE__NUM_ENGINES", "2")
+        file = write(tmp_path, "engine = 3\n")
+
+        with pytest.raises(ConfigError, match=rf"^engine is 3 \(file {file}\): it is a group of settings"):
+            load_config(file, {"engine.device": "cpu"})
+
+    def test_group_in_the_environment_that_is_no_table_is_refused_beside_a_flag(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_ENGINE", "3")
+
+        with pytest.raises(ConfigError, match=r"^engine is 3 \(environment DRAGOMAN_ENGINE\): it is a group"):
+            load_config(None, {"engine.device": "cpu"})
+
     def test_misspelled_variable_of_a_group_is_refused(self, monkeypatch):
         monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXT", "5")
 
