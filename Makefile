@@ -103,7 +103,7 @@ protos: setup-dev  ## Generate the code of the contracts in protos/ again
 	$(BIN)/python -m protos.generate
 
 wheel: setup-dev  ## Build dist/dragoman-*.whl
-	rm -rf build dist
+	rm -rf build/lib build/bdist.* dist
 	$(BIN)/python -m build --wheel --outdir dist .
 
 image: $(if $(filter gpu,$(VARIANT)),$(patsubst model/pretrained/%,build/gpu-models/%,$(wildcard model/pretrained/*/manifest.json)))  ## Build the container image dragoman:cpu (VARIANT=gpu for the other); IMAGE_ARGS go to docker or buildah

@@ -136,7 +136,7 @@ class _Server:
         self._ports_file = shared / "ports.json"
         self._process = self.start(
             *("dragoman", "serve", "--host", "127.0.0.1", "--port", str(self._port)),
-            *("--http-host", "127.0.0.1", "--http-port", str(self._http_port)),
+            *("--http-host", "127.0.0.1", "--http-port", str(self._http_port), "--admin-port", str(_free_port())),
             *("--drain-delay", "0.2", "--set", "lifecycle.ports_file=/tmp/shared/ports.json"),
             binds=(shared,),
         )

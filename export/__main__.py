@@ -11,8 +11,8 @@ from rich.progress import track as rich_track
 from rich.table import Table
 
 from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, Samples, export_bundle
-from export.source import ExportSource
-from model.bundle import Bundle
+from export.source import FIRST_VERSION, ExportSource
+from model.bundle import PREFERRED_PRECISIONS, Bundle
 from model.config import ModelConfig
 from model.corpus import read_lines
 from model.tokenizer import Tokenizer
@@ -54,7 +54,9 @@ def main(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the model; default: the checkpoint's.")] = None,
-    version: Annotated[str | None, typer.Option(help="Version of the model; default: the checkpoint's.")] = None,
+    version: Annotated[
+        str | None, typer.Option(help=f"Version of the model; default: the bundle's, else {FIRST_VERSION}.")
+    ] = None,
 ) -> None:
     """Turn a trained CHECKPOINT into a BUNDLE that the server loads.
 
@@ -114,6 +116,10 @@ def _show(bundle: Bundle) -> None:
         same = f"{parity['same_best_token']:.2%}"
         table.add_row(precision, f"{size / 1e6:.1f} MB", *numbers, same, str(parity["positions"]))
     Console().print(table)
+    if not manifest.golden and manifest.variants.keys() & PREFERRED_PRECISIONS:
+        how = f"`python -m export.golden {bundle.directory} SENTENCES` adds them"
+        warning = f"{bundle.directory} has no golden sentences for a server to try it with; {how}"
+        console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -265,9 +265,11 @@ def _read_manifest(directory: Path) -> tuple[Manifest, str]:
     """And the SHA-256 of the very bytes that it was read from."""
     path = directory / MANIFEST_NAME
     try:
-        is_there = path.is_file()
+        is_there, is_directory = path.is_file(), directory.is_dir()
     except OSError as error:
         raise BundleError(f"{directory} cannot be read: {error.strerror}") from error
+    if not is_directory:
+        raise BundleError(_no_directory(directory))
     if not is_there:
         raise BundleError(f"{directory} is not a bundle: it has no {MANIFEST_NAME}; `python -m export` makes one")
     try:
@@ -280,6 +282,14 @@ def _read_manifest(directory: Path) -> tuple[Manifest, str]:
     except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise BundleError(f"{path} is not a manifest ({reason}); restore the file or export again") from error
+
+
+def _no_directory(path: Path) -> str:
+    """What to say of it: a word alone is likely the name of an included model, mistyped."""
+    if len(path.parts) > 1:
+        return f"{path} is no directory; `python -m export` makes a bundle"
+    names = ", ".join(sorted(directory.name for directory in included_bundle_dirs()))
+    return f"{path} is no directory, and no included model ({names})"
 
 
 def _require_format_version(path: Path, found: object) -> None:

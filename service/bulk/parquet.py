@@ -8,6 +8,7 @@ from typing import Any
 
 from service.bulk.lines import text_of
 from service.bulk.parts import Part, target_exists
+from service.extras import how_to_install
 
 _BATCH_ROWS = 1_000  # in memory at a time while texts are read
 
@@ -141,5 +142,5 @@ def _parquet() -> Any:
     try:
         import pyarrow.parquet as module  # noqa: PLC0415
     except ImportError as error:
-        raise ValueError("Parquet files need pyarrow: pip install 'dragoman[bulk]'") from error
+        raise ValueError(f"Parquet files need pyarrow: {how_to_install('bulk')}") from error
     return module

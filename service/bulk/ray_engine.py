@@ -22,6 +22,7 @@ from service.bulk.parts import Part
 from service.bulk.run import OnPart, translate_parts
 from service.bulk.workers import Opener, Say, say_on_stderr
 from service.errors import DragomanError
+from service.extras import how_to_install
 from service.translation import TranslateAll
 
 _LAST_WORDS_S = 5.0  # for what workers said before the end
@@ -58,7 +59,7 @@ def translate_on_ray(
         import ray  # noqa: PLC0415 - of the extra `ray`
         from ray.util.queue import Queue  # noqa: PLC0415 - as above
     except ImportError as error:
-        raise ValueError("--engine ray needs Ray: pip install 'dragoman[ray]'") from error
+        raise ValueError(f"--engine ray needs Ray: {how_to_install('ray')}") from error
     ray.init(address=config.address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False

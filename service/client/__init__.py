@@ -1,5 +1,18 @@
-"""The Python client."""
+"""The Python client.  What goes wrong is raised as an error of `service.errors`."""
 
+from service.client.channel import ClientConfig, TlsOptions, config_from_environment
 from service.client.client import AsyncClient, Client
+from service.client.retry import RetryPolicy
+from service.traffic.clients import Priority
+from service.translation import TranslateOptions
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientConfig",
+    "Priority",
+    "RetryPolicy",
+    "TlsOptions",
+    "TranslateOptions",
+    "config_from_environment",
+]

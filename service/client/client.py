@@ -32,12 +32,13 @@ from service.client.channel import (
     open_aio_channel,
     open_channel,
 )
+from service.client.connection_failure import connection_failure, connection_failure_async
 from service.client.failures import CLOSED, closed_channel_is_unavailable, closed_is_unavailable, domain_error
 from service.client.readiness import wait_until_ready, wait_until_ready_async
 from service.client.stream_call import StreamCall
 from service.client.texts import Batch, batches, require_several
 from service.client.unanswered import Unanswered
-from service.errors import Unavailable
+from service.errors import DeadlineExceeded, Unavailable
 from service.traffic.clients import Priority
 from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
 
@@ -84,7 +85,7 @@ class Client:
             target_language=target_language,
             priority=priority,
         )
-        return to_reply(_answer(self._start(self._stub.Translate, request, timeout_s)), len(request.texts))
+        return to_reply(self._answer(self._start(self._stub.Translate, request, timeout_s)), len(request.texts))
 
     def translate_all(
         self,
@@ -125,7 +126,7 @@ class Client:
                 if not calls:
                     return
                 call, batch = calls[0]
-                yield from batch.answered(to_reply(_answer(call), len(batch.texts)).translations)
+                yield from batch.answered(to_reply(self._answer(call), len(batch.texts)).translations)
                 calls.popleft()
         finally:
             for call, _ in calls:
@@ -173,7 +174,7 @@ class Client:
 
     def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """The loaded models, in the order in which a request that names none tries them."""
-        return to_models(_answer(self._start(self._stub.ListModels, pb.ListModelsRequest(), timeout_s)))
+        return to_models(self._answer(self._start(self._stub.ListModels, pb.ListModelsRequest(), timeout_s)))
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Return as soon as the server says SERVING; one that restarts meanwhile is waited for, too.
@@ -201,6 +202,18 @@ class Client:
     def _start(self, method: Any, request: object, timeout_s: float | None) -> Any:
         with closed_channel_is_unavailable():
             return method.future(request, **_call_options(self._config, timeout_s))
+
+    def _answer(self, call: Any) -> Any:
+        """The response of a call, or the error that its status stands for."""
+        try:
+            return call.result()
+        except grpc.RpcError as error:
+            failure = domain_error(error)
+            if isinstance(failure, DeadlineExceeded):
+                failure = _explained(failure, self.address, connection_failure(self._health))
+            raise failure from error
+        except grpc.FutureCancelledError as error:
+            raise Unavailable(CLOSED) from error
 
 
 class AsyncClient:
@@ -305,12 +318,7 @@ class AsyncClient:
 
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """As `Client.models`."""
-        try:
-            with closed_is_unavailable():
-                response = await self._stub.ListModels(pb.ListModelsRequest(), **_call_options(self._config, timeout_s))
-        except grpc.RpcError as error:
-            raise domain_error(error) from error
-        return to_models(response)
+        return to_models(await self._answer(self._stub.ListModels, pb.ListModelsRequest(), timeout_s))
 
     async def wait_until_ready(self, timeout_s: float) -> None:
         """As `Client.wait_until_ready`."""
@@ -329,12 +337,18 @@ class AsyncClient:
         await self.close()
 
     async def _translate(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslateReply:
+        return to_reply(await self._answer(self._stub.Translate, request, timeout_s), len(request.texts))
+
+    async def _answer(self, method: Any, request: object, timeout_s: float | None) -> Any:
+        """The response of a call, or the error that its status stands for."""
         try:
             with closed_is_unavailable():
-                response = await self._stub.Translate(request, **_call_options(self._config, timeout_s))
+                return await method(request, **_call_options(self._config, timeout_s))
         except grpc.RpcError as error:
-            raise domain_error(error) from error
-        return to_reply(response, len(request.texts))
+            failure = domain_error(error)
+            if isinstance(failure, DeadlineExceeded):
+                failure = _explained(failure, self.address, await connection_failure_async(self._health))
+            raise failure from error
 
 
 def _call_options(config: ClientConfig, timeout_s: float | None) -> dict[str, Any]:
@@ -366,11 +380,8 @@ def _unanswered(config: ClientConfig) -> Unanswered:
     )
 
 
-def _answer(call: Any) -> Any:
-    """The response of a call, or the error that its status stands for."""
-    try:
-        return call.result()
-    except grpc.RpcError as error:
-        raise domain_error(error) from error
-    except grpc.FutureCancelledError as error:
-        raise Unavailable(CLOSED) from error
+def _explained(failure: DeadlineExceeded, address: str, no_connection: str) -> DeadlineExceeded:
+    """The error of a deadline that passed; the same one where nothing is known to keep the client from connecting."""
+    if not no_connection:
+        return failure
+    return DeadlineExceeded(f"no connection to {address} within the deadline: {no_connection}")

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
+from service.client.connection_failure import connection_failure, connection_failure_async
 from service.client.failures import closed_channel_is_unavailable, closed_is_unavailable, domain_error
 from service.errors import DeadlineExceeded, Unavailable
 
@@ -46,7 +47,7 @@ def wait_until_ready(health: Any, address: str, timeout_s: float) -> None:
             failure = error
         finally:
             call.cancel()
-        time.sleep(wait.pause_s(failure))
+        time.sleep(wait.pause_s(failure, connection_failure(health)))
 
 
 async def wait_until_ready_async(health: Any, address: str, timeout_s: float) -> None:
@@ -66,7 +67,7 @@ async def wait_until_ready_async(health: Any, address: str, timeout_s: float) ->
                     call.cancel()
         except grpc.RpcError as error:
             failure = error
-        await asyncio.sleep(wait.pause_s(failure))
+        await asyncio.sleep(wait.pause_s(failure, await connection_failure_async(health)))
 
 
 class _Wait:
@@ -76,7 +77,7 @@ class _Wait:
         self._address = address
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
-        self._reason = ""  # why the last Watch ended before its time
+        self._reason = ""  # why the last Watch ended before its time, or reached no server
 
     def call_options(self) -> dict[str, Any]:
         """Of the next Watch; without any time, only a server that is there is asked."""
@@ -93,8 +94,11 @@ class _Wait:
         if self._timeout_s <= 0.0:
             raise self._given_up()
 
-    def pause_s(self, failure: grpc.RpcError | None) -> float:
+    def pause_s(self, failure: grpc.RpcError | None, no_connection: str) -> float:
         """Seconds until the next Watch, after one that failed, or that its server ended.
+
+        Args:
+            no_connection: why there is none now, empty where there may be one.
 
         Raises:
             DragomanError: the time is over, or no other Watch would do better.
@@ -104,6 +108,8 @@ class _Wait:
             raise error from failure
         if isinstance(error, Unavailable):
             self._reason = f" ({error})"
+        elif no_connection:
+            self._reason = f" ({no_connection})"
         left_s = self._left_s()
         if left_s == 0.0:
             raise self._given_up() from failure

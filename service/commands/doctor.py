@@ -17,6 +17,7 @@ from textwrap import shorten
 from service.engine.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
 from service.errors import DragomanError
+from service.extras import how_to_install
 from service.front.listening import Address, ListenError
 from service.models.repository import Candidate, Source
 from service.threads import affine_cpus, available_threads, cpu_quota
@@ -111,7 +112,7 @@ def check_runtime() -> Finding:
     """Whether ONNX Runtime is there, once."""
     installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
     if not installed:
-        return Finding(Level.FAIL, "onnxruntime", "not installed: pip install 'dragoman[cpu]'")
+        return Finding(Level.FAIL, "onnxruntime", f"not installed: {how_to_install('cpu')}")
     if len(installed) > 1:
         detail = "onnxruntime and onnxruntime-gpu overwrite each other: uninstall both, then install one"
         return Finding(Level.FAIL, "onnxruntime", detail)

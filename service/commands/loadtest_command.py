@@ -60,7 +60,7 @@ def loadtest(
 ) -> None:
     """Send calls at a rate, whatever the server does, and report latency from when each was due.
 
-    The html report needs matplotlib: pip install 'dragoman[loadtest]'.
+    The html report needs matplotlib: `pip install matplotlib` (extra `loadtest`).
 
     Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
     With the last two, the finished stages are shown and reported all the same.

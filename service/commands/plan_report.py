@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.commands.plan_run import Answer
+from service.extras import how_to_install
 from service.planning.search import Prediction
 
 _SUFFIXES = (".png", ".svg")
@@ -23,7 +24,7 @@ def check_chart(file: Path | None) -> None:
     if file is not None and file.suffix not in _SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(_SUFFIXES)}")
     if file is not None and find_spec("matplotlib") is None:
-        raise ValueError(f"{file} needs matplotlib: pip install 'dragoman[loadtest]'")
+        raise ValueError(f"{file} needs matplotlib: {how_to_install('loadtest')}")
 
 
 def show(answer: Answer, console: Console, *, as_json: bool, chart: Path | None) -> None:

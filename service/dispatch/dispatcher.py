@@ -245,7 +245,9 @@ class Dispatcher:
         """Give the jobs whose turn it is to the engines, as far as their credits reach."""
         self._is_scheduled = False
         now = time.monotonic()
-        rooms = {slot: Room(slot.work, slot.max_rows - slot.rows) for slot in self._slots if slot.keeper.is_up}
+        rooms = {
+            slot: Room(slot.work, slot.held.runnable_rows - slot.held.rows) for slot in self._slots if slot.keeper.is_up
+        }
         given: dict[Pending, EngineSlot] = {}
         while (entry := self._first(now)) is not None:
             pending, job = entry.item, entry.item.job
@@ -291,7 +293,7 @@ class Dispatcher:
     def _load(self) -> Load:
         """Of the engines that are up; of none, as of one with nothing to do."""
         slots = [slot for slot in self._slots if slot.keeper.is_up] or self._slots[:1]
-        return Load(len(slots), sum(slot.rows for slot in slots), sum(slot.max_rows for slot in slots))
+        return Load(len(slots), sum(slot.held.rows for slot in slots), sum(slot.held.runnable_rows for slot in slots))
 
     def _refusal(self) -> Unavailable | None:
         """Why a job cannot be taken now."""
@@ -303,9 +305,9 @@ class Dispatcher:
         return Unavailable(f"no engine process is running; the next start is at most {min(pauses):g} s away")
 
     def _choose_slot(self, job: Job, now: float) -> EngineSlot | None:
-        rows, ahead = job.params.beam_size, self._backlog.lookahead_jobs(now) * job.params.beam_size
-        slots = [slot for slot in self._slots if slot.keeper.is_up and slot.rows + rows <= slot.max_rows + ahead]
-        return min(slots, key=lambda slot: (slot.rows / slot.max_rows, slot.work), default=None)
+        lookahead_jobs = self._backlog.lookahead_jobs(now)
+        slots = [slot for slot in self._slots if slot.keeper.is_up and slot.held.has_room(job, lookahead_jobs)]
+        return min(slots, key=lambda slot: (slot.held.share, slot.work), default=None)
 
     def _leave_queue(self, pending: Pending) -> None:
         if pending.entry is not None and self._backlog.remove(pending.entry):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from service.dispatch.engine_keeper import EngineKeeper, KeeperConfig
+from service.dispatch.held import Held
 from service.dispatch.outcomes import fail, resolve
 from service.dispatch.snapshot import EngineSnapshot, EngineState
 from service.engine.job import FailureKind, Job, JobResult, Outcome
@@ -70,21 +71,21 @@ class EngineSlot:
     def __init__(self, owner: SlotOwner, spec: EngineSpec, config: KeeperConfig) -> None:
         self.keeper = EngineKeeper(spec, config, self)
         self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
-        self.rows = 0  # that the jobs it holds need
+        self.held = Held.none_of(spec.scheduler)
         self.work = 0  # of those: their source tokens times their rows
         self.live_rows = 0  # that were decoding at its last report
-        self.max_rows = self._given_rows = spec.scheduler.max_rows  # the first: less while it is short of memory
         self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
         self.num_losses = 0
         self._num_non_finite = 0  # sentences in a row
         self.heard_at = time.monotonic()
         self._owner = owner
+        self._given = spec.scheduler
 
     def add(self, pending: Pending) -> None:
         pending.slot = self
         pending.progress.phase = "decode"
         self.jobs[pending.job.id] = pending
-        self.rows += pending.rows
+        self.held.add(pending.job)
         self.work += pending.work
 
     def take_back(self, pending: Pending) -> None:
@@ -96,7 +97,8 @@ class EngineSlot:
         for pending in self.jobs.values():
             fail(pending.future, error)
         self.jobs.clear()
-        self.rows = self.work = 0
+        self.held.clear()
+        self.work = 0
 
     def heard(self, report: Report) -> None:
         self.heard_at = time.monotonic()
@@ -108,7 +110,8 @@ class EngineSlot:
                 self._owner.job_answered(pending.job, outcome)
                 resolve(pending.future, outcome)
         if report.stats:
-            self.live_rows, self.max_rows = report.stats.live_rows, report.stats.max_rows or self._given_rows
+            self.live_rows = report.stats.live_rows
+            self._has_budgets(report.stats.max_rows, report.stats.max_source_tokens)
         self._owner.engine_reported(report)
 
     def _judge(self, outcome: Outcome) -> None:
@@ -121,7 +124,8 @@ class EngineSlot:
 
     def lost(self, reason: str) -> None:
         self._num_non_finite = 0
-        self.live_rows, self.max_rows = 0, self._given_rows
+        self.live_rows = 0
+        self._has_budgets(0, 0)
         self.num_losses += 1
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
         self._owner.engine_lost()
@@ -133,7 +137,7 @@ class EngineSlot:
             state="up" if self.keeper.is_up else waiting,
             jobs=len(self.jobs),
             rows=self.live_rows,
-            max_rows=self.max_rows,
+            max_rows=self.held.max_rows,
             restarts=self.num_losses,
             silent_s=now - self.heard_at,
         )
@@ -146,6 +150,11 @@ class EngineSlot:
         self.retry_in_s = None
         self._owner.schedule()
 
+    def _has_budgets(self, max_rows: int, max_source_tokens: int) -> None:
+        """It runs so much now, less than it was given while it is short of memory; 0: what it was given."""
+        self.held.max_rows = max_rows or self._given.max_rows
+        self.held.max_source_tokens = max_source_tokens or self._given.max_source_tokens
+
     def _forget(self, pending: Pending) -> None:
-        self.rows -= pending.rows
+        self.held.remove(pending.job)
         self.work -= pending.work

@@ -100,6 +100,7 @@ class StepStats:
     live_rows: int = 0  # at the time of the report
     waiting_jobs: int = 0  # likewise, inside the engine
     max_rows: int = 0  # likewise, that it runs at most; 0: as configured
+    max_source_tokens: int = 0  # likewise, of running sentences
 
     @property
     def padding_ratio(self) -> float:

@@ -150,6 +150,7 @@ class EngineLoop:
             live_rows=self._scheduler.rows,
             waiting_jobs=self._scheduler.num_waiting,
             max_rows=self._scheduler.config.max_rows,
+            max_source_tokens=self._scheduler.config.max_source_tokens,
         )
 
     def _drop(self, drops: Sequence[Drop]) -> list[Outcome]:
@@ -182,9 +183,7 @@ class EngineLoop:
     def _start(self, plan: Plan) -> Iterable[Outcome]:
         """Give jobs rows, encoded in company of those that come next; those that cannot be encoded fail."""
         if any(job.id not in self._encoded for job in plan.starts):
-            missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
-            for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
-                self._encode(jobs)
+            self._encode_missing(plan)
         outcomes: list[Outcome] = []
         together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
         for job in plan.starts:
@@ -200,12 +199,22 @@ class EngineLoop:
                 outcomes += self._give_up(key, [job for job, _ in started])
         return outcomes
 
+    def _encode_missing(self, plan: Plan) -> None:
+        missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
+        for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
+            self._encode(jobs)
+        for job in plan.ahead:  # those that found no memory are tried again when they start: it may be back by then
+            if isinstance(self._encoded[job.id], MemoryError):
+                del self._encoded[job.id]
+
     def _encode(self, jobs: Sequence[Job]) -> None:
         """Keep what the encoder makes of these jobs, or its error; a job that is the cause of one has it alone."""
         began = self._clock()
         try:
             encoded = self._runner.encode([job.source_ids for job in jobs])
         except Exception as error:  # noqa: BLE001 - whatever the runtime raises, only its sentence may fail
+            if isinstance(error, MemoryError):
+                self._was_short = True
             if len(jobs) == 1:
                 self._encoded[jobs[0].id] = error
             else:
@@ -220,7 +229,6 @@ class EngineLoop:
     def _fail_encoding(self, job: Job, error: Exception) -> JobFailure:
         self._end(job.id)
         if isinstance(error, MemoryError):
-            self._was_short = True
             return _exhausted(job)
         message = f"the encoder failed: {type(error).__name__}"
         return JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message)

@@ -12,6 +12,7 @@ from service.api.admin_servicer import AdminServicer, Reloader
 from service.api.interceptors import CallInterceptor
 from service.api.server_status import ServerSnapshot, state_of
 from service.config import ServerConfig
+from service.extras import how_to_install
 from service.front.listening import grpc_options
 from service.front.readiness import Readiness
 from service.models.snapshot import ModelSnapshot
@@ -107,7 +108,7 @@ def _library_for(endpoint: str) -> "type[Traces]":
         from service.telemetry.traces import Traces  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"telemetry.otlp_endpoint is {endpoint!r} and {error.name} is not installed: pip install 'dragoman[otel]'"
+            f"telemetry.otlp_endpoint is {endpoint!r} and {error.name} is not installed: {how_to_install('otel')}"
         ) from error
     return Traces
 

@@ -64,8 +64,11 @@ async def serve(config: ServerConfig) -> int:
 
 
 async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> NoReturn:
-    with _misconfiguration():  # no repository, or no bundle that can be used
-        candidates = await models.reloader.prepare()
+    preparing = asyncio.create_task(models.reloader.prepare())
+    if not await _done(preparing, stop):  # its thread may hang for ever
+        await models.close()
+        _end_process()
+    candidates = preparing.result()
     loading = asyncio.create_task(models.reloader.load(candidates))
     try:
         assembly = await asyncio.to_thread(import_module, "service.front.assembly")  # engines hear from us meanwhile
@@ -119,7 +122,7 @@ class Server:
         """
         try:
             ports = await self._listen()
-            if await _started(loading, stop):
+            if await _done(loading, stop):
                 await self._open(ports)
                 await self._serve_until(stop, candidates)
         except BaseException:
@@ -140,8 +143,7 @@ class Server:
         await parts.interceptor.answers_sent(SENDING_S)
         await asyncio.sleep(LINGER_S)
         parts.usage.write()
-        self._log.info("stopped")
-        os._exit(EXIT_OK)
+        _end_process()
 
     async def _serve_until(self, stop: StopSignal, candidates: Candidates) -> None:
         background = [
@@ -251,15 +253,20 @@ class Server:
         await asyncio.to_thread(self._parts.close_traces)
 
 
-async def _started(starting: "asyncio.Task[None]", stop: StopSignal) -> bool:
-    """True when the engines are warm, False when the signal came first; raises what `starting` raises."""
+async def _done(part: "asyncio.Task[object]", stop: StopSignal) -> bool:
+    """True when this part of the start is done, False when the signal came first; raises what `part` raises."""
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([part, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if starting.done():
-        with _misconfiguration():  # bundles that do not pass their self-test
-            starting.result()
+    if part.done():
+        with _misconfiguration():  # no repository, no bundle that can be used, or none that passes its self-test
+            part.result()
     return not stop.is_set
+
+
+def _end_process() -> NoReturn:
+    get_logger().info("stopped")
+    os._exit(EXIT_OK)
 
 
 def _draft(file: Path, content: dict[str, int]) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from service.extras import how_to_install
 from service.loadtest.records import Records, Summary
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def check_file(file: Path) -> None:
     if file.suffix not in SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(SUFFIXES)}")
     if file.suffix == ".html" and find_spec("matplotlib") is None:
-        raise ValueError(f"{file} needs matplotlib: pip install 'dragoman[loadtest]'")
+        raise ValueError(f"{file} needs matplotlib: {how_to_install('loadtest')}")
     if not file.parent.is_dir():
         raise ValueError(f"{file} cannot be written: {file.parent} is no directory")
     if file.is_dir():

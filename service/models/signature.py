@@ -8,6 +8,7 @@ import hashlib
 from pathlib import Path
 
 from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, BundleError
+from service.extras import how_to_install
 
 
 class KeyFileError(ValueError):
@@ -18,7 +19,7 @@ class Signatures:
     """Checks bundles with one public key.
 
     Raises:
-        KeyFileError: the file holds no Ed25519 public key, or the extra `sign` is not installed.
+        KeyFileError: the file holds no Ed25519 public key, or cryptography is not installed.
     """
 
     def __init__(self, public_key: Path) -> None:
@@ -26,7 +27,7 @@ class Signatures:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
             from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
         except ImportError as error:
-            raise KeyFileError("models.public_key needs the extra `sign`: pip install 'dragoman[sign]'") from error
+            raise KeyFileError(f"models.public_key needs cryptography: {how_to_install('sign')}") from error
         try:
             key = load_pem_public_key(public_key.read_bytes())
         except OSError as error:

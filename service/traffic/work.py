@@ -55,7 +55,8 @@ class WorkMeter:
         self._step_s = _Average()  # as a running sentence sees it
         self._num_steps = _Average()  # of a sentence
         self._row_cost = _Average()  # those, and for each row its share of the encoder's work
-        self._hold_s = _Average()
+        self._rows = _Average()  # of a sentence
+        self._row_seconds = _Average()  # those, each for as long as the sentence holds it
         self._rate: float | None = None
         self._step_time = StepTime()
 
@@ -76,8 +77,8 @@ class WorkMeter:
 
     @property
     def hold_s(self) -> float:
-        """Seconds for which a sentence holds its rows."""
-        return self._hold_s.mean
+        """Seconds for which a row is held: of wide beams there are more rows than sentences."""
+        return self._row_seconds.mean / self._rows.mean if self._rows.mean else 0.0
 
     @property
     def row_cost(self) -> float:
@@ -109,7 +110,8 @@ class WorkMeter:
         self._step_s.add(result.decode_s / max(1, result.num_steps))
         self._num_steps.add(result.num_steps)
         self._row_cost.add(ENCODER_ROW_STEPS * source_tokens / params.beam_size + result.num_steps)
-        self._hold_s.add(result.decode_s)
+        self._rows.add(params.beam_size)
+        self._row_seconds.add(params.beam_size * result.decode_s)
 
     def reported(self, stats: StepStats) -> None:
         """Learn from an engine's report; about its rate, if it had as much to do as it can hold."""

@@ -123,6 +123,15 @@ def test_every_command_line_of_dragoman_is_one_that_it_takes():
     assert complaints(of("dragoman")) == []
 
 
+def test_every_key_that_goes_into_a_file_goes_into_one_that_its_owner_alone_can_read():
+    texts = [document.read_text(encoding="utf-8") for document in DOCUMENTS]
+    typed = [block for text in texts for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)]
+    redirected = [block for block in typed if re.search(r"dragoman keys new [^#\n]*>", block)]
+
+    assert redirected
+    assert [block for block in redirected if not re.match(r"    umask 077\s", block)] == []
+
+
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [

@@ -163,6 +163,23 @@ def test_what_the_wheel_is_tested_with_runs_without_the_training_libraries():
 
 
 @needs_checkout
+def test_a_wheel_is_built_from_nothing_old_and_costs_no_other_build(tmp_path):
+    """build/ is setuptools' and ours: the models of the race, the images' for a GPU, reports."""
+    old = ["build/lib/service/gone.py", "build/bdist.linux-x86_64/wheel/gone.py", "dist/dragoman-0.0.0.whl"]
+    kept = ["build/bench/models/kept", "build/gpu-models/kept", "build/reliability.json"]
+    for name in [*old, *kept, "bin/python"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "python").chmod(0o755)
+
+    command = ["make", "--file", str(ROOT / "Makefile"), "--old-file", "setup-dev", "BIN=bin", "wheel"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {*kept, "bin/python"}
+
+
+@needs_checkout
 @pytest.mark.parametrize("package", NAMES)
 def test_every_package_says_that_it_is_typed(package):
     assert ROOT / package / "py.typed" in tracked_files()

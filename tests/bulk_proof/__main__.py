@@ -25,6 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from service.extras import how_to_install
 from tests.bulk_proof.kills import planned
 from tests.bulk_proof.runs import BulkRun, Interrupted, interrupted, with_a_worker_killed
 from tests.fakes.bulk_runs import parts_folder
@@ -161,7 +162,7 @@ def main() -> int:
     """0 if everything held or Ray is missing, else 1."""
     options = arguments()
     if options.engine == "ray" and find_spec("ray") is None:
-        print("skipped: Ray is not installed, pip install 'dragoman[ray]'")
+        print(f"skipped: Ray is not installed: {how_to_install('ray')}")
         return 0
     with tempfile.TemporaryDirectory() as directory, serving(Path(directory), is_fake=options.fake) as server:
         figures = prove(options, server, Path(directory))

@@ -1,5 +1,6 @@
-"""What KEDA is told to scale by: numbers that mean a number of replicas, of a service at rest as well."""
+"""What autoscalers are told to scale by: numbers that mean a number of replicas, of a service at rest as well."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,24 @@ def trigger() -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.fixture
+def rule() -> dict[str, Any]:
+    """The document's, for prometheus-adapter."""
+    document = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    (block,) = re.findall(r"^    - seriesQuery:.*\n(?:    .*\n)+", document, re.MULTILINE)
+    (found,) = yaml.safe_load(block)
+    return dict(found)
+
+
 def check(query: str, value: float, series: dict[str, str], directory: Path) -> None:
     """Fails if the query does not give this value of these series."""
-    expected = {"expr": query, "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": value}]}
+    check_each(query, {"{}": value}, series, directory)
+
+
+def check_each(query: str, values: dict[str, float], series: dict[str, str], directory: Path) -> None:
+    """Fails if the query does not give these values, by labels, of these series."""
+    samples = [{"labels": labels, "value": value} for labels, value in values.items()]
+    expected = {"expr": query, "eval_time": "10m", "exp_samples": samples}
     test = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
@@ -34,6 +50,28 @@ def check(query: str, value: float, series: dict[str, str], directory: Path) -> 
     file = directory / "query.yml"
     file.write_text(yaml.safe_dump({"tests": [test]}))
     judged("promtool", "test", "rules", file, comes_with="the Debian package prometheus")
+
+
+def test_adapter_s_rule_serves_the_metric_of_the_autoscaler(rule):
+    autoscaler = yaml.safe_load((KUBERNETES / "overlays" / "cpu" / "horizontalpodautoscaler.yaml").read_text())
+    (metric,) = autoscaler["spec"]["metrics"]
+
+    assert rule["seriesQuery"].partition("{")[0] == metric["pods"]["metric"]["name"]
+    assert rule["resources"]["overrides"] == {name: {"resource": name} for name in ("namespace", "pod")}
+
+
+def test_adapter_s_rule_adds_up_the_models_of_each_pod(rule, tmp_path):
+    series = rule["seriesQuery"].partition("{")[0]
+    filled = {"Series": series, "LabelMatchers": 'namespace="dragoman",pod=~"a|b"', "GroupBy": "pod"}
+    waiting = {("a", "en-de"): 700, ("a", "de-en"): 300, ("b", "en-de"): 5, ("c", "en-de"): 9}
+
+    query = re.sub(r"<<\.(\w+)>>", lambda found: filled[found[1]], rule["metricsQuery"])
+    values = {
+        f'{series}{{namespace="dragoman", pod="{pod}", model="{model}"}}': f"{tokens}x20"
+        for (pod, model), tokens in waiting.items()
+    }
+
+    check_each(query, {'{pod="a"}': 1_000.0, '{pod="b"}': 5.0}, values, tmp_path)
 
 
 def test_replicas_grow_by_how_many_times_too_long_calls_wait(trigger):

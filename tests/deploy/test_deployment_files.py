@@ -102,6 +102,23 @@ def test_systemd_unit_starts_the_server_whatever_a_check_would_say():
     ]
 
 
+def test_systemd_unit_runs_as_the_user_that_the_document_makes_and_gives_the_keys_to():
+    unit = (DEPLOY / "systemd" / "dragoman.service").read_text()
+    document = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    (user,) = re.findall(r"^User=(.*)$", unit, re.MULTILINE)
+
+    # systemd takes a user that exists only together with a group of that name: systemd.exec(5), DynamicUser=.
+    assert re.findall(r"^    useradd (?=.*--user-group).* (\w+)$", document, re.MULTILINE) == [user]
+    assert re.findall(r"^    chown (\w+):(\w+) /etc/dragoman/keys\.toml", document, re.MULTILINE) == [(user, user)]
+
+
+def test_keys_of_a_container_are_given_to_the_user_of_the_image():
+    document = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    (user,) = {*re.findall(r"^USER (\d+):\d+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)}
+
+    assert re.findall(r"^    chown -R (\d+) ", document, re.MULTILINE) == [user]
+
+
 def test_systemd_unit(tmp_path):
     """With a program that is there: the unit names one that it expects installed."""
     unit = tmp_path / "dragoman.service"

@@ -1,5 +1,6 @@
 """The Helm chart: it says the same as the kustomizations, and refuses values that it does not know."""
 
+import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ from tests.deploy.tools import (  # noqa: E402 - needs PyYAML
 CHART = DEPLOY / "helm" / "dragoman"
 COMES_WITH = "Helm, version 3 or 4"
 OF_THE_CHART = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
+# The minor version of Kubernetes 1 that brought each: kubernetes.io/docs/reference/using-api/deprecation-guide.
+SINCE = {"v1": 0, "apps/v1": 9, "networking.k8s.io/v1": 8, "policy/v1": 21, "autoscaling/v2": 23}
+OF_OPERATORS = {"keda.sh/v1alpha1", "monitoring.coreos.com/v1"}
 VALUES = {
     "base": (),
     "overlays/cpu": ("autoscaling.by=hpa",),
@@ -127,6 +131,35 @@ def test_secrets_are_mounted_as_the_document_says(tmp_path):
     assert pod["volumes"][-2:] == values["extraVolumes"]
     assert pod["containers"][0]["volumeMounts"][-2:] == values["extraVolumeMounts"]
     assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]}.items() >= values["env"].items()
+    assert app_protocols(resources) == {None}
+
+
+def app_protocols(resources: list[Resource]) -> set[str | None]:
+    """What Services say of their gRPC ports."""
+    ports = [port for service in of_kind(resources, "Service").values() for port in service["spec"]["ports"]]
+    return {port.get("appProtocol") for port in ports if port["name"] == "grpc"}
+
+
+def test_protocol_of_the_grpc_ports_is_what_the_values_say():
+    resources = helm_template("appProtocol=https")
+
+    assert problems(resources) == []
+    assert app_protocols(resources) == {"https"}
+
+
+def test_patch_of_the_document_leaves_the_protocol_out_of_every_service(tmp_path):
+    """What a kustomization does for TLS; the canary has Services of its own."""
+    (block,) = re.findall(
+        r"^    patches:\n(?:    .*\n)+", (DEPLOY.parent / "docs" / "secure.md").read_text(), re.MULTILINE
+    )
+    overlay = os.path.relpath(KUBERNETES / "overlays" / "canary", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [overlay]} | yaml.safe_load(block)))
+
+    resources = rendered(tmp_path)
+
+    assert problems(resources) == []
+    assert len(of_kind(resources, "Service")) == 4
+    assert app_protocols(resources) == {None}
 
 
 @pytest.mark.parametrize("release", ["dragoman", "translate"])
@@ -177,6 +210,7 @@ def test_numbers_in_the_environment_are_text_or_refused(tmp_path):
         "tmpSize=1e9",
         "terminationGracePeriodSeconds=long",
         "extraVolumes[0]=tls",
+        "appProtocol=2",
     ],
 )
 def test_chart_refuses_values_that_it_does_not_know(value):
@@ -191,3 +225,12 @@ def test_chart_has_the_version_of_the_project():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+def test_chart_asks_for_the_first_kubernetes_that_has_every_kind():
+    templates = "\n".join(file.read_text() for file in (CHART / "templates").glob("*.yaml"))
+    versions = {*re.findall(r"^apiVersion: (.*)$", templates, re.MULTILINE)} - OF_OPERATORS
+
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert chart["kubeVersion"] == f">=1.{max(SINCE[version] for version in versions)}.0-0"

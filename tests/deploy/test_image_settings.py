@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from service.client.admin import DEFAULT_ADMIN_ADDRESS
 from service.config import ServerConfig, load_config
 from tests.fakes.command_line import run
 from tests.fakes.server_process import ROOT
@@ -48,7 +49,7 @@ def test_no_setting_of_an_image_is_in_its_environment_but_the_device():
 
 
 def test_image_listens_on_all_its_addresses_whatever_else_it_is_told(in_image):
-    own = {'grpc_host = "0.0.0.0"', 'http_host = "0.0.0.0"', "drain_delay_s = 5.0"}
+    own = {'grpc_host = "0.0.0.0"', 'http_host = "0.0.0.0"', "admin_port = 50052", "drain_delay_s = 5.0"}
     own |= OF_ITS_ENVIRONMENT[in_image]
 
     assert settings() == own
@@ -71,6 +72,14 @@ def test_file_of_kubernetes_and_helm_takes_the_place_of_the_image_s(in_image):
     assert "drain_delay_s = 8.0" in found
     assert OF_ITS_ENVIRONMENT[in_image] <= found
     assert (listed.lifecycle.drain_delay_s, replace(listed.engine, device="cpu")) == (8.0, ServerConfig().engine)
+
+
+@pytest.mark.parametrize("file", ["image.toml", "kubernetes/base/dragoman.toml"])
+def test_admin_port_is_for_commands_inside_the_container_which_find_it_without_being_told(file):
+    listen = load_config(DEPLOY / file).listen
+
+    assert listen.admin_host == "127.0.0.1"
+    assert f"{listen.admin_host}:{listen.admin_port}" == DEFAULT_ADMIN_ADDRESS
 
 
 def test_file_that_the_variable_names_and_that_is_not_there_is_told(monkeypatch, tmp_path):

@@ -13,8 +13,9 @@ LEFT_OUT = {
     r"^(ray|serve) |127\.0\.0\.1:9000": "starts a cluster; `make try-ray` does",
     r"\bhaproxy -f|^envoy -c": "runs until it is stopped, with replicas elsewhere; `make deploy-check` runs it",
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
+    r"^(useradd|chown) ": "needs root; tests/deploy compares them with the unit and the image",
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
-    r"^python -m model\.(train|evaluate|ablation|learn_shortlist)": "needs a corpus; tests/unit has small ones",
+    r"^python -m model\.(train|evaluate|ablation|learn_shortlist|diversify)|^zcat DATA": "needs a corpus",
     r"--shortlist shortlist\.csr": "needs what the command before it makes of a corpus",
     r"DEVICE=cuda|bench[_-]gpu|pip uninstall -y onnxruntime": "needs a GPU; `make bench-gpu` is the check",
     r"bench_capacity": "takes 16 minutes and writes a page of the documents",
@@ -30,6 +31,7 @@ REPLACED = {
     "key.pub.pem ...": "key.pub.pem --bundle BUNDLE",
     "dragoman tune": "dragoman tune --seconds 10 --force",
     "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # an example before it made german.txt
+    "--file tatoeba.de": "--file english.txt",
     "--workers 8": "--workers 1",
     "--duration 60 --report one.json": "--duration 8 --report one.json",  # a plan needs 30 calls at the lowest rate
     "--duration 60": "",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 
 from service.config import LimitsConfig
+from service.dispatch.held import Held
 from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams, StepStats
 from service.engine.scheduler import Scheduler, SchedulerConfig
 from service.errors import Overloaded
@@ -35,9 +36,11 @@ class Request:
     num_steps: int  # that its translation takes
     timeout_s: float
     priority: Priority = Priority.INTERACTIVE
+    params: SearchParams | None = None  # the server's
     heard_at: float = 0.0  # when the front process came to it
     permit: Permit | None = None
     entry: "Entry[Request] | None" = None
+    job: Job | None = None  # that the engine was given
     done_at: float | None = None  # answered in time
     refused: str = ""
     was_late: bool = False
@@ -62,6 +65,7 @@ def poisson(
     num_steps: Sequence[int] = (10,),
     timeout_s: float = 60.0,
     priority: Priority = Priority.INTERACTIVE,
+    params: SearchParams | None = None,
 ) -> list[Request]:
     """Calls of one client, so many a second."""
     rng = random.Random(seed)
@@ -69,7 +73,7 @@ def poisson(
     now = rng.expovariate(rate)
     while now < seconds:
         steps = rng.choice(num_steps)
-        requests.append(Request(client, now, steps, steps, timeout_s, priority))
+        requests.append(Request(client, now, steps, steps, timeout_s, priority, params))
         now += rng.expovariate(rate)
     return requests
 
@@ -123,6 +127,7 @@ class SimulatedServer:
             aging_s=self.limits.batch_aging_s, max_lookahead_jobs=self.max_lookahead_jobs
         )
         self.scheduler = Scheduler(SchedulerConfig(max_rows=self.max_rows))
+        self.holds = Held.none_of(self.scheduler.config)
         self.held: dict[int, Request] = {}
         self.steps_left: dict[int, int] = {}
         self.num_job = 0
@@ -159,10 +164,13 @@ class SimulatedServer:
             self._expire(now)
             inbox += self._hand_out(now)
 
+    def params_of(self, request: Request) -> SearchParams:
+        """How it is searched."""
+        return request.params or self.params
+
     def load(self) -> Load:
         """How full the engine is."""
-        rows = sum(self.params.beam_size for _ in self.held)
-        return Load(num_engines=1, rows=rows, max_rows=self.max_rows)
+        return Load(num_engines=1, rows=self.holds.rows, max_rows=self.holds.runnable_rows)
 
     def _arrive(self, request: Request) -> None:
         permit = None
@@ -171,7 +179,7 @@ class SimulatedServer:
             permit.take_tokens(request.source_tokens)
             forecast = self.backlog.forecast(
                 [request.source_tokens],
-                self.params,
+                self.params_of(request),
                 client=request.client,
                 priority=request.priority,
                 load=self.load(),
@@ -186,7 +194,7 @@ class SimulatedServer:
         request.entry = self.backlog.add(
             request,
             request.source_tokens,
-            self.params,
+            self.params_of(request),
             client=request.client,
             priority=request.priority,
             now=request.heard_at,
@@ -194,24 +202,27 @@ class SimulatedServer:
 
     def _hand_out(self, now: float) -> list[Job]:
         jobs: list[Job] = []
-        beam = self.params.beam_size
         while (entry := self.backlog.peek(now)) is not None:
             request, load = entry.item, self.load()
-            if self.backlog.is_hopeless(request.source_tokens, self.params, request.deadline, now=now, load=load):
+            params = self.params_of(request)
+            if self.backlog.is_hopeless(request.source_tokens, params, request.deadline, now=now, load=load):
                 self.backlog.remove(entry)
                 self._end(request, late=True)
                 continue
-            if load.rows + beam > self.max_rows + self.backlog.lookahead_jobs(now) * beam:
+            source = (5,) * request.source_tokens
+            job = Job(id=self.num_job + 1, source_ids=source, params=params, deadline=request.deadline)
+            if not self.holds.has_room(job, self.backlog.lookahead_jobs(now)):
                 self.backlog.ran_full(now)
                 break
             if self.backlog.pause_s(now, load) > 0.0:
                 break
-            self.backlog.serve(entry, beam)
-            self.num_job += 1
-            self.held[self.num_job] = request
-            self.steps_left[self.num_job] = request.num_steps
-            source = (5,) * request.source_tokens
-            jobs.append(Job(id=self.num_job, source_ids=source, params=self.params, deadline=request.deadline))
+            self.backlog.serve(entry, params.beam_size)
+            self.num_job = job.id
+            request.job = job
+            self.holds.add(job)
+            self.held[job.id] = request
+            self.steps_left[job.id] = request.num_steps
+            jobs.append(job)
         return jobs
 
     def _expire(self, now: float) -> None:
@@ -225,6 +236,7 @@ class SimulatedServer:
         plan = self.scheduler.schedule(now)
         for drop in plan.drops:
             self.wasted_row_steps += self.held[drop.job.id].num_steps - self.steps_left[drop.job.id]
+            self.holds.remove(drop.job)
             self._end(self.held.pop(drop.job.id), late=True)
             del self.steps_left[drop.job.id]
         started = sum(len(job.source_ids) for job in plan.starts)
@@ -247,6 +259,8 @@ class SimulatedServer:
 
     def _finish(self, job_id: int, now: float) -> None:
         request = self.held.pop(job_id)
+        assert request.job is not None
+        self.holds.remove(request.job)
         del self.steps_left[job_id]
         result = JobResult(
             job_id=job_id,
@@ -256,7 +270,7 @@ class SimulatedServer:
             decode_s=request.decode_s,
             num_steps=request.num_steps,
         )
-        self.backlog.finished(request.source_tokens, self.params, result)
+        self.backlog.finished(request.source_tokens, self.params_of(request), result)
         request.done_at = now if now <= request.deadline else None
         self._end(request, late=now > request.deadline)
 

@@ -83,7 +83,7 @@ def test_traces_without_their_libraries_stop_the_start_with_one_line(echo_bundle
     status, message = run_to_end(echo_bundle, "--otlp-endpoint", "http://127.0.0.1:1", **variables)
 
     assert status == 2
-    assert "pip install 'dragoman[otel]'" in message
+    assert "is not installed: `pip install opentelemetry-sdk " in message
 
 
 async def test_a_full_disk_costs_log_lines_and_nothing_else(start_server):

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from export.__main__ import NUM_SENTENCES, _samples, app
-from export.source import ExportSource, load_state
+from export.source import FIRST_VERSION, ExportSource, load_state
 from export.verify import TOLERANCES
 from model.bundle import BUNDLE_FORMAT_VERSION, MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
 from model.tokenizer import Tokenizer
@@ -79,6 +80,17 @@ def test_a_bundle_that_kept_its_weights_gives_the_same_graphs_again(bundle: Bund
         assert again.manifest.files[name] == bundle.manifest.files[name]
 
 
+def test_the_version_is_the_bundle_s_and_of_a_checkpoint_the_first(bundle: Bundle, tmp_path: Path) -> None:
+    (option,) = (option for option in get_command(app).params if option.name == "version")
+    for destination, arguments in (("second", ["--version", "2"]), ("again", [])):
+        source = bundle.directory if arguments else tmp_path / "second"
+        assert run(source, tmp_path / destination, "--precision", "fp32", *arguments).exit_code == 0
+
+    assert bundle.manifest.version == FIRST_VERSION
+    assert Bundle.load(tmp_path / "again").manifest.version == "2"
+    assert f"default: the bundle's, else {FIRST_VERSION}." in getattr(option, "help", "")
+
+
 def test_a_bundle_of_an_older_format_gets_new_graphs_from_its_kept_weights(bundle: Bundle, tmp_path: Path) -> None:
     old = Path(shutil.copytree(bundle.directory, tmp_path / "old"))
     manifest = json.loads((old / MANIFEST_NAME).read_text())
@@ -121,6 +133,20 @@ def test_int8_without_calibration_is_refused(checkpoint: Path, tmp_path: Path) -
 
     assert result.exit_code == 1
     assert "int8 needs calibration sentences" in " ".join(result.output.split())
+
+
+def test_a_bundle_without_golden_sentences_is_said_to_have_none(
+    bundle: Bundle, checkpoint: Path, calibration: Path, tmp_path: Path
+) -> None:
+    without = run(checkpoint, tmp_path / "without", "--precision", "fp32")
+    given = run(checkpoint, tmp_path / "given", "--precision", "fp32", "--calibration", calibration)
+    kept = run(bundle.directory, tmp_path / "kept", "--precision", "fp32")  # those that it had
+    for_a_gpu = run(checkpoint, tmp_path / "gpu", "--precision", "fp16")  # nothing here can translate them
+
+    assert without.exit_code == given.exit_code == kept.exit_code == for_a_gpu.exit_code == 0
+    assert "has no golden sentences" in " ".join(without.stderr.split())
+    assert f"`python -m export.golden {tmp_path}/without SENTENCES` adds" in " ".join(without.stderr.split())
+    assert "golden" not in given.stderr + kept.stderr + for_a_gpu.stderr
 
 
 def test_graphs_over_the_tolerance_leave_the_old_bundle_as_it_was(

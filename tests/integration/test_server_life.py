@@ -61,7 +61,7 @@ class TestStart:
         [
             ({"DRAGOMAN_LISTEN__GRPC_PORT": "70000"}, "listen.grpc_port is '70000'"),
             ({"DRAGOMAN_LIMITS__MAX_TEXT": "1"}, "limits.max_text is not a setting: did you mean max_texts?"),
-            ({"DRAGOMAN_ENGINE__BUNDLE": "/nonexistent"}, "/nonexistent is not a bundle"),
+            ({"DRAGOMAN_ENGINE__BUNDLE": "/nonexistent"}, "/nonexistent is no directory"),
             ({"DRAGOMAN_ENGINE__PRECISION": "int8"}, "has no 'int8' graphs"),
         ],
     )
@@ -117,6 +117,21 @@ class TestStart:
             assert (error.code(), error.details()) == (UNAVAILABLE, "the server is starting")
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, 10) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+    @pytest.mark.promise("A3")
+    def test_signal_ends_a_start_while_a_file_of_the_bundle_hangs(self, tmp_path):
+        manifest = tmp_path / "bundle" / "manifest.json"
+        manifest.parent.mkdir()
+        os.mkfifo(manifest)
+        process = spawn(manifest.parent, tmp_path / "log")
+        try:
+            with manifest.open("wb"):  # once the server reads, which lasts until this is closed
+                process.send_signal(signal.SIGTERM)
+
+                assert process.wait(10) == 0
         finally:
             process.kill()
             process.wait()

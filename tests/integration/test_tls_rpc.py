@@ -13,7 +13,7 @@ import pytest
 from service.client import AsyncClient
 from service.client.channel import ClientConfig, TlsOptions
 from service.client.retry import RetryPolicy
-from service.errors import Unavailable
+from service.errors import DeadlineExceeded, Unavailable
 from tests.fakes.calls import calling, details_of, failure
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.secured_server import QUICK, Code, events, retried
@@ -99,6 +99,17 @@ class TestTls:
 
         async with AsyncClient(server.address, config) as client:
             with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.translate(["a"])
+
+    @pytest.mark.parametrize(
+        ("trusted", "words"), [("others", "CERTIFICATE_VERIFY_FAILED"), (None, r"within the deadline: .+")]
+    )
+    async def test_a_client_that_waits_says_why_it_had_no_connection(self, start_server, ours, others, trusted, words):
+        server = start_server(**tls_settings(ours.issue("server")))
+        tls = TlsOptions(root_certificates=others.certificate) if trusted else None
+
+        async with AsyncClient(server.address, ClientConfig(tls=tls, timeout_s=2.0)) as client:
+            with pytest.raises(DeadlineExceeded, match=words):
                 await client.translate(["a"])
 
     async def test_the_client_has_every_file_and_the_name_of_tls(self, start_server, ours):

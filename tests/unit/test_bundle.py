@@ -290,6 +290,25 @@ def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:
         Bundle.load(tmp_path)
 
 
+def test_a_mistyped_name_is_answered_with_those_of_the_included_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.bundle.included_bundle_dirs", lambda: [Path("models/en-de"), Path("models/cs-en")])
+
+    with pytest.raises(BundleError) as refused:
+        Bundle.load(Path("fr-de"))
+
+    assert str(refused.value) == "fr-de is no directory, and no included model (cs-en, en-de)"
+
+
+def test_a_path_that_leads_nowhere_is_no_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    for path in (tmp_path / "none", tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(BundleError) as refused:
+            Bundle.load(path)
+
+        assert str(refused.value) == f"{path} is no directory; `python -m export` makes a bundle"
+
+
 def test_the_default_bundle_lies_in_the_package() -> None:
     assert default_bundle_dir().parts[-3:] == ("model", "pretrained", "en-de")
     assert included_bundle_dirs()[0] == default_bundle_dir()

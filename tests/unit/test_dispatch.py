@@ -64,7 +64,7 @@ async def test_jobs_go_to_the_engine_with_the_fewest_rows():
         jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(4)]
         await asyncio.sleep(0)
 
-        assert [slot.rows for slot in dispatcher._slots] == [4, 4]
+        assert [slot.held.rows for slot in dispatcher._slots] == [4, 4]
         for job in jobs:
             job.cancel()
 
@@ -77,7 +77,7 @@ async def test_sentences_that_start_together_are_dealt_by_length():
 
         held = [sorted(len(pending.job.source_ids) for pending in slot.jobs.values()) for slot in dispatcher._slots]
         assert sorted(held) == [[3, 3, 3, 4], [12]]
-        assert sorted(slot.rows for slot in dispatcher._slots) == [2, 8]
+        assert sorted(slot.held.rows for slot in dispatcher._slots) == [2, 8]
         assert sorted(slot.work for slot in dispatcher._slots) == [2 * 12, 2 * 13]
         for job in jobs:
             job.cancel()
@@ -89,7 +89,7 @@ async def test_sentences_that_do_not_all_find_rows_go_to_the_engine_with_the_few
         one_more = [dispatcher.submit(SLOW, PARAMS, None), dispatcher.submit(NORMAL, PARAMS, None)]
         await asyncio.sleep(0)
 
-        assert [slot.rows for slot in dispatcher._slots] == [10, 10]  # 8 of them now, and a sentence to look ahead
+        assert [slot.held.rows for slot in dispatcher._slots] == [10, 10]  # 8 of them now, and a sentence to look ahead
         for job in (*jobs, *one_more):
             job.cancel()
 

@@ -136,7 +136,7 @@ async def test_outcome_of_a_job_that_was_failed_meanwhile_is_ignored():
 
         slot.heard(Report((JobFailure(job_id=job_id, kind=FailureKind.INTERNAL, message="late"),)))
 
-        assert (slot.rows, dispatcher.running_jobs) == (0, 0)
+        assert (slot.held.rows, dispatcher.running_jobs) == (0, 0)
         with pytest.raises(Unavailable, match="grace"):
             await job
 

@@ -75,7 +75,7 @@ def test_every_rule_is_of_something_that_the_documents_have():
 
 def test_most_steps_are_run():
     assert len(STEPS) > 100
-    assert sum(not reason_to_leave_out(step) for step in STEPS) > 0.6 * len(STEPS)
+    assert sum(not reason_to_leave_out(step) for step in STEPS) > 0.5 * len(STEPS)
 
 
 def test_placeholders_become_what_runs():

@@ -66,7 +66,7 @@ def test_int8_without_dot_products_is_a_warning(flags, level, words):
 @pytest.mark.parametrize(
     ("installed", "level", "words"),
     [
-        ([], Level.FAIL, "dragoman[cpu]"),
+        ([], Level.FAIL, "`pip install onnxruntime` (extra `cpu`)"),
         (["onnxruntime"], Level.PASS, "on the CPU"),
         (["onnxruntime-gpu"], Level.PASS, "with CUDA for models that have fp16 graphs"),
         (["onnxruntime", "onnxruntime-gpu"], Level.FAIL, "overwrite each other"),

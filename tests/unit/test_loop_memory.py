@@ -77,6 +77,60 @@ def test_step_without_memory_halves_the_rows_once_however_many_sentences_it_fail
     assert loop.take_stats().max_rows == 64
 
 
+class ShortEncoder(FakeRunner):
+    """There is no memory to encode a source that begins with one of `finds_none`."""
+
+    finds_none: Sequence[int] = ()
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        if any(source[0] in self.finds_none for source in sources):
+            raise MemoryError
+        return super().encode(sources)
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(
+    ("finds_none", "failed"), [(range(5, 11), [0, 1]), (range(7, 11), [])], ids=["all", "those that come next"]
+)
+def test_sentences_that_find_no_memory_ahead_of_their_turn_are_translated_if_there_is_some_when_they_start(
+    finds_none, failed
+):
+    runner = ShortEncoder()
+    loop = engine(runner, max_rows=4)
+    jobs = [job(number, [5 + number] * 3) for number in range(6)]  # two start, the others come next
+    for each in jobs:
+        loop.submit(each)
+
+    runner.finds_none = finds_none
+    outcomes = {outcome.job_id: outcome for outcome in loop.step()}
+    runner.finds_none = ()
+    outcomes |= run(loop)
+
+    assert [number for number in range(6) if kind_of(outcomes[number]) is FailureKind.OUT_OF_MEMORY] == failed
+    translated = [each for each in jobs if each.id not in failed]
+    assert [tokens(outcomes[each.id]) for each in translated] == [tokens(alone(each)) for each in translated]
+    assert loop.take_stats().max_rows == 2
+    assert_nothing_is_left(loop)
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(("error", "rows"), [(MemoryError, 64), (RuntimeError, 128)])
+def test_rows_are_halved_where_only_a_joint_run_of_the_encoder_is_short_of_memory(error, rows):
+    class OneByOne(FakeRunner):
+        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+            if len(sources) > 1:
+                raise error
+            return super().encode(sources)
+
+    loop = engine(OneByOne(), max_rows=128)
+    jobs = [job(number) for number in range(7)]
+
+    outcomes = run(loop, jobs)
+
+    assert [kind_of(outcomes[each.id]) for each in jobs] == [None] * 7
+    assert loop.take_stats().max_rows == rows
+
+
 @pytest.mark.promise("A15")
 @pytest.mark.parametrize(("seconds_later", "rows"), [(59.0, 2), (60.0, 4)])
 def test_rows_that_were_given_up_for_want_of_memory_come_back(seconds_later, rows):

@@ -7,6 +7,7 @@ import numpy as np
 from model.config import EOS_ID
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.engine.kv_cache import Encoded
+from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
 from tests.fakes.fake_runner import FakeRunner, Script, random_script
 from tests.fakes.scripted_engine import engine, job, never_ending, run
@@ -88,7 +89,9 @@ def test_statistics_count_what_happened_since_they_were_last_taken():
     assert stats.padding_ratio == 1 - 16 / 24
     assert stats.wasted_steps == 2
     assert (stats.live_rows, stats.waiting_jobs) == (6, 0)
-    assert loop.take_stats() == StepStats(live_rows=6, max_rows=6)
+    assert loop.take_stats() == StepStats(
+        live_rows=6, max_rows=6, max_source_tokens=SchedulerConfig().max_source_tokens
+    )
 
 
 def test_padding_ratio_of_no_encoder_run_is_zero():

@@ -1,10 +1,13 @@
 """What a bundle says of its model: description, tokenizer, and the defaults of a search."""
 
 from dataclasses import replace
+from importlib.resources import files
+from typing import get_args
 
 import pytest
 
-from model.bundle import Bundle
+from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
+from service.engine.device import Device
 from service.engine.job import SearchParams
 from service.models.bundle_check import load_tokenizer
 from service.models.model_info import describe, search_params
@@ -38,6 +41,16 @@ def test_a_bundle_describes_itself(bundle):
         use_shortlist=False,
         allow_smaller_beam=False,
     )
+
+
+def test_contract_names_every_precision_and_device_of_a_model():
+    contract = files("protos").joinpath("translation.proto").read_text(encoding="utf-8")
+    model = contract.partition("message Model {")[2].partition("}")[0]
+    of_precision, _, rest = model.partition("string precision")
+    of_device = rest.partition("string device")[0]
+
+    assert [name for name in (*PREFERRED_PRECISIONS, GPU_PRECISION) if f'"{name}"' not in of_precision] == []
+    assert [name for name in get_args(Device) if f'"{name}"' not in of_device] == []
 
 
 def test_the_precision_that_was_asked_for_is_described(bundle):

@@ -6,6 +6,7 @@ Without a clock, so the figures are the same everywhere; tests/reliability repea
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -133,6 +134,76 @@ def test_greedy_client_does_not_double_the_p99_of_the_others(shape, seed):
     assert p99(others) <= 1.9 * p99([request for client in alone for request in client])
     answered = [r for r in [*others, *greedy] if r.done_at is not None and r.done_at <= seconds]
     assert len(answered) / seconds >= 0.97 * CAPACITY
+
+
+@pytest.mark.parametrize(("steps", "most"), [(20, 2.4), (40, 4.0)])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_long_sentences_of_a_greedy_client_are_waited_for_in_proportion(steps, most, seed):
+    """Nothing that runs gives its rows back; the nine have sentences of ten steps."""
+
+    def nine() -> list[list[Request]]:
+        return [poisson(Client(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n) for n in range(9)]
+
+    alone, beside = nine(), nine()
+    greedy = poisson(Client(name="greedy"), 45.0 * CAPACITY / steps, 15.0, seed=100 * seed + 99, num_steps=(steps,))
+    run("equal lengths", *alone)
+
+    run("equal lengths", *beside, greedy)
+
+    def later(clients: list[list[Request]]) -> list[Request]:  # when enough has been measured
+        return [request for client in clients for request in client if request.at > 5.0]
+
+    assert p99(later(beside)) <= most * p99(later(alone))
+
+
+def answered(requests: Sequence[Request], seconds: float) -> float:
+    """A second."""
+    return sum(r.done_at is not None and r.done_at <= seconds for r in requests) / seconds
+
+
+def test_clients_with_narrow_and_wide_beams_leave_no_rows_unused():
+    """Sentences of one row that run for long, beside those of 16 that run for a moment; 70 % of the capacity."""
+    narrow = poisson(
+        Client(name="a"), 22.4, 20.0, seed=1, num_steps=(200,), timeout_s=6.0, params=SearchParams(beam_size=1)
+    )
+    wide = poisson(
+        Client(name="b"), 28.0, 20.0, seed=2, num_steps=(10,), timeout_s=0.5, params=SearchParams(beam_size=16)
+    )
+
+    SimulatedServer(max_rows=128, limits=UNLIMITED).run([narrow, wide])
+
+    assert in_time(narrow) >= 0.99 * len(narrow)
+    assert in_time(wide) >= 0.99 * len(wide)
+
+
+def test_long_texts_of_a_greedy_client_do_not_fill_an_engine_beyond_its_source_tokens():
+    """Rows are free then, and whatever is given to the engine waits inside, first come, first served."""
+
+    def nine() -> list[list[Request]]:
+        return [poisson(Client(name=f"{n}"), 4.0, 10.0, seed=100 + n) for n in range(9)]
+
+    alone, beside = nine(), nine()
+    greedy = poisson(Client(name="greedy"), 500.0, 10.0, seed=999, timeout_s=20.0)
+    for request in greedy:
+        request.source_tokens = 300
+    generous = replace(UNLIMITED, max_queued_tokens=10**8, max_queue_seconds=1_000.0)
+    SimulatedServer(max_rows=128, limits=generous).run(alone)
+
+    SimulatedServer(max_rows=128, limits=generous).run([*beside, greedy])
+
+    others = [request for client in beside for request in client]
+    assert p99(others) <= 2.0 * p99([request for client in alone for request in client])
+
+
+@pytest.mark.parametrize(("beam", "max_rows"), [(4, 2), (4, 1), (16, 8)])
+def test_an_engine_with_fewer_rows_than_a_beam_is_never_idle_for_two_clients(beam, max_rows):
+    """As after memory was short; a sentence then runs alone, and the next one follows at once."""
+    clients = [poisson(Client(name=name), 30.0, 10.0, seed=seed) for seed, name in enumerate("ab")]
+    generous = replace(UNLIMITED, max_queue_seconds=1_000.0)
+
+    SimulatedServer(max_rows=max_rows, params=SearchParams(beam_size=beam), limits=generous).run(clients)
+
+    assert sum(answered(requests, 10.0) for requests in clients) >= 9.7  # of ten
 
 
 def nine_beside_a_greedy_tenth(seed: int, front: Front) -> float:

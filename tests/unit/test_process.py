@@ -103,7 +103,7 @@ def test_warming_up_fills_the_batch_once_and_leaves_no_trace(max_rows):
 
     assert min(max_rows, 128) <= max(runner.step_rows) <= max(max_rows, 4)
     assert engine.is_idle
-    assert engine.take_stats() == StepStats(max_rows=max_rows)
+    assert engine.take_stats() == StepStats(max_rows=max_rows, max_source_tokens=SchedulerConfig().max_source_tokens)
 
 
 class Enough(Exception):
@@ -140,7 +140,9 @@ def test_idle_engine_gives_a_sign_of_life_every_heartbeat():
     with pytest.raises(Enough):
         _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=0.001)
 
-    assert reports == [Report((), StepStats(max_rows=SchedulerConfig().max_rows))] * 3
+    budgets = SchedulerConfig()
+    idle = StepStats(max_rows=budgets.max_rows, max_source_tokens=budgets.max_source_tokens)
+    assert reports == [Report((), idle)] * 3
 
 
 def test_engine_returns_freed_memory_once_when_there_was_work_and_then_none(monkeypatch):

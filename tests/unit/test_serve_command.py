@@ -168,7 +168,7 @@ def test_check_config_looks_at_the_model_too():
     result = run("serve", "--check-config", "--bundle", "no-such-bundle")
 
     assert result.exit_code == 2
-    assert "no-such-bundle is not a bundle" in result.stderr
+    assert "no-such-bundle is no directory, and no included model (" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_directory_of_the_same_name_is_meant_by_its_path(mirror, tmp_path):
         (["one", "--precision", "int8"], "--precision needs --bundle"),
         (["one", "--threads", "2"], "--threads needs --bundle"),
         (["--file", "no-such-file", "--bundle", "b"], "no-such-file"),
-        (["one", "--bundle", "no-such-bundle"], "no-such-bundle is not a bundle"),
+        (["one", "--bundle", "no-such-bundle"], "no-such-bundle is no directory, and no included model ("),
         (["one", "--nonsense"], "No such option"),
         (["one", "--batch-size", "0"], "--batch-size"),
     ],

@@ -1,0 +1,58 @@
+"""What an engine holds against what it can run, as its scheduler counts: rows and source tokens.
+
+Pure; knows sentences by their beam and their length.
+"""
+
+from dataclasses import dataclass
+
+from service.engine.job import Job
+from service.engine.scheduler import SchedulerConfig, source_width
+
+
+@dataclass(slots=True)
+class Held:
+    """The sentences given to one engine that have no answer yet, in sums."""
+
+    max_rows: int  # that it runs at most
+    max_source_tokens: int  # of them, each sentence counted with its `source_width`
+    rows: int = 0
+    source_tokens: int = 0
+
+    @classmethod
+    def none_of(cls, budgets: SchedulerConfig) -> "Held":
+        """Nothing, of an engine with these budgets."""
+        return cls(max_rows=budgets.max_rows, max_source_tokens=budgets.max_source_tokens)
+
+    def add(self, job: Job) -> None:
+        """It is given this one."""
+        self.rows += job.params.beam_size
+        self.source_tokens += source_width(len(job.source_ids))
+
+    def remove(self, job: Job) -> None:
+        """It has answered, or never began."""
+        self.rows -= job.params.beam_size
+        self.source_tokens -= source_width(len(job.source_ids))
+
+    def clear(self) -> None:
+        """All that it held is lost."""
+        self.rows = self.source_tokens = 0
+
+    def has_room(self, job: Job, lookahead_jobs: int) -> bool:
+        """Whether it may be given this one, holding so many such sentences more than it can run."""
+        rows, tokens = job.params.beam_size, source_width(len(job.source_ids))
+        return (
+            self.rows + rows <= self.max_rows + lookahead_jobs * rows
+            and self.source_tokens + tokens <= self.max_source_tokens + lookahead_jobs * tokens
+        )
+
+    @property
+    def runnable_rows(self) -> int:
+        """Rows that it can run of sentences like those it holds: `max_rows`, or fewer where they are long."""
+        if not self.source_tokens:
+            return self.max_rows
+        return min(self.max_rows, max(1, self.rows * self.max_source_tokens // self.source_tokens))
+
+    @property
+    def share(self) -> float:
+        """Of what it can run; above 1 some wait inside."""
+        return self.rows / self.runnable_rows
