@@ -11,7 +11,7 @@ newest checkpoint back, and the run goes on from the one before.
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,15 +129,26 @@ def step_directories(run: Path) -> list[Path]:
 
 
 def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
-    """Mean of several checkpoints' weights, summed in fp64 (section 6.1 of the paper averages the last 5 or 20).
+    """Mean of several checkpoints' weights (section 6.1 of the paper averages the last 5 or 20).
 
     Raises:
         ValueError: no checkpoints.
     """
-    if not directories:
-        raise ValueError("no checkpoints to average")
+    return mean_weights(load_file(directory / WEIGHTS) for directory in directories)
+
+
+def mean_weights(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Mean of several models' weights, one in memory at a time, summed in fp64.
+
+    Raises:
+        ValueError: no models.
+    """
     total: dict[str, Tensor] = {}
-    for directory in directories:
-        for name, tensor in load_file(directory / WEIGHTS).items():
+    count = 0
+    for weights in models:
+        count += 1
+        for name, tensor in weights.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    return {name: (tensor / len(directories)).float() for name, tensor in total.items()}
+    if not count:
+        raise ValueError("no checkpoints to average")
+    return {name: (tensor / count).float() for name, tensor in total.items()}

@@ -1,0 +1,66 @@
+"""One model of several: the mean of their weights (model soups, Wortsman et al. 2022).
+
+python -m model.average RUN/average OTHER/average --out MEAN
+
+Of runs that began with the same weights, and differ in their data, seed or dropout, the mean is better than each of
+them.  Models that began with other weights have no mean: their numbers stand for other things.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from model.checkpoint import Checkpoint, load_checkpoint, mean_weights, save_checkpoint
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+console = Console(stderr=True)
+
+
+def average(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
+    """The mean of models of one shape, direction and tokenizer; it has the first one's name, and no scores.
+
+    Raises:
+        ValueError: fewer than two, or they differ in more than their weights.
+    """
+    if len(checkpoints) < 2:
+        raise ValueError(f"{len(checkpoints)} model to average, at least 2 are needed")
+    first, *others = checkpoints
+    for other in others:
+        if other.config != first.config:
+            raise ValueError(f"{other.config} cannot be averaged with {first.config}")
+        if _direction(other) != _direction(first):
+            raise ValueError(f"a model {_direction(other)} cannot be averaged with one {_direction(first)}")
+        if other.tokenizer_path.read_bytes() != first.tokenizer_path.read_bytes():
+            raise ValueError(f"the tokenizers {other.tokenizer_path} and {first.tokenizer_path} differ")
+    weights = mean_weights(checkpoint.weights for checkpoint in checkpoints)
+    return replace(first, weights=weights, meta=replace(first.meta, scores={}))
+
+
+def _direction(checkpoint: Checkpoint) -> str:
+    return f"from {checkpoint.meta.source_language} to {checkpoint.meta.target_language}"
+
+
+@app.command()
+def main(
+    models: Annotated[list[Path], typer.Argument(help="Checkpoints, or bundles that kept their weights; two or more.")],
+    out: Annotated[Path, typer.Option(help="Directory of the checkpoint that is made.")],
+) -> None:
+    """Average the weights of models that were trained from the same ones.
+
+    Example: python -m model.average RUN/average OTHER/average --out MEAN; python -m model.evaluate MEAN --data DATA
+    """
+    if out.exists():
+        raise typer.BadParameter(f"{out} exists already: choose another --out")
+    try:
+        save_checkpoint(out, average([load_checkpoint(directory) for directory in models]))
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
+    console.log(f"{out}: the mean of {len(models)} models")
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m model.average")
