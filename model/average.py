@@ -2,8 +2,8 @@
 
 python -m model.average RUN/average OTHER/average --out MEAN
 
-Of runs that began with the same weights, and differ in their data, seed or dropout, the mean is better than each of
-them.  Models that began with other weights have no mean: their numbers stand for other things.
+Of runs that began with the same weights, and differ in their data, seed or dropout, the mean is often better than each
+of them: score them all.  Models that began with other weights have no mean: their numbers stand for other things.
 """
 
 from collections.abc import Sequence

@@ -107,6 +107,11 @@ class Recipe:
         pieces, embeddings = self.tokenizer.vocab_size, self.model.vocab_size
         if pieces != embeddings:
             raise ValueError(f"tokenizer.vocab_size is {pieces}, it must be model.vocab_size ({embeddings})")
+        if self.augmentation.sample_pieces and self.tokenizer.model_type != "unigram":
+            raise ValueError(
+                f"augmentation.sample_pieces is {self.augmentation.sample_pieces}, tokenizer.model_type "
+                f"{self.tokenizer.model_type!r}: pieces are drawn from a unigram model alone"
+            )
         longest, positions = self.batches.max_sentence_tokens, self.model.max_positions
         if longest > positions:
             raise ValueError(

@@ -245,11 +245,12 @@ def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
-            return _groups(tomllib.load(stream), lambda _: f"file {file}")
+            values = tomllib.load(stream)
     except OSError as error:
         raise ConfigError(f"configuration file {file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # bad TOML or bad UTF-8
         raise ConfigError(f"configuration file {file} is not valid TOML: {error}") from error
+    return _groups(values, lambda _: f"file {file}")
 
 
 def _read_environment() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Why a client has no connection, in gRPC's words, which a call that waits for one until its deadline does not give.
 
-A health check without any time tells: without a connection it fails at once with the reason, otherwise unsent.
+A health check without any time tells: without a connection it fails at once with the reason, otherwise it is over at
+once, whether or not the server has seen it.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from grpc_health.v1 import health_pb2
 
 from service.client.failures import closed_channel_is_unavailable, closed_is_unavailable
 
-_UNSENT: dict[str, Any] = {"timeout": 0.0, "wait_for_ready": False}
+_NO_TIME: dict[str, Any] = {"timeout": 0.0, "wait_for_ready": False}
 
 
 def connection_failure(health: Any) -> str:
@@ -24,7 +25,7 @@ def connection_failure(health: Any) -> str:
     """
     try:
         with closed_channel_is_unavailable():
-            health.Check(health_pb2.HealthCheckRequest(), **_UNSENT)
+            health.Check(health_pb2.HealthCheckRequest(), **_NO_TIME)
     except grpc.RpcError as error:
         return _reason(error)
     return ""
@@ -34,7 +35,7 @@ async def connection_failure_async(health: Any) -> str:
     """As `connection_failure`."""
     try:
         with closed_is_unavailable():
-            await health.Check(health_pb2.HealthCheckRequest(), **_UNSENT)
+            await health.Check(health_pb2.HealthCheckRequest(), **_NO_TIME)
     except grpc.RpcError as error:
         return _reason(error)
     return ""

@@ -6,7 +6,7 @@ Pure; knows sentences by their beam and their length.
 from dataclasses import dataclass
 
 from service.engine.job import Job
-from service.engine.scheduler import SchedulerConfig, source_width
+from service.engine.scheduler import SMALLEST_WIDTH, SchedulerConfig, source_width
 
 
 @dataclass(slots=True)
@@ -15,6 +15,7 @@ class Held:
 
     max_rows: int  # that it runs at most
     max_source_tokens: int  # of them, each sentence counted with its `source_width`
+    sentences: int = 0
     rows: int = 0
     source_tokens: int = 0
 
@@ -25,17 +26,19 @@ class Held:
 
     def add(self, job: Job) -> None:
         """It is given this one."""
+        self.sentences += 1
         self.rows += job.params.beam_size
         self.source_tokens += source_width(len(job.source_ids))
 
     def remove(self, job: Job) -> None:
         """It has answered, or never began."""
+        self.sentences -= 1
         self.rows -= job.params.beam_size
         self.source_tokens -= source_width(len(job.source_ids))
 
     def clear(self) -> None:
         """All that it held is lost."""
-        self.rows = self.source_tokens = 0
+        self.sentences = self.rows = self.source_tokens = 0
 
     def has_room(self, job: Job, lookahead_jobs: int) -> bool:
         """Whether it may be given this one, holding so many such sentences more than it can run."""
@@ -47,10 +50,16 @@ class Held:
 
     @property
     def runnable_rows(self) -> int:
-        """Rows that it can run of sentences like those it holds: `max_rows`, or fewer where they are long."""
-        if not self.source_tokens:
-            return self.max_rows
-        return min(self.max_rows, max(1, self.rows * self.max_source_tokens // self.source_tokens))
+        """Rows that it can run: of what it holds as many as its budgets allow, and short sentences of one row beside.
+
+        At least those of one of its sentences, which runs alone where it is over a budget.
+        """
+        free_tokens = self.max_source_tokens - self.source_tokens
+        if free_tokens >= 0:
+            runnable = min(self.max_rows, self.rows + free_tokens // SMALLEST_WIDTH)
+        else:
+            runnable = min(self.max_rows, self.rows * self.max_source_tokens // self.source_tokens)
+        return max(runnable, self.rows // self.sentences) if self.sentences else self.max_rows
 
     @property
     def share(self) -> float:

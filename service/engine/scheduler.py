@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 
 from service.engine.job import FailureKind, Job
 
-_SMALLEST_WIDTH = 64
+SMALLEST_WIDTH = 64
 _BUDGETS = ("max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens", "encoder_run_tokens")
 # Without an error of memory, after which budgets that were halved are doubled; twice as long each time that this was
 # too much, so that where memory has become less for good, few batches fail for finding out.
@@ -208,4 +208,4 @@ class Scheduler:
 
 def source_width(num_tokens: int) -> int:
     """The power of two that holds a source of this length: sentences of one width share their padding."""
-    return max(_SMALLEST_WIDTH, 1 << (num_tokens - 1).bit_length())
+    return max(SMALLEST_WIDTH, 1 << (num_tokens - 1).bit_length())

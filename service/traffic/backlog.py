@@ -87,13 +87,13 @@ class Backlog(Generic[Item]):
         """Whose turn it is, if anything waits."""
         entry = self._queue.peek(now)
         if entry is None:
-            self._pace.has_room()
+            self._pace.forget()
         return entry
 
     def pause_s(self, now: float, load: Load) -> float:
         """Seconds until what `peek` gave may start, if there is room."""
         if load.is_idle:
-            self._pace.has_room()
+            self._pace.forget()
         rows_per_s = load.max_rows / self._meter.hold_s if self._meter.hold_s else 0.0
         return self._pace.pause_s(now, rows_per_s=rows_per_s, step_s=self._meter.step_s)
 

@@ -60,6 +60,6 @@ class Pace:
         if self._credit is None:
             self._credit, self._credit_at = 0.0, now
 
-    def has_room(self) -> None:
-        """Nothing waits, or nothing runs."""
+    def forget(self) -> None:
+        """Nothing waits, or nothing runs: the engines have room."""
         self._credit = None

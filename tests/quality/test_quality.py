@@ -44,7 +44,7 @@ def test_a_shipped_bundle_is_as_good_as_its_card_says(directory, search):
 
 
 @pytest.mark.parametrize(
-    "options", [TranslateOptions(beam_size=1), TranslateOptions(length_penalty=5.0)], ids=["greedy", "length_penalty"]
+    "options", [TranslateOptions(beam_size=1), TranslateOptions(max_target_tokens=20)], ids=["greedy", "cut off"]
 )
 def test_a_worse_search_is_noticed(options):
     assert chrf_of(default_bundle_dir(), options) < smallest_allowed()

@@ -268,6 +268,12 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=rf"^engine is 3 \(file {file}\): it is a group of settings"):
             load_config(file, {"engine.device": "cpu"})
 
+    def test_number_that_python_will_not_read_is_named_with_its_file(self, tmp_path):
+        file = write(tmp_path, f"[limits]\nmax_texts = {'9' * 5_000}\n")
+
+        with pytest.raises(ConfigError, match=f"configuration file {file} is not valid TOML: .*4300 digits"):
+            load_config(file)
+
     def test_group_in_the_environment_that_is_no_table_is_refused_beside_a_flag(self, monkeypatch):
         monkeypatch.setenv("DRAGOMAN_ENGINE", "3")
 

@@ -68,13 +68,6 @@ async def test_call_to_a_closed_port_says_so(failure_at):
 
 
 @calls_of_both_clients
-async def test_call_to_a_name_that_nobody_has_says_so(failure_at):
-    error = await failure_at("no-such-host.invalid:1")
-
-    assert "no-such-host.invalid" in str(error).partition("deadline: ")[2]
-
-
-@calls_of_both_clients
 async def test_call_to_a_server_that_does_not_answer_in_time_is_merely_late(failure_at, silent):
     error = await failure_at(silent)
 

@@ -39,6 +39,25 @@ def test_short_sentences_leave_the_rows_to_decide():
     assert (held.runnable_rows, held.share) == (32, 4 / 32)
 
 
+def test_long_sentences_leave_room_for_short_ones_as_the_scheduler_does():
+    held, scheduler = Held.none_of(BUDGETS), Scheduler(BUDGETS)
+    jobs = [job(0, 1, 1_000), *(job(number, 1, 20) for number in range(1, 32))]
+    held.add(jobs[0])
+    for each in jobs:
+        scheduler.add(each)
+    scheduler.schedule(0.0)
+
+    assert held.runnable_rows == scheduler.num_running == 32
+
+
+def test_a_sentence_over_the_budget_runs_alone():
+    held = Held.none_of(SchedulerConfig(max_rows=2, max_source_tokens=64))
+
+    held.add(job(1, 4, 900))
+
+    assert (held.runnable_rows, held.share) == (4, 1.0)
+
+
 def test_what_is_removed_or_lost_counts_no_more():
     held = Held.none_of(BUDGETS)
     held.add(job(1, 4, 20))

@@ -92,7 +92,7 @@ def test_an_empty_queue_ends_the_spreading():
     pace = shared()
     pace.ran_full(0.0)
     pace.started(50)
-    pace.has_room()
+    pace.forget()
 
     assert pace.pause_s(0.0, **RATE) == 0.0
 

@@ -58,6 +58,10 @@ def test_the_multi30k_recipe_is_the_published_tiny_transformer():
             "optimizer.matrices is 'sgd', accepted are 'adam' and 'muon'",
         ),
         (SMALLEST + "corpora = []\n[model]\nnum_heads = 3", "d_model is 256, it must be a multiple of num_heads"),
+        (
+            SMALLEST + "corpora = []\naugmentation = {sample_pieces = 0.4}\n[tokenizer]\nmodel_type = 'bpe'",
+            "sample_pieces is 0.4, tokenizer.model_type 'bpe': pieces are drawn from a unigram model alone",
+        ),
         (SMALLEST, "corpora is missing"),
         (SMALLEST + "corpora = [{}]", r"corpora\[0\]\.name is missing"),
         ("name = ", "recipe"),
