@@ -1,7 +1,7 @@
 """Why a client has no connection, in gRPC's words, which a call that waits for one until its deadline does not give.
 
-A health check without any time tells: without a connection it fails at once with the reason, otherwise it is over at
-once, whether or not the server has seen it.
+A health check that does not wait for a connection tells: without one it fails at once with the reason.  With one, it
+is over when the server answers, or is as late with this as with the call before.
 """
 
 from typing import Any
@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2
 
 from service.client.failures import closed_channel_is_unavailable, closed_is_unavailable
 
-_NO_TIME: dict[str, Any] = {"timeout": 0.0, "wait_for_ready": False}
+# Without any time at all, the deadline wins over the reason once in twenty to thirty times, although that is known.
+_OPTIONS: dict[str, Any] = {"timeout": 0.05, "wait_for_ready": False}
 
 
 def connection_failure(health: Any) -> str:
@@ -25,7 +26,7 @@ def connection_failure(health: Any) -> str:
     """
     try:
         with closed_channel_is_unavailable():
-            health.Check(health_pb2.HealthCheckRequest(), **_NO_TIME)
+            health.Check(health_pb2.HealthCheckRequest(), **_OPTIONS)
     except grpc.RpcError as error:
         return _reason(error)
     return ""
@@ -35,7 +36,7 @@ async def connection_failure_async(health: Any) -> str:
     """As `connection_failure`."""
     try:
         with closed_is_unavailable():
-            await health.Check(health_pb2.HealthCheckRequest(), **_NO_TIME)
+            await health.Check(health_pb2.HealthCheckRequest(), **_OPTIONS)
     except grpc.RpcError as error:
         return _reason(error)
     return ""
