@@ -1,6 +1,7 @@
 """`dragoman serve`: its flags, each of which is a setting."""
 
 import json
+import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -133,6 +134,9 @@ def serve(
             preflight(server_config)
             typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
             return
+        # Engines are spawned, not forked; gRPC would write a line of its own among the log's whenever one starts.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # it looks when it is loaded
+
         import asyncio
 
         import uvloop

@@ -279,6 +279,17 @@ class TestEngineLoss:
             assert server.metric("dragoman_engine_restarts_total") == 1
             assert server.engine_pids() != [engine]
 
+    async def test_log_has_its_own_lines_alone(self, start_server):
+        """gRPC has words of its own for a process that is started beside its threads."""
+        server = start_server()
+        async with calling(server.address) as calls:
+            (engine,) = server.engine_pids()
+            os.kill(engine, signal.SIGKILL)
+            await eventually(lambda: "engine_started" in server.log_text())
+            assert await calls.texts("next") == ["next"]
+
+            assert [line for line in server.log_text().splitlines() if not line.startswith("{")] == []
+
     @pytest.mark.promise("A7")
     async def test_readiness_is_off_while_there_is_no_engine(self, start_server):
         server = start_server(ECHO_LOAD_S="1.5")
