@@ -1,6 +1,6 @@
 """Translation in this process, without a server: the engine's loop driven directly.
 
-Gives the same `Translation` records as the client.  Knows no gRPC; serves one caller at a time.
+Gives the same `Translation` records as the client.  Knows no gRPC.  For one thread; calls may take turns in it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,6 +85,7 @@ class LocalTranslator:
         self._admission = Admission(LimitsConfig())
         self._max_target_tokens = search_params(info, TranslateOptions()).max_target_tokens
         self._job_ids = count()
+        self._callers: dict[int, _Progress] = {}  # by job: each call's steps are those of all that are under way
 
     @classmethod
     def open(
@@ -141,7 +142,7 @@ class LocalTranslator:
         try:
             while self._refill(progress, params):
                 for outcome in self._loop.step() if progress.jobs else ():
-                    self._settle(progress, outcome)
+                    self._settle(outcome)
                 yield from progress.in_order()
         finally:
             self._abandon(progress)
@@ -152,7 +153,7 @@ class LocalTranslator:
             return True
         batch = list(islice(progress.texts, self._window))
         self._start(progress, batch, params)
-        return bool(batch or progress.jobs)
+        return bool(batch or progress.jobs or progress.done)
 
     def _start(self, progress: _Progress, batch: Sequence[tuple[int, str]], params: SearchParams) -> None:
         """Submit the texts, longest first: the last to run are then short, and the batch stays full to the end."""
@@ -171,11 +172,13 @@ class LocalTranslator:
 
     def _submit(self, progress: _Progress, started: _Started) -> None:
         progress.jobs[started.job.id] = started
+        self._callers[started.job.id] = progress
         self._loop.submit(started.job)
 
-    def _settle(self, progress: _Progress, outcome: Outcome) -> None:
-        if outcome.job_id not in progress.jobs:
-            return  # of a caller that went away
+    def _settle(self, outcome: Outcome) -> None:
+        progress = self._callers.pop(outcome.job_id, None)
+        if progress is None:
+            return  # its caller went away
         started = progress.jobs.pop(outcome.job_id)
         position, source_tokens = started.position, len(started.job.source_ids)
         if isinstance(outcome, JobFailure):
@@ -191,4 +194,5 @@ class LocalTranslator:
     def _abandon(self, progress: _Progress) -> None:
         """Take back what a caller that stopped early, or an error, left in the engine."""
         for job_id in progress.jobs:
+            del self._callers[job_id]
             self._loop.cancel(job_id)

@@ -232,6 +232,18 @@ def test_a_caller_that_stops_early_leaves_nothing_behind():
     assert again == ["zyx", "vu"]
 
 
+@pytest.mark.timeout(20)
+def test_calls_that_take_turns_each_get_their_own_translations():
+    local = translator()
+    words, others = [f"a{number}" for number in range(20)], [f"{number}b" for number in range(30)]
+
+    pairs = zip(local.translate_all(words), local.translate_all(others), strict=False)
+
+    assert [(one.hypotheses[0].text, other.hypotheses[0].text) for one, other in pairs] == [
+        (word[::-1], other[::-1]) for word, other in zip(words, others, strict=False)
+    ]
+
+
 def test_two_calls_after_each_other_never_share_a_job_id():
     loop = BackwardsLoop()
     service = translator(loop)
