@@ -180,8 +180,8 @@ class DecoderStepGraph(TransformerGraph):
     Outputs: self_key_i_out, self_value_i_out, to be bound to the memory of the inputs;
         candidate_scores float32 [B, C]: the best sums of a hypothesis' score and a token's log-probability, descending,
         candidate_ids int64 [B, C]: hypothesis * V + token of each, and
-        check float32 [B]: NaN or plus infinity where the log-probabilities are.  An int8 graph has none: whatever
-            enters a product becomes an integer.
+        check float32 [B]: NaN or plus infinity where the log-probabilities are.  In an int8 graph it never is: what
+            enters a product becomes an integer, a NaN too, so such an engine cannot report `NON_FINITE` for it.
     """
 
     def __init__(self, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:

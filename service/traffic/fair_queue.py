@@ -213,7 +213,7 @@ class _Turns(Generic[Item]):
                 self._end_turn(flow, flows, quantum)
             elif flow.entries:
                 return next(iter(flow.entries.values()))
-            elif flows is self.fresh:  # it waits one round, or it could be fresh again at once
+            elif flows is self.fresh:  # it stays for a round: who sends one text at a time is not new each time
                 self._to_end(flow, flows)
             else:
                 del flows[flow.key]

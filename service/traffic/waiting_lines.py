@@ -6,6 +6,10 @@ what leaves admission gives one line a turn, each time another.  Who is refused 
 gets in gives it to the next of its own, as there may be more room, and then the first refusal ends it.  A departure so
 costs one refusal where as much gets in as left, however many lines there are; and is lost on nobody, as who got in
 will leave.
+
+Two lines, A with a1 and a2, B with b1 and b2; the client of line A is at its own limit, and one text has left.  The
+turn goes to a1, who is refused and passes it on.  b1 gets in, and gives it to b2, who is refused: the turn has been of
+use, and ends.  The next departure's goes to line A first again.
 """
 
 import asyncio
@@ -25,6 +29,11 @@ class Turn:
 
     lines_left: int  # that it may still be offered to
     was_of_use: bool = False  # somebody got in: the next refusal ends it
+
+    @classmethod
+    def until_refused(cls) -> Self:
+        """One for a single line: nobody left admission, but who was first there did."""
+        return cls(0, was_of_use=True)
 
     def renew(self, other: "Turn") -> None:
         """Become worth as much as the other one, too."""
@@ -83,7 +92,7 @@ class WaitingLines:
             if turn is not None:
                 self.offer(turn)
         elif was_first:
-            next(iter(places)).call(turn or Turn(0, was_of_use=True))
+            next(iter(places)).call(turn or Turn.until_refused())
 
 
 class Place:
