@@ -93,11 +93,6 @@ class GraphBuilder:
         """`node`, for an operator of ONNX Runtime's own domain."""
         return self.node(op, *inputs, name=name, domain=CONTRIB_DOMAIN, **attributes)
 
-    @property
-    def num_nodes(self) -> int:
-        """How many operators one run of the graph executes, before ONNX Runtime's own rewriting."""
-        return len(self._nodes)
-
     def collect_weights(self) -> None:
         """Put the tensors worth sharing into the weight file."""
         for name, array in self._initializers.items():

@@ -23,10 +23,6 @@ class QuantizedWeight:
     integers: Array  # int8
     scales: Array  # float32 [O]
 
-    def dequantized(self) -> Array:
-        """The weight that the integers stand for."""
-        return self.integers.astype(np.float32) * self.scales[:, None]
-
 
 def quantize_weight(weight: Array) -> QuantizedWeight:
     """Each row's largest magnitude becomes 127: [O, I] float -> int8 and [O] scales."""

@@ -6,6 +6,7 @@ Axes: B sentences, S source, T target, V vocabulary.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +20,13 @@ from model.transformer import Transformer
 MAX_TARGET_TOKENS = 64
 SHAPES = ((1, 1, 1), (1, 7, 5), (3, 12, 9), (8, 33, 17))  # B, S, T of the seeded inputs
 SEED = 20_170_612  # arXiv:1706.03762
+
+
+class LogProbSource(Protocol):
+    """What a comparison needs of graphs; `GraphRunner` has it."""
+
+    def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Array:
+        """Log-probabilities [B, T, V] of every next token, given the target's beginning."""
 
 
 class ParityError(ValueError):
@@ -97,17 +105,24 @@ def translated_samples(runner: GraphRunner, config: ModelConfig, sentences: Iter
     return [_translated_sample(runner, list(sentence), max_tokens) for sentence in sentences]
 
 
-def compare(runner: GraphRunner, model: Transformer, samples: Iterable[Sample]) -> Parity:
-    """Force every sample's target through both."""
-    pairs = [(_reference_log_probs(model, sample), _graph_log_probs(runner, sample)) for sample in samples]
-    differences = [np.abs(ours - reference) for reference, ours in pairs]
-    of_best = [_at_best(reference, difference) for (reference, _), difference in zip(pairs, differences, strict=True)]
-    same = np.concatenate([(reference.argmax(-1) == ours.argmax(-1)).ravel() for reference, ours in pairs])
+class _Differences(NamedTuple):
+    """Of one sample, so that its [B, T, V] log-probabilities need not be kept."""
+
+    largest: float
+    sum_at_best: float  # at the reference's best tokens
+    num_same_best: int
+    num_positions: int
+
+
+def compare(runner: LogProbSource, model: Transformer, samples: Iterable[Sample]) -> Parity:
+    """Force every sample's target through both, one sample after the other."""
+    largest, sums, same, positions = zip(*(_differences(runner, model, sample) for sample in samples), strict=True)
+    num_positions = sum(positions)
     return Parity(
-        largest_difference=float(max(difference.max() for difference in differences)),
-        mean_difference=float(np.concatenate(of_best).mean()),
-        same_best_token=float(same.mean()),
-        positions=same.size,
+        largest_difference=float(np.max(largest)),  # NaN if one is
+        mean_difference=sum(sums) / num_positions,
+        same_best_token=sum(same) / num_positions,
+        positions=num_positions,
     )
 
 
@@ -137,8 +152,14 @@ def _translated_sample(runner: GraphRunner, sentence: list[int], max_tokens: int
     return Sample(np.array([sentence]), np.array([len(sentence)], np.int32), targets)
 
 
-def _graph_log_probs(runner: GraphRunner, sample: Sample) -> Array:
-    return runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
+def _differences(runner: LogProbSource, model: Transformer, sample: Sample) -> _Differences:
+    reference = _reference_log_probs(model, sample)  # [B, T, V]
+    ours = runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
+    best = reference.argmax(-1)  # [B, T]
+    is_same = ours.argmax(-1) == best
+    difference = np.abs(ours - reference)
+    at_best = np.take_along_axis(difference, best[..., None], axis=-1)
+    return _Differences(float(difference.max()), float(at_best.sum(dtype=np.float64)), int(is_same.sum()), best.size)
 
 
 def _reference_log_probs(model: Transformer, sample: Sample) -> Array:
@@ -146,9 +167,3 @@ def _reference_log_probs(model: Transformer, sample: Sample) -> Array:
     with torch.inference_mode():
         log_probs: Array = model(*inputs).log_softmax(dim=-1).numpy()
     return log_probs
-
-
-def _at_best(reference: Array, difference: Array) -> Array:
-    """The difference at the reference's best token of each position, flat."""
-    best = reference.argmax(-1)[..., None]
-    return np.take_along_axis(difference, best, axis=-1).ravel()

@@ -40,6 +40,17 @@ PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", 
 # What no file of a bundle is, by its first bytes: a zip archive (of torch.save, among others) and a NumPy array.
 _ARCHIVE_MAGIC = (b"PK\x03\x04", b"\x93NUMPY")
 _PICKLE_PROTOCOLS = range(2, 6)
+# Ranges of search parameters, both ends included, in requests and as defaults; translation.proto says the same.
+MAX_BEAM_SIZE = 64  # a server's own limit may be lower
+LENGTH_PENALTY_RANGE = (0.0, 5.0)
+PATIENCE_RANGE = (0.1, 8.0)
+_TOKENS_RANGE = (1, (1 << 31) - 1)  # lengths are 32-bit integers; the model's positions are what limits them
+_COUNT_RANGES = {
+    "beam_size": (1, MAX_BEAM_SIZE),
+    "max_target_tokens": _TOKENS_RANGE,
+    "max_source_tokens": _TOKENS_RANGE,
+}
+_NUMBER_RANGES = {"length_penalty": LENGTH_PENALTY_RANGE, "patience": PATIENCE_RANGE}
 _TEXT_FIELDS = ("name", "version", "source_language", "target_language", "tokenizer", "shortlist", "golden")
 
 
@@ -49,10 +60,10 @@ class BundleError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingDefaults:
-    """Search parameters of a request that names none.
+    """Search parameters of a request that names none, in the ranges of a request.
 
     Raises:
-        ValueError: one is not a positive number.
+        ValueError: one is of another kind, or outside its range.
     """
 
     beam_size: int = 4
@@ -62,9 +73,14 @@ class DecodingDefaults:
     max_source_tokens: int = 512
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not isinstance(value, (int, float)) or not value > 0:
-                raise ValueError(f"{name} is {value!r}, it must be a number above 0")
+        for name, (low, high) in _COUNT_RANGES.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:  # a bool is an int by inheritance
+                raise ValueError(f"{name} is {value!r}, it must be an integer from {low} to {high}")
+        for name, (least, most) in _NUMBER_RANGES.items():
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not least <= value <= most:  # also refuses NaN
+                raise ValueError(f"{name} is {value!r}, it must be a number from {least} to {most}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class CheckpointMeta:
     source_language: str
     target_language: str
     update: int = 0  # optimiser updates so far
-    scores: dict[str, float] = field(default_factory=dict)  # of the last validation
+    scores: dict[str, float] = field(default_factory=dict)  # of its validation; an average has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

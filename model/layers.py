@@ -148,8 +148,8 @@ class Dropout(nn.Module):
         if inputs.is_cuda:
             return functional.dropout(inputs, self.probability)
         random = torch.from_numpy(np.frombuffer(bytearray(self._bytes.bytes(inputs.numel())), dtype=np.uint8))
-        scale = 256 / (256 - self._dropped)
-        return inputs * (random >= self._dropped).view_as(inputs).to(inputs.dtype).mul_(scale)
+        kept = (random >= self._dropped).view_as(inputs).to(inputs.dtype)
+        return (inputs * kept).mul_(256 / (256 - self._dropped))  # in the mask, bf16 would round it 0.3 % down
 
     @classmethod
     def seed(cls, seed: int, update: int) -> None:

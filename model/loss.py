@@ -42,8 +42,8 @@ def label_smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: flo
 def projected_cross_entropy(states: Tensor, projection: Tensor, targets: Tensor, smoothing: float) -> Loss:
     """`label_smoothed_cross_entropy(states @ projection.T, ...)` without ever holding all logits.
 
-    Half of a training step on a CPU went into reading and writing [N, V] tensors.  Here the projection, the loss and
-    their gradients are computed chunk by chunk of rows, in the states' own precision with fp32 sums.
+    Half of a training step on a CPU went into reading and writing [N, V] tensors.  Here the projection, the loss and,
+    where gradients are on, theirs are computed chunk by chunk of rows, in the states' own precision with fp32 sums.
 
     Args:
         states: [..., D] decoder outputs.
@@ -51,6 +51,8 @@ def projected_cross_entropy(states: Tensor, projection: Tensor, targets: Tensor,
         targets: [...].
         smoothing: as above.
     """
+    if not torch.is_grad_enabled():  # a Function cannot see it: its inputs still say that they require gradients
+        states, projection = states.detach(), projection.detach()
     flat_states, flat_targets = states.flatten(0, -2), targets.flatten()
     is_token = flat_targets != PAD_ID
     smoothed, nll = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]  # torch's Function is untyped
@@ -69,8 +71,10 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         weight = projection.to(states.dtype)
         smoothed = states.new_zeros((), dtype=torch.float32)
         nll = smoothed.clone()
-        states_grad = torch.empty_like(states)
-        weight_grad = torch.zeros_like(projection, dtype=torch.float32)
+        needs_grad = any(ctx.needs_input_grad)
+        if needs_grad:
+            states_grad = torch.empty_like(states)
+            weight_grad = torch.zeros_like(projection, dtype=torch.float32)
         for rows, words in zip(torch.split(states, CHUNK_ROWS), torch.split(targets, CHUNK_ROWS), strict=True):
             start = int(rows.storage_offset() // states.size(-1))
             logits = (rows @ weight.t()).float()  # [C, V]
@@ -80,13 +84,16 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             uniform = (log_normalizer.squeeze(-1) - logits.mean(dim=-1)).sum()
             nll += chunk_nll
             smoothed += (1.0 - smoothing) * chunk_nll + smoothing * uniform
+            if not needs_grad:
+                continue
             logits_grad = logits.sub_(log_normalizer).exp_().sub_(smoothing / logits.size(-1))
             logits_grad.scatter_add_(-1, index, torch.full_like(index, smoothing - 1.0, dtype=torch.float32))
             logits_grad = logits_grad.to(states.dtype)
             torch.mm(logits_grad, weight, out=states_grad[start : start + rows.size(0)])
             weight_grad += logits_grad.t() @ rows
         ctx.mark_non_differentiable(nll)
-        ctx.save_for_backward(states_grad, weight_grad.to(projection.dtype))
+        if needs_grad:
+            ctx.save_for_backward(states_grad, weight_grad.to(projection.dtype))
         return smoothed, nll
 
     @staticmethod

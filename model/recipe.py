@@ -64,8 +64,8 @@ class ScheduleConfig:
     max_updates: int = 10_000
     validate_every: int = 500  # updates; a checkpoint is written each time
     patience: int = 10  # validations without a better loss before training stops
-    average_last: int = 5  # checkpoints averaged at the end
-    keep_last: int = 10  # checkpoints kept on disk
+    average_last: int = 5  # checkpoints averaged at the end: the last, or those up to the best where patience ended
+    keep_last: int = 10  # newest checkpoints kept on disk, beside those up to the best
     validation_sets: tuple[str, ...] = ("tatoeba_dev",)
     validation_sentences: int = 300  # of each set, for loss, BLEU and chrF during training
     bleu_tokenizer: str = "13a"  # sacrebleu's; "none" for text that is tokenised already

@@ -2,8 +2,9 @@
 
 Re-runs the whole decoder at each step, one sentence at a time, in plain lists.  Semantics: a step considers
 2 x beam candidates ranked by summed log-probability; an end-of-sentence among the first `beam` finishes a hypothesis,
-the others refill the beam; the search ends with round(beam x patience) finished hypotheses.  At the last step the
-best `beam` candidates are finished as they stand.  A finished score is sum / length ** length_penalty, length with EOS.
+the others refill the beam; the search ends with `num_wanted` finished hypotheses.  At the last step the best `beam`
+candidates are finished as they stand.  A finished score is sum / length ** length_penalty, length with EOS.  The
+engine's num_hypotheses, with which a search may wait for more, is not modelled: it is 1 here.
 """
 
 import math
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,17 +72,27 @@ def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConf
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)
 
 
+def num_wanted(config: BeamConfig) -> int:
+    """Finished hypotheses that end a search: round(beam_size * patience), half away from zero, at least one.
+
+    The product is a float32, as it is in the engine: 3 * 0.8333333 is 2.5 then, and 3 hypotheses.  Greedy search knows
+    no patience.
+    """
+    if config.beam_size == 1:
+        return 1
+    product = np.float32(config.beam_size) * np.float32(config.patience)
+    return max(1, math.floor(float(product) + 0.5))
+
+
 def _is_enough(num_finished: int, top_has_ended: bool, config: BeamConfig) -> bool:
     """The stop rule, as CTranslate2 has it.
 
-    Greedy search knows no patience; nor does a search for the likeliest sum (length_penalty 0), which nothing can
-    overtake once it has ended in first place.
+    A search for the likeliest sum (length_penalty 0) knows no patience: nothing can overtake a sum that has ended in
+    first place.
     """
-    if config.beam_size == 1:
-        return num_finished >= 1
-    if config.length_penalty == 0:
+    if config.length_penalty == 0 and config.beam_size > 1:
         return top_has_ended
-    return num_finished >= math.floor(config.beam_size * config.patience + 0.5)
+    return num_finished >= num_wanted(config)
 
 
 def _has_ended(hypothesis: _Live) -> bool:

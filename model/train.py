@@ -54,6 +54,7 @@ class Progressed:
     target_tokens: int = 0
     seconds: float = 0.0
     best_loss: float = float("inf")
+    best_update: int | None = None  # of which `best_loss` is; None before there is one, or in a run of before this
     validations_without_gain: int = 0
 
 
@@ -142,13 +143,25 @@ class Trainer:
         self.average()
 
     def average(self) -> Path:
-        """Mean of the last checkpoints, as RUN/average."""
-        newest = step_directories(self.run)[-self.recipe.schedule.average_last :]
-        last = load_checkpoint(newest[-1])
+        """Mean of the last checkpoints, as RUN/average; of the last up to the best where validation stopped improving.
+
+        The paper averages the last ones.  After a stall they are all worse than the best, so it is those that end with
+        it, as with Sockeye's strategy "last".
+        """
+        checkpoints = step_directories(self.run)
+        averaged = self._up_to_best(checkpoints) if self._has_stalled() else checkpoints
+        averaged = averaged[-self.recipe.schedule.average_last :]
+        last = load_checkpoint(averaged[-1])
         directory = self.run / "average"
-        save_checkpoint(directory, replace(last, weights=average_weights(newest)))
-        self.console.log(f"average of {len(newest)} checkpoints in {directory}")
+        mean = replace(last, weights=average_weights(averaged), meta=replace(last.meta, scores={}))
+        save_checkpoint(directory, mean)
+        self.console.log(f"average of {len(averaged)} checkpoints up to update {last.meta.update} in {directory}")
         return directory
+
+    def _up_to_best(self, checkpoints: list[Path]) -> list[Path]:
+        """Those that end with the best one; all where it is not known."""
+        best = self.progress.best_update
+        return checkpoints if best is None else [path for path in checkpoints if path.name <= _step_name(best)]
 
     def _has_stalled(self) -> bool:
         return self.progress.validations_without_gain >= self.recipe.schedule.patience
@@ -200,10 +213,9 @@ class Trainer:
         references = [pair.target for pair in self.dev_pairs]
         scores = score_translations(translations, references, self.recipe.schedule.bleu_tokenizer)
         progress = self.progress
-        progress.validations_without_gain = (
-            0 if dev_loss < progress.best_loss else progress.validations_without_gain + 1
-        )
-        progress.best_loss = min(progress.best_loss, dev_loss)
+        progress.validations_without_gain += 1
+        if dev_loss < progress.best_loss:
+            progress.best_loss, progress.best_update, progress.validations_without_gain = dev_loss, progress.update, 0
         point = CurvePoint(
             update=progress.update,
             epoch=progress.epoch,
@@ -241,9 +253,17 @@ class Trainer:
             "scaler": self.scaler.state_dict(),
             "progress": asdict(self.progress),
         }
-        save_checkpoint(self.run / f"step-{self.progress.update:08d}", checkpoint, trainer_state)
-        for old in step_directories(self.run)[: -self.recipe.schedule.keep_last]:
-            shutil.rmtree(old)
+        save_checkpoint(self.run / _step_name(self.progress.update), checkpoint, trainer_state)
+        self._remove_old_checkpoints()
+
+    def _remove_old_checkpoints(self) -> None:
+        """All but the newest, and those that `average` takes if there is no better one to come."""
+        schedule = self.recipe.schedule
+        checkpoints = step_directories(self.run)
+        kept = {*checkpoints[-schedule.keep_last :], *self._up_to_best(checkpoints)[-schedule.average_last :]}
+        for old in checkpoints:
+            if old not in kept:
+                shutil.rmtree(old)
 
     def _read_training_pairs(self, data: Path) -> list[Pair]:
         pairs: list[Pair] = []
@@ -285,6 +305,10 @@ class Trainer:
         bar.update(task, completed=progress.update, loss=loss, speed=speed)
         if not self.console.is_terminal and progress.update % _LOG_EVERY == 0:
             self.console.log(f"update {progress.update}: loss {loss:.3f}, {speed:,.0f} target tokens/s")
+
+
+def _step_name(update: int) -> str:
+    return f"step-{update:08d}"
 
 
 @app.command()

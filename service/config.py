@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
-from model.bundle import named_bundle_dir
+from model.bundle import MAX_BEAM_SIZE, named_bundle_dir
 
 ENV_PREFIX = "DRAGOMAN_"
 
@@ -84,7 +84,8 @@ class LimitsConfig:
 
     max_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts per request
     max_characters: Count = 10_000  # characters per text
-    max_beam_size: Annotated[int, Ge(1), Le(64)] = 16  # largest beam_size a request may ask for
+    # Largest beam_size a request may ask for; a model whose default is larger gets this one.
+    max_beam_size: Annotated[int, Ge(1), Le(MAX_BEAM_SIZE)] = 16
     # Clients that hold less than an equal share get in beyond this and max_queued_tokens, to twice as much.
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet

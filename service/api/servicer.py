@@ -4,7 +4,7 @@ Translates; decides nothing itself.  Errors leave as exceptions of `errors.py`; 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -13,12 +13,12 @@ import grpc.aio
 from protos import translation_pb2 as pb
 from service.api import priorities
 from service.api.call import current_call
-from service.api.replies import to_options
+from service.api.choice import choose
 from service.api.status import code_number
 from service.api.wire import deserializer
-from service.engine.job import FinishReason, SearchParams
-from service.models.catalog import Catalog, LoadedModel
-from service.models.model_info import search_params
+from service.config import LimitsConfig
+from service.engine.job import FinishReason
+from service.models.catalog import Catalog
 from service.telemetry.metrics import Metrics
 from service.traffic.admission import Admission
 from service.traffic.usage import UsageBooks, usage_of
@@ -35,10 +35,13 @@ _FINISH_REASONS = {
 class TranslationServicer:
     """Answers the service's methods but TranslateStream, which has a servicer of its own."""
 
-    def __init__(self, catalog: Catalog, admission: Admission, metrics: Metrics, usage: UsageBooks) -> None:
+    def __init__(
+        self, catalog: Catalog, admission: Admission, metrics: Metrics, limits: LimitsConfig, usage: UsageBooks
+    ) -> None:
         self._catalog = catalog
         self._admission = admission
         self._metrics = metrics
+        self._limits = limits
         self._usage = usage
 
     async def translate(self, request: pb.TranslateRequest, context: object) -> pb.TranslateResponse:
@@ -49,9 +52,7 @@ class TranslationServicer:
         priority = client.allowed(priorities.from_wire(request.priority))
         call.priority = priorities.name_of(priority)
         with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, client=client) as permit:
-            model = self._find(request, call.may_use)
-            call.use_model(model.info.name)
-            params = self._params(request, model)
+            model, params = choose(request, call, self._catalog, brownout_seconds=self._limits.brownout_seconds)
             with model.lease:
                 translations, timings = await model.translator.translate(
                     request.texts,
@@ -70,25 +71,6 @@ class TranslationServicer:
         may_use = current_call().may_use
         infos = [loaded.info for loaded in self._catalog.models if may_use(loaded.info.name)]
         return pb.ListModelsResponse(models=[to_model(info) for info in infos])
-
-    def _params(self, request: pb.TranslateRequest, model: LoadedModel) -> SearchParams:
-        """How to search, with a smaller beam where load and caller say so."""
-        options = to_options(request.options)
-        params = search_params(model.info, options)
-        self._admission.check_params(
-            params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
-        )
-        if not options.allow_smaller_beam:
-            return params
-        return self._admission.brown_out(params, is_allowed=True, waiting_s=model.translator.queued_work_s)
-
-    def _find(self, request: pb.TranslateRequest, may_use: Callable[[str], bool]) -> LoadedModel:
-        return self._catalog.find(
-            model=request.model if request.HasField("model") else None,
-            source_language=request.source_language,
-            target_language=request.target_language,
-            may_use=may_use,
-        )
 
 
 def add_to_server(servicer: TranslationServicer, server: grpc.aio.Server) -> None:

@@ -18,7 +18,7 @@ import grpc.aio
 from protos import translation_pb2 as pb
 from service.api import priorities
 from service.api.call import Call, current_call
-from service.api.replies import to_options
+from service.api.choice import choose, find_model
 from service.api.servicer import SERVICE_NAME, to_translation
 from service.api.status import code_of
 from service.api.wire import Malformed, deserializer
@@ -26,7 +26,6 @@ from service.config import LimitsConfig
 from service.engine.job import SearchParams
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
 from service.models.catalog import Catalog, LoadedModel
-from service.models.model_info import search_params
 from service.models.text_stream import StreamAnswer, TextStream
 from service.models.translator import KeptSources
 from service.telemetry.calls import Progress, follow
@@ -35,7 +34,7 @@ from service.traffic.admission import MIN_RETRY_S, Admission, Permit
 from service.traffic.clients import Identity, Priority
 from service.traffic.usage import UsageBooks, usage_of
 from service.traffic.waiting_lines import WaitingLines
-from service.translation import ModelInfo, Translation
+from service.translation import Translation
 
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
 _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order
@@ -86,9 +85,7 @@ class StreamServicer:
 
     @contextmanager
     def _session(self, permit: Permit) -> Iterator["_Session"]:
-        source = _TextSource(
-            self._catalog, self._admission, self._lines, self._metrics, self._limits, permit, self._usage
-        )
+        source = _TextSource(self._catalog, self._lines, self._metrics, self._limits, permit, self._usage)
         session = _Session(source, self._limits, permit)
         self._sessions.add(session)
         try:
@@ -169,7 +166,6 @@ class _TextSource:
     def __init__(
         self,
         catalog: Catalog,
-        admission: Admission,
         lines: WaitingLines,
         metrics: Metrics,
         limits: LimitsConfig,
@@ -179,14 +175,12 @@ class _TextSource:
         self.call: Call = current_call()
         self.call.progress.phase = "stream"
         self._catalog = catalog
-        self._admission = admission
         self._lines = lines
         self._metrics = metrics
-        self._max_characters = limits.max_characters
+        self._limits = limits
         self._permit = permit
         self._usage = usage
         self._settings = pb.StreamSettings()
-        self._params: tuple[ModelInfo, SearchParams] | None = None
 
     def choose(self, settings: pb.StreamSettings) -> None:
         """Translate with these settings.
@@ -239,8 +233,9 @@ class _TextSource:
         total.target_tokens += own.target_tokens
 
     async def _translate(self, text_id: int, text: str) -> StreamAnswer:
-        if len(text) > self._max_characters:  # would wait for more room than there ever is
-            message = f"the text has {len(text)} characters, at most {self._max_characters} are accepted"
+        limit = self._limits.max_characters
+        if len(text) > limit:  # would wait for more room than there ever is
+            message = f"the text has {len(text)} characters, at most {limit} are accepted"
             raise TooLong(message, field="texts.text")
         try:
             return await self._when_admitted(text_id, text)
@@ -270,7 +265,8 @@ class _TextSource:
 
     def _line(self) -> tuple[Identity, str, Priority]:
         """Whoever waits there has the same reason: limits are of a client, of a model and of a class."""
-        return (self.call.client.identity, self._model().info.name, self._priority())
+        model = find_model(self._settings, self.call, self._catalog)
+        return (self.call.client.identity, model.info.name, self._priority())
 
     def _priority(self) -> Priority:
         return self.call.client.allowed(priorities.from_wire(self._settings.priority))
@@ -304,29 +300,7 @@ class _TextSource:
 
     def _choice(self) -> tuple[LoadedModel, SearchParams]:
         """The model that serves these settings now, and how it is to search."""
-        settings, model = self._settings, self._model()
-        if self._params is None or self._params[0] is not model.info:
-            params = search_params(model.info, to_options(settings.options))
-            self._admission.check_params(
-                params, max_target_tokens=model.max_target_tokens, has_shortlist=model.info.has_shortlist
-            )
-            self._params = (model.info, params)  # not the model: an idle stream would keep a replaced one
-        return model, self._admission.brown_out(
-            self._params[1],
-            is_allowed=settings.options.allow_smaller_beam,
-            waiting_s=model.translator.queued_work_s,
-        )
-
-    def _model(self) -> LoadedModel:
-        settings = self._settings
-        model = self._catalog.find(
-            model=settings.model if settings.HasField("model") else None,
-            source_language=settings.source_language,
-            target_language=settings.target_language,
-            may_use=self.call.may_use,
-        )
-        self.call.use_model(model.info.name)
-        return model
+        return choose(self._settings, self.call, self._catalog, brownout_seconds=self._limits.brownout_seconds)
 
 
 def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:

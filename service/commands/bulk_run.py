@@ -17,7 +17,8 @@ from service.bulk.run import translate_parts
 from service.bulk.source import Source
 from service.bulk.workers import BundleWorker, ServerWorker
 from service.commands.connection import Connection
-from service.models.model_info import index_of, search_params
+from service.models.model_info import index_of
+from service.models.search_options import search_params
 from service.translation import ModelInfo, TranslateOptions
 
 ENGINES = ("local", "ray")

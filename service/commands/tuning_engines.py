@@ -39,7 +39,7 @@ class Meter:
         self.rows += stats.rows
         self._reported.set()
 
-    def engine_restarted(self) -> None:
+    def engine_lost(self) -> None:
         """The jobs it had fail, and with them the turn."""
 
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:

@@ -26,7 +26,8 @@ from service.config import EngineConfig, LimitsConfig, ServerConfig
 from service.errors import InvalidInput, Unavailable
 from service.models.bundle_check import load_tokenizer
 from service.models.codec import TextCodec
-from service.models.model_info import describe, search_params
+from service.models.model_info import describe
+from service.models.search_options import search_params
 from service.telemetry.logs import configure_logging
 from service.threads import available_threads
 from service.translation import ModelInfo, TranslateOptions
@@ -126,7 +127,8 @@ def run(command: TuneCommand) -> None:
     configure_logging(command.config.telemetry)
     bundle = Bundle.load(_bundle_dir(command))
     bundle.variant(command.config.engine.precision)  # raises if there is none
-    info = describe(bundle, command.config.engine.precision)
+    config = command.config
+    info = describe(bundle, config.engine.precision, max_beam_size=config.limits.max_beam_size)
     params = search_params(info, TranslateOptions(beam_size=command.beam_size))
     sample = Sample(_sources(command, bundle, info), params)
     preference = Preference(command.prefer)

@@ -8,7 +8,10 @@ padding.  Pure; knows lengths, neither engines nor texts.
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from service.engine.job import Job
+from service.engine.scheduler import source_width
 
 
 class Share(NamedTuple):
@@ -17,6 +20,16 @@ class Share(NamedTuple):
     source_tokens: int
     rows: int  # its beam
 
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """The job's sentence."""
+        return cls(len(job.source_ids), job.params.beam_size)
+
+    @property
+    def source_width(self) -> int:
+        """Source tokens that it takes of an engine's budget."""
+        return source_width(self.source_tokens)
+
     @property
     def work(self) -> int:
         """What it costs an engine, in no unit: its steps are about as many as its source tokens."""
@@ -24,10 +37,11 @@ class Share(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What an engine has, and can take."""
+    """What an engine has, and can take; below 0 it holds more than it can run."""
 
     work: int
     free_rows: int
+    free_tokens: int
 
 
 def deal(shares: Sequence[Share], rooms: Sequence[Room]) -> list[int] | None:
@@ -38,10 +52,10 @@ def deal(shares: Sequence[Share], rooms: Sequence[Room]) -> list[int] | None:
     November 2026, has what others than 2 came to).
 
     Returns:
-        None if there are not enough rows.
+        None if not all find rows and source tokens this way.
     """
     if sum(share.rows for share in shares) > sum(max(0, room.free_rows) for room in rooms):
-        return None
+        return None  # without sorting: many wait for rows, and ask again whenever some are free
     longest_first = sorted(range(len(shares)), key=lambda number: -shares[number].source_tokens)
     emptiest_first = sorted(range(len(rooms)), key=lambda number: rooms[number].work)
     cuts = _Cuts([shares[number] for number in longest_first], [rooms[number] for number in emptiest_first])
@@ -63,6 +77,7 @@ class _Cuts:
         self._shares, self._rooms = shares, rooms
         self._work = [0, *accumulate(share.work for share in shares)]  # of the first n
         self._rows = [0, *accumulate(share.rows for share in shares)]
+        self._tokens = [0, *accumulate(share.source_width for share in shares)]
         self._num_empty = sum(room.work == 0 and room.free_rows > 0 for room in rooms)
 
     def with_the_least_work(self) -> list[int] | None:
@@ -94,7 +109,8 @@ class _Cuts:
         longest = self._shares[begin].work
         by_work = bisect_right(self._work, limit - room.work - longest + self._work[begin]) - 1
         by_rows = bisect_right(self._rows, room.free_rows + self._rows[begin]) - 1
-        end = min(by_work, by_rows)
+        by_tokens = bisect_right(self._tokens, room.free_tokens + self._tokens[begin]) - 1
+        end = min(by_work, by_rows, by_tokens)
         if end <= begin:
             return begin
         still_empty = max(0, self._num_empty - place - 1)  # rooms behind this one, of which each gets one at least

@@ -49,7 +49,7 @@ class EngineObserver(Protocol):
         """An engine's work since its last report."""
         ...
 
-    def engine_restarted(self) -> None:
+    def engine_lost(self) -> None:
         """An engine was lost."""
         ...
 
@@ -234,7 +234,7 @@ class Dispatcher:
     def engine_lost(self) -> None:
         """Its jobs have failed; those in the queue wait for another engine."""
         if self._observer:
-            self._observer.engine_restarted()
+            self._observer.engine_lost()
 
     def engine_delayed(self) -> None:
         """It is not replaced yet; nobody waits for the last one to come back."""
@@ -245,9 +245,7 @@ class Dispatcher:
         """Give the jobs whose turn it is to the engines, as far as their credits reach."""
         self._is_scheduled = False
         now = time.monotonic()
-        rooms = {
-            slot: Room(slot.work, slot.held.runnable_rows - slot.held.rows) for slot in self._slots if slot.keeper.is_up
-        }
+        rooms = {slot: slot.held.room for slot in self._slots if slot.keeper.is_up}
         given: dict[Pending, EngineSlot] = {}
         while (entry := self._first(now)) is not None:
             pending, job = entry.item, entry.item.job
@@ -299,15 +297,17 @@ class Dispatcher:
         """Why a job cannot be taken now."""
         if self._is_closing:
             return Unavailable("the server is stopping")
+        if not all(slot.is_delayed for slot in self._slots):
+            return None  # one is up, or comes back at once
         pauses = [slot.retry_in_s for slot in self._slots if slot.retry_in_s is not None]
         if len(pauses) < len(self._slots):
-            return None  # one is up, or comes back at once
+            return Unavailable("no engine process is running; one is being started")
         return Unavailable(f"no engine process is running; the next start is at most {min(pauses):g} s away")
 
     def _choose_slot(self, job: Job, now: float) -> EngineSlot | None:
         lookahead_jobs = self._backlog.lookahead_jobs(now)
         slots = [slot for slot in self._slots if slot.keeper.is_up and slot.held.has_room(job, lookahead_jobs)]
-        return min(slots, key=lambda slot: (slot.held.share, slot.work), default=None)
+        return min(slots, key=lambda slot: (slot.held.share, slot.held.work), default=None)
 
     def _leave_queue(self, pending: Pending) -> None:
         if pending.entry is not None and self._backlog.remove(pending.entry):
@@ -340,9 +340,9 @@ def _expire(pending: Pending) -> None:
 
 
 def _dealt_by_length(given: Sequence[Pending], rooms: Mapping[EngineSlot, Room]) -> dict[Pending, EngineSlot]:
-    """Another engine for each job, if several engines have rows for several jobs: neighbours in length to each."""
+    """Another engine for each job, if several engines have room for several jobs: neighbours in length to each."""
     if min(len(given), len(rooms)) < 2:
         return {}
     slots = list(rooms)
-    dealt = deal([Share(len(pending.job.source_ids), pending.rows) for pending in given], list(rooms.values()))
+    dealt = deal([Share.of(pending.job) for pending in given], list(rooms.values()))
     return {pending: slots[number] for pending, number in zip(given, dealt or (), strict=bool(dealt))}

@@ -43,6 +43,10 @@ class EngineListener(Protocol):
         """There is none for now: the next attempt to replace it is only made after a pause."""
         ...
 
+    def starting(self) -> None:
+        """An attempt to replace it begins."""
+        ...
+
     def restarted(self) -> None:
         """Another one has taken its place."""
         ...
@@ -114,6 +118,7 @@ class EngineKeeper:
         while True:
             await self._pause(num_failures)
             num_failures += 1
+            self._listener.starting()
             try:
                 self._link = await self._start_one()
             except EngineStartError as error:

@@ -54,16 +54,6 @@ class Pending:
     progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
     timer: asyncio.TimerHandle | None = None
 
-    @property
-    def rows(self) -> int:
-        """Hypotheses that decode together."""
-        return self.job.params.beam_size
-
-    @property
-    def work(self) -> int:
-        """What it costs an engine, in no unit."""
-        return len(self.job.source_ids) * self.rows
-
 
 class EngineSlot:
     """One engine and the jobs it holds; an `EngineListener`."""
@@ -72,9 +62,9 @@ class EngineSlot:
         self.keeper = EngineKeeper(spec, config, self)
         self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
         self.held = Held.none_of(spec.scheduler)
-        self.work = 0  # of those: their source tokens times their rows
         self.live_rows = 0  # that were decoding at its last report
-        self.retry_in_s: float | None = None  # after failed replacements: the pause before the next one
+        self.is_delayed = False  # its replacement: from the first pause until one has started
+        self.retry_in_s: float | None = None  # the pause before the next start, while it lasts
         self.num_losses = 0
         self._num_non_finite = 0  # sentences in a row
         self.heard_at = time.monotonic()
@@ -86,19 +76,17 @@ class EngineSlot:
         pending.progress.phase = "decode"
         self.jobs[pending.job.id] = pending
         self.held.add(pending.job)
-        self.work += pending.work
 
     def take_back(self, pending: Pending) -> None:
         """Before the engine is told of it."""
         del self.jobs[pending.job.id]
-        self._forget(pending)
+        self.held.remove(pending.job)
 
     def fail_all(self, error: DragomanError) -> None:
         for pending in self.jobs.values():
             fail(pending.future, error)
         self.jobs.clear()
         self.held.clear()
-        self.work = 0
 
     def heard(self, report: Report) -> None:
         self.heard_at = time.monotonic()
@@ -106,7 +94,7 @@ class EngineSlot:
             pending = self.jobs.pop(outcome.job_id, None)
             self._judge(outcome)
             if pending is not None:  # not failed meanwhile
-                self._forget(pending)
+                self.held.remove(pending.job)
                 self._owner.job_answered(pending.job, outcome)
                 resolve(pending.future, outcome)
         if report.stats:
@@ -143,18 +131,18 @@ class EngineSlot:
         )
 
     def delayed(self, retry_in_s: float) -> None:
+        self.is_delayed = True
         self.retry_in_s = retry_in_s
         self._owner.engine_delayed()
 
-    def restarted(self) -> None:
+    def starting(self) -> None:
         self.retry_in_s = None
+
+    def restarted(self) -> None:
+        self.is_delayed = False
         self._owner.schedule()
 
     def _has_budgets(self, max_rows: int, max_source_tokens: int) -> None:
         """It runs so much now, less than it was given while it is short of memory; 0: what it was given."""
         self.held.max_rows = max_rows or self._given.max_rows
         self.held.max_source_tokens = max_source_tokens or self._given.max_source_tokens
-
-    def _forget(self, pending: Pending) -> None:
-        self.held.remove(pending.job)
-        self.work -= pending.work

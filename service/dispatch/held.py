@@ -5,6 +5,7 @@ Pure; knows sentences by their beam and their length.
 
 from dataclasses import dataclass
 
+from service.dispatch.dealing import Room, Share
 from service.engine.job import Job
 from service.engine.scheduler import SMALLEST_WIDTH, SchedulerConfig, source_width
 
@@ -18,6 +19,7 @@ class Held:
     sentences: int = 0
     rows: int = 0
     source_tokens: int = 0
+    work: int = 0  # what they cost it, see `Share`
 
     @classmethod
     def none_of(cls, budgets: SchedulerConfig) -> "Held":
@@ -26,19 +28,23 @@ class Held:
 
     def add(self, job: Job) -> None:
         """It is given this one."""
+        share = Share.of(job)
         self.sentences += 1
-        self.rows += job.params.beam_size
-        self.source_tokens += source_width(len(job.source_ids))
+        self.rows += share.rows
+        self.source_tokens += share.source_width
+        self.work += share.work
 
     def remove(self, job: Job) -> None:
         """It has answered, or never began."""
+        share = Share.of(job)
         self.sentences -= 1
-        self.rows -= job.params.beam_size
-        self.source_tokens -= source_width(len(job.source_ids))
+        self.rows -= share.rows
+        self.source_tokens -= share.source_width
+        self.work -= share.work
 
     def clear(self) -> None:
         """All that it held is lost."""
-        self.sentences = self.rows = self.source_tokens = 0
+        self.sentences = self.rows = self.source_tokens = self.work = 0
 
     def has_room(self, job: Job, lookahead_jobs: int) -> bool:
         """Whether it may be given this one, holding so many such sentences more than it can run."""
@@ -47,6 +53,11 @@ class Held:
             self.rows + rows <= self.max_rows + lookahead_jobs * rows
             and self.source_tokens + tokens <= self.max_source_tokens + lookahead_jobs * tokens
         )
+
+    @property
+    def room(self) -> Room:
+        """What it can take and run at once."""
+        return Room(self.work, self.max_rows - self.rows, self.max_source_tokens - self.source_tokens)
 
     @property
     def runnable_rows(self) -> int:

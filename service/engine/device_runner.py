@@ -116,7 +116,10 @@ class DeviceRunner:
         num_slots = max(own.settle(cache.num_sentences), cross.settle(cache.num_sentences))
         key = (num_slots, own.place, cross.place)
         bindings = self._bindings.setdefault(cache, OrderedDict())
-        binding = bindings.pop(key, None) or self._new_binding(cache, num_slots)
+        binding = bindings.pop(key, None)
+        if binding is None:
+            _drop_older(bindings, own.place.generation, cross.place.generation)
+            binding = self._new_binding(cache, num_slots)
         bindings[key] = binding
         if len(bindings) > _MAX_BINDINGS:
             bindings.popitem(last=False)
@@ -136,7 +139,7 @@ class DeviceRunner:
         return options
 
 
-_Key = tuple[int, Place, Place]
+_Key = tuple[int, Place, Place]  # sentences, where self-attention and where cross-attention lie
 
 
 class _DeviceBinding:
@@ -246,6 +249,12 @@ def graph_paths(bundle: Bundle, precision: str | None = None) -> dict[str, Any]:
         )
     variant = bundle.variant(GPU_PRECISION)
     return {name: bundle.path(getattr(variant, name)) for name in GRAPHS}
+
+
+def _drop_older(bindings: OrderedDict[_Key, _DeviceBinding], own: int, cross: int) -> None:
+    """Drop those to memories of other generations: these may be freed, and no key asks for them again."""
+    for key in [key for key in bindings if (key[1].generation, key[2].generation) != (own, cross)]:
+        del bindings[key]
 
 
 def _device_slots(cache: KeyValueCache) -> tuple[DeviceSlots, DeviceSlots]:

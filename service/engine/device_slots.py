@@ -18,11 +18,12 @@ import onnxruntime as ort
 from service.engine.cuda import on_device
 from service.engine.device import Device
 from service.engine.faults import explained
-from service.engine.slots import CacheShape, EncodedSentences, Ints
+from service.engine.slots import CacheShape, EncodedSentences, Ints, has_room, is_wasted
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
 _STEPS_BETWEEN_SQUEEZES = 12  # each costs a pass over all keys and values, and columns are cheap where rows are many
-_KEPT_SLOTS = 64  # room that a group may keep while it is idle
+_KEPT_SLOTS = 64  # room that is never given back, in each of two memories
+_KEPT_COLUMNS = 64  # of each of these slots
 
 Rows = npt.NDArray[np.int32]
 
@@ -106,6 +107,7 @@ class DeviceSlots:
         self.shape = shape
         self._storage = storage
         self._num_arrays = 2 * shape.num_layers
+        self._kept = self._size(_KEPT_SLOTS, _KEPT_COLUMNS)
         self._place = Place(0, 0, 0, num_columns)  # as it lies
         self._front = storage.zeros(self._size(0, num_columns))
         self._spare: ort.OrtValue | None = None  # the other memory
@@ -119,8 +121,8 @@ class DeviceSlots:
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is more memory than is kept in any case."""
-        return self._place.capacity > _KEPT_SLOTS
+        """Whether one of the memories is larger than is kept in any case, however little of it is in use."""
+        return max(self._numbers(self._front), self._numbers(self._spare)) > self._kept
 
     def addresses(self) -> list[int]:
         """Where each array begins; N slots [H, C, d] follow."""
@@ -129,7 +131,7 @@ class DeviceSlots:
         return [self._front.data_ptr() + array * size for array in range(self._num_arrays)]
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
-        """See `SlotBuffers.resize`."""
+        """See `SlotBuffers.resize`; memory is made and given back when the slots are next brought into order."""
         if num_columns == self.num_columns and num_slots <= len(self._rows):
             return
         kept = min(num_columns, self.num_columns)
@@ -183,19 +185,24 @@ class DeviceSlots:
         strides = np.full((capacity + 1, 1, 1), self._place.num_columns, np.int32)
         rows[: len(wanted), 0], strides[: len(wanted), 0, 0] = wanted, head_strides
         source = (self._front.data_ptr(), [self._num_arrays, self._num_rows, shape.d_head])
-        target = self._other_memory(self._size(capacity, self.num_columns))
+        size = self._size(capacity, self.num_columns)
+        target = self._other_memory(size)
         layout = [self._num_arrays, capacity + 1, shape.num_heads, self.num_columns, shape.d_head]
         self._storage.move(source, added, rows, strides, _Target(target.data_ptr(), layout))
-        self._front, self._spare = target, self._front
+        is_old_wasted = is_wasted(size, self._numbers(self._front), self._kept)
+        self._front, self._spare = target, None if is_old_wasted else self._front
         self._place = Place(self.generation, 1 - self._place.side, capacity, self.num_columns)
         self._rows, self._is_settled = self._identity(), True
 
     def _other_memory(self, size: int) -> ort.OrtValue:
-        if self._spare is None or self._spare.tensor_size_in_bytes() < size * np.dtype(self._storage.dtype).itemsize:
+        if self._spare is None or not has_room(size, self._numbers(self._spare), self._kept):
             self._spare = None  # before its successor is made
             self._spare = self._storage.zeros(size)
             self.generation += 1
         return self._spare
+
+    def _numbers(self, memory: ort.OrtValue | None) -> int:
+        return 0 if memory is None else memory.tensor_size_in_bytes() // np.dtype(self._storage.dtype).itemsize
 
     def _size(self, capacity: int, num_columns: int) -> int:
         return self._num_arrays * (capacity + 1) * num_columns * self.shape.column_size

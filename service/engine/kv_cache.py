@@ -54,7 +54,7 @@ class KeyValueCache:
         self._limits = np.zeros(_INITIAL_SLOTS, np.int64)  # a sentence with so many columns is squeezed
         self._past_lengths = np.zeros((_INITIAL_SLOTS, 1), np.int64)
         self._source_lengths = np.zeros(_INITIAL_SLOTS, np.int32)
-        self._columns_left = 0  # no sentence reaches its limit before so many more are written; saves looking
+        self._columns_left = 0  # lower bound on the columns any sentence may still write; below 0, limits are looked at
         self._slots = 0  # counts how often the four above were replaced
 
     @property

@@ -93,7 +93,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in reloader.hosts), default=0.0),
     )
     usage, checks = UsageBooks(metrics), Health((servicer.SERVICE_NAME,))
-    translation = TranslationServicer(reloader.catalog, admission, metrics, usage)
+    translation = TranslationServicer(reloader.catalog, admission, metrics, config.limits, usage)
     streams = StreamServicer(reloader.catalog, admission, lines, metrics, config.limits, usage)
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens

@@ -39,7 +39,6 @@ class LoadedModel:
     """One version of a model that can translate; whoever found it enters `lease` before it waits for anything."""
 
     info: ModelInfo
-    max_target_tokens: int
     translator: Translator
     lease: Lease = field(default_factory=Lease)
 

@@ -8,7 +8,6 @@ Knows one bundle; not which others there are, nor why it is started or stopped.
 import asyncio
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from dataclasses import replace as with_changes
 from enum import StrEnum
 from functools import partial
 
@@ -20,10 +19,9 @@ from service.engine.device import Device
 from service.models.bundle_check import load_tokenizer
 from service.models.catalog import LoadedModel
 from service.models.codec import TextCodec
-from service.models.model_info import describe
+from service.models.model_info import DEFAULT_MAX_BEAM_SIZE, describe
 from service.models.self_test import run_self_test
 from service.models.translator import Translator
-from service.translation import ModelInfo
 
 
 class HostState(StrEnum):
@@ -42,7 +40,7 @@ class HostConfig:
     precision: str | None = None  # None: the best of each bundle
     device: Device = "cpu"
     max_characters: int = 10_000
-    max_beam_size: int = 16
+    max_beam_size: int = DEFAULT_MAX_BEAM_SIZE
     self_test: bool = True
     self_test_timeout_s: float = 60.0
 
@@ -60,7 +58,7 @@ class ModelHost:
         self.bundle = bundle
         self.sha256_12 = bundle.sha256_12
         self.dispatcher = dispatcher
-        self.info = _offered(bundle, config)
+        self.info = describe(bundle, config.precision, config.device, max_beam_size=config.max_beam_size)
         self.state = HostState.LOADING
         self._executor = executor
         self._config = config
@@ -86,17 +84,16 @@ class ModelHost:
         """
         await self.dispatcher.start()
         tokenizer = await in_daemon_thread(partial(load_tokenizer, self.bundle))  # an engine has tried it before
-        max_target_tokens = self.bundle.manifest.decoding.max_target_tokens
         if self._config.self_test:
             await run_self_test(
                 tokenizer,
                 self.dispatcher,
                 self.bundle.golden_sentences(self.info.precision),
-                max_target_tokens=max_target_tokens,
+                max_target_tokens=self.bundle.manifest.decoding.max_target_tokens,
                 timeout_s=self._config.self_test_timeout_s,
             )
         translator = Translator(self._codec(tokenizer), self.dispatcher, self._executor)
-        self._model = LoadedModel(info=self.info, max_target_tokens=max_target_tokens, translator=translator)
+        self._model = LoadedModel(info=self.info, translator=translator)
         self.state = HostState.SERVING
 
     async def drain(self, within_s: float) -> bool:
@@ -122,11 +119,3 @@ class ModelHost:
             max_characters=self._config.max_characters,
             max_source_tokens=self.info.max_source_tokens,
         )
-
-
-def _offered(bundle: Bundle, config: HostConfig) -> ModelInfo:
-    """The model as this server offers it: its own limit on beams also holds for the default."""
-    info = describe(bundle, config.precision, config.device)
-    default_beam = min(info.default_options.beam_size or 1, config.max_beam_size)
-    options = with_changes(info.default_options, beam_size=default_beam)
-    return with_changes(info, default_options=options, max_beam_size=config.max_beam_size)

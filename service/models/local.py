@@ -15,9 +15,9 @@ from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchPara
 from service.errors import InternalError, InvalidInput
 from service.models.bundle_check import load_tokenizer
 from service.models.codec import BLANK_TRANSLATION, TextCodec
-from service.models.model_info import describe, index_of, search_params
+from service.models.model_info import describe, index_of
+from service.models.search_options import search_params
 from service.threads import available_threads
-from service.traffic.admission import Admission
 from service.translation import ModelInfo, TranslateOptions, Translation
 
 # Texts read ahead and sorted by length, so that sentences encoded together need little padding.  A thousand sentences
@@ -82,8 +82,6 @@ class LocalTranslator:
         self._codec = codec
         self._loop = loop
         self._window = window
-        self._admission = Admission(LimitsConfig())
-        self._max_target_tokens = search_params(info, TranslateOptions()).max_target_tokens
         self._job_ids = count()
         self._callers: dict[int, _Progress] = {}  # by job: each call's steps are those of all that are under way
 
@@ -133,9 +131,6 @@ class LocalTranslator:
             InvalidInput: an option is out of range.
         """
         params = search_params(self.info, options or TranslateOptions())
-        self._admission.check_params(
-            params, max_target_tokens=self._max_target_tokens, has_shortlist=self.info.has_shortlist
-        )
         return self._run(_Progress(enumerate(texts)), params)
 
     def _run(self, progress: _Progress, params: SearchParams) -> Iterator[Translation]:

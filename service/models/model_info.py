@@ -1,28 +1,33 @@
-"""What a bundle says of its model before anything runs: its description and its search defaults; and which of several
-models a request means.
+"""What a bundle says of its model before anything runs; and which of several models a request means.
 
 Knows bundles and records; no engine and no server, so that a server and a translation in this process say the same.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
 from service.config import LimitsConfig
 from service.engine.device import Device
-from service.engine.job import SearchParams
 from service.errors import NotFound
 from service.translation import ModelInfo, TranslateOptions
 
+DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # of a server that is not told otherwise
 _MAX_ECHO = 40  # characters of a caller's value that are repeated to it
 
 
-def describe(bundle: Bundle, precision: str | None = None, device: Device = "cpu") -> ModelInfo:
+def describe(
+    bundle: Bundle,
+    precision: str | None = None,
+    device: Device = "cpu",
+    *,
+    max_beam_size: int = DEFAULT_MAX_BEAM_SIZE,
+) -> ModelInfo:
     """The model of a bundle, with complete default options.
 
     Args:
         precision: that of the graphs; None for the best the bundle has.
         device: where they run.
+        max_beam_size: the largest that is accepted; it also holds for the default.
     """
     manifest, decoding = bundle.manifest, bundle.manifest.decoding
     preferred = PREFERRED_PRECISIONS if device == "cpu" else (GPU_PRECISION,)
@@ -35,7 +40,7 @@ def describe(bundle: Bundle, precision: str | None = None, device: Device = "cpu
         precision=precision or best,
         device=device,
         default_options=TranslateOptions(
-            beam_size=decoding.beam_size,
+            beam_size=min(decoding.beam_size, max_beam_size),
             num_hypotheses=1,
             length_penalty=decoding.length_penalty,
             patience=decoding.patience,
@@ -44,19 +49,9 @@ def describe(bundle: Bundle, precision: str | None = None, device: Device = "cpu
             allow_smaller_beam=False,
         ),
         max_source_tokens=decoding.max_source_tokens,
-        max_beam_size=LimitsConfig().max_beam_size,
+        max_beam_size=max_beam_size,
         has_shortlist=bool(manifest.shortlist) and device == "cpu",
     )
-
-
-def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
-    """The options, with the model's defaults where they are absent; ranges are not checked."""
-    defaults = info.default_options
-    values: dict[str, Any] = {}
-    for name in SearchParams.__slots__:
-        given = getattr(options, name)
-        values[name] = getattr(defaults, name) if given is None else given
-    return SearchParams(**values)
 
 
 def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:

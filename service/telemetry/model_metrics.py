@@ -217,8 +217,8 @@ class ModelMetrics:
             for seconds in runs:
                 observe(seconds)
 
-    def engine_restarted(self) -> None:
-        """An engine process was lost and is being replaced."""
+    def engine_lost(self) -> None:
+        """An engine process was lost."""
         self._restarts.inc()
 
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:

@@ -13,16 +13,10 @@ from types import TracebackType
 from typing import Literal, Self
 
 from service.config import LimitsConfig
-from service.engine.job import SearchParams
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.traffic.backlog import Forecast
-from service.traffic.brownout import smaller_beam
 from service.traffic.clients import ANYBODY, Client, Identity
 
-# Ranges of the options that no server limit narrows; the same numbers stand in translation.proto.
-MAX_LENGTH_PENALTY = 5.0
-MIN_PATIENCE = 0.1
-MAX_PATIENCE = 8.0
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
 CHARACTERS_PER_TOKEN = 8
 # A limit of the server is twice this large for those who hold less than their share of it.
@@ -136,28 +130,6 @@ class Admission:
         """A permit for one text of a stream that is inside."""
         self._holdings.setdefault(client.identity, _Holding()).parts += 1
         return Permit(self, client, "part")
-
-    def check_params(self, params: SearchParams, *, max_target_tokens: int, has_shortlist: bool = False) -> None:
-        """Refuse search parameters outside their ranges.
-
-        Raises:
-            InvalidInput: names the option, its value and the range.
-        """
-        limits = self._limits
-        _check_range("beam_size", params.beam_size, 1, limits.max_beam_size)
-        _check_range("num_hypotheses", params.num_hypotheses, 1, params.beam_size)
-        _check_range("length_penalty", params.length_penalty, 0.0, MAX_LENGTH_PENALTY)
-        _check_range("patience", params.patience, MIN_PATIENCE, MAX_PATIENCE)
-        _check_range("max_target_tokens", params.max_target_tokens, 1, max_target_tokens)
-        if params.use_shortlist and not has_shortlist:
-            raise InvalidInput(
-                "options.use_shortlist is true, and the model has no shortlist", field="options.use_shortlist"
-            )
-
-    def brown_out(self, params: SearchParams, *, is_allowed: bool, waiting_s: float) -> SearchParams:
-        """The parameters, with a smaller beam where the caller allows it and so many seconds of work wait."""
-        threshold_s = self._limits.brownout_seconds if is_allowed else None
-        return smaller_beam(params, waiting_s=waiting_s, threshold_s=threshold_s)
 
     def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
         """Refuse what would wait too long, or would be too late; for a permit.
@@ -335,9 +307,3 @@ def _is_full(used: int, count: int, own: int, limit: int, num_clients: int) -> b
     if used + count <= limit:
         return False
     return own + count > limit / num_clients or used + count > RESERVE * limit
-
-
-def _check_range(option: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # also refuses NaN
-        given = value if isinstance(value, int) else f"{value:g}"
-        raise InvalidInput(f"options.{option} is {given}, from {low} to {high} is accepted", field=f"options.{option}")

@@ -5,6 +5,7 @@ the environment, which engine processes inherit:
 
     ECHO_STEP_S      seconds per decoder step
     ECHO_LOAD_S      seconds to load
+    ECHO_GATE        a file: while there is none, loading waits
     ECHO_FAIL        a message: loading fails with it
     ECHO_NAN_LENGTH  sources of this many tokens give NaN
     ECHO_CRASH       a bundle in a directory of this name kills its process while it is loaded, as a crafted graph could
@@ -15,6 +16,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,8 @@ BEST, WORSE = -0.25, -8.0  # log-probabilities of the source's token and of ever
 def create(spec: EngineSpec) -> "EchoRunner":
     """What `EngineSpec.runner_factory` names."""
     time.sleep(float(os.environ.get("ECHO_LOAD_S", "0")))
+    while (gate := os.environ.get("ECHO_GATE")) and not Path(gate).exists():
+        time.sleep(0.01)
     if spec.bundle_dir.name == os.environ.get("ECHO_CRASH"):
         os.kill(os.getpid(), signal.SIGSEGV)
     if message := os.environ.get("ECHO_FAIL"):

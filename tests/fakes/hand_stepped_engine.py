@@ -79,5 +79,6 @@ class HandSteppedEngine:
     def come_back(self) -> None:
         """A new engine in the old one's place."""
         if self._loop is None:
+            self._listener.starting()
             self._loop = self._new_loop()
             self._listener.restarted()

@@ -31,7 +31,7 @@ class FakeHost:
 
     def __post_init__(self) -> None:
         translator: Any = None
-        self.model = LoadedModel(info=self.info, max_target_tokens=9, translator=translator)
+        self.model = LoadedModel(info=self.info, translator=translator)
 
     @property
     def calls(self) -> int:

@@ -36,7 +36,7 @@ class Counts:
     """An EngineObserver that remembers."""
 
     stats: list[StepStats] = field(default_factory=list)
-    restarts: int = 0
+    losses: int = 0
     dropped: list[tuple[str, str]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -44,8 +44,8 @@ class Counts:
         self.stats.append(stats)
         self.changed.set()
 
-    def engine_restarted(self) -> None:
-        self.restarts += 1
+    def engine_lost(self) -> None:
+        self.losses += 1
         self.changed.set()
 
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:

@@ -8,7 +8,6 @@ from service.traffic.admission import Admission
 
 LIMITS = LimitsConfig(
     max_texts=3,
-    max_beam_size=8,
     max_concurrent_requests=2,
     max_queued_tokens=100,
     retry_after_s=2.5,

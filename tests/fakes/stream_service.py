@@ -76,7 +76,7 @@ class OneModel:
     def find(self, **_: object) -> LoadedModel:
         if self.info is None:
             raise NotFound("there is no model; loaded: ")
-        return LoadedModel(info=self.info, max_target_tokens=64, translator=cast("Translator", self.loud))
+        return LoadedModel(info=self.info, translator=cast("Translator", self.loud))
 
 
 class Harness:

@@ -61,8 +61,8 @@ async def test_beams_and_hypotheses_are_those_asked_for(server):
 async def test_calls_are_served_again_after_the_engine_was_killed_under_load(server):
     async with calling(server.address) as calls:
         before = await calls.texts(*GOOD)
-        short = pb.TranslateOptions(max_target_tokens=20)
-        held = [asyncio.create_task(code_of(calls.translate(*GOOD * 5, options=short))) for _ in range(16)]
+        long = " ".join(GOOD * 4)  # two seconds for all of them on two cores
+        held = [asyncio.create_task(code_of(calls.translate(*[long] * 10))) for _ in range(16)]
         await eventually(lambda: server.metric("dragoman_running_jobs") > 0)
         (engine,) = server.engine_pids()
 

@@ -9,14 +9,18 @@ from tests.fakes.echo_bundle import write_echo_bundle
 GAUGES = ("dragoman_ready", "dragoman_engines", "dragoman_engines_missing")
 
 
-async def test_silent_engine_is_killed_and_replaced_and_readiness_shows_it(start_server):
-    server = start_server(DRAGOMAN_LIFECYCLE__ENGINE_SILENCE_S="0.6", ECHO_LOAD_S="1")
+async def test_silent_engine_is_killed_and_replaced_and_readiness_shows_it(start_server, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    server = start_server(DRAGOMAN_LIFECYCLE__ENGINE_SILENCE_S="2", ECHO_GATE=str(gate))
     (engine,) = server.engine_pids()
+    gate.unlink()
 
     os.kill(engine, signal.SIGSTOP)
 
     await eventually(lambda: server.get("/readyz")[0] == 503)
     assert server.get("/healthz") == (200, "alive\n")
+    gate.touch()
     await eventually(lambda: server.get("/readyz")[0] == 200)
     assert engine not in server.engine_pids()
     assert "it stopped answering and was killed" in server.log_text()

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import LIST_MODELS, calling, code_of
+from tests.fakes.calls import LIST_MODELS, calling, code_of, eventually
 from tests.fakes.server_process import ServerProcess
 
 PROMISED = {
@@ -131,7 +131,7 @@ async def test_random_model_names_make_no_new_series(server):
 
     assert set(codes) == {grpc.StatusCode.NOT_FOUND}
     assert num_series() == before
-    assert server.metric("dragoman_requests_total", model="_other", code="NOT_FOUND") == 301
+    await eventually(lambda: server.metric("dragoman_requests_total", model="_other", code="NOT_FOUND") == 301)
 
 
 def test_a_metric_that_does_not_exist_has_no_value(server):

@@ -9,7 +9,7 @@ from service.api.api_keys import generate_key
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from service.commands.keys_run import NewKey
-from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, failure
+from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, eventually, failure
 from tests.fakes.secured_server import QUICK, Code, Keys, code_with, events, guarded, keys, retried, with_key
 from tests.fakes.server_process import ServerProcess
 
@@ -34,8 +34,8 @@ class TestKeys:
         assert details_of(wrong) == "the API key is not known here"
         assert for_another_model.code() is Code.NOT_FOUND
         assert details_of(for_another_model) == "there is no model; loaded: none"  # no name that is not the caller's
-        assert guarded.metric("dragoman_requests_total", code="UNAUTHENTICATED") == 3.0
-        assert guarded.metric("dragoman_requests_total", code="NOT_FOUND") == 1.0
+        await eventually(lambda: guarded.metric("dragoman_requests_total", code="UNAUTHENTICATED") == 3.0)
+        await eventually(lambda: guarded.metric("dragoman_requests_total", code="NOT_FOUND") == 1.0)
 
     async def test_models_are_listed_for_those_who_may_use_them(self, guarded, keys):
         async with calling(guarded.address) as calls:

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -42,6 +43,17 @@ async def change(server: ServerProcess, result: str, action: Callable[[], object
     action()
     server.process.send_signal(signal.SIGHUP)
     await eventually(lambda: server.metric(CHANGES, result=result) > before)
+
+
+@contextmanager
+def held(server: ServerProcess) -> Iterator[None]:
+    """Keeps its only engine, and what that decodes, from going on."""
+    (engine,) = server.engine_pids()
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(engine, signal.SIGCONT)
 
 
 def is_logged(server: ServerProcess, reason: str) -> bool:
@@ -167,13 +179,14 @@ class TestReload:
         repository.put("echo", "1")
         server = serve(ECHO_STEP_S="0.02")
         async with calling(server.address) as calls:
-            under_way = calls.translate("x" * 200)
+            under_way = calls.translate("x" * 100)
             await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
 
-            await change(server, "loaded", lambda: repository.put("echo", "2"))
+            with held(server):
+                await change(server, "loaded", lambda: repository.put("echo", "2"))
 
-            assert await version_of(calls) == ("echo", "2")
-            assert not under_way.done()
+                assert await version_of(calls) == ("echo", "2")
+                assert not under_way.done()
             assert (await under_way).model_version == "1"
             await eventually(lambda: len(server.engine_pids()) == 1)
 
@@ -285,9 +298,11 @@ class TestStop:
         async with calling(server.address) as calls:
             under_way = calls.translate("x" * 100)
             await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            await change(server, "loaded", lambda: repository.put("echo", "2"))
+            with held(server):
+                await change(server, "loaded", lambda: repository.put("echo", "2"))
+                assert not under_way.done()
 
-            server.terminate()
+                server.terminate()
 
             assert (await under_way).model_version == "1"
         assert await asyncio.to_thread(server.wait) == 0

@@ -26,12 +26,15 @@ async def test_deadline_in_mid_decode_frees_the_rows(start_server):
     async with calling(server.address) as calls:
         await calls.texts("warm")
 
-        error = await failure(calls.translate(LONG, LONG, timeout=0.5))
+        error = await failure(calls.translate(LONG, LONG, timeout=1.0))
 
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await eventually(is_idle(server))
-        assert server.metric("dragoman_cancelled_total", where="decode", reason="deadline") == 2
-        assert server.metric("dragoman_requests_total", code="DEADLINE_EXCEEDED") == 1
+        # By the server's clock or the client's: on a busy machine either may be the first.
+        reasons, codes = ("deadline", "cancelled"), ("DEADLINE_EXCEEDED", "CANCELLED")
+        freed = [server.metric("dragoman_cancelled_total", where="decode", reason=reason) for reason in reasons]
+        assert sum(freed) == 2
+        await eventually(lambda: sum(server.metric("dragoman_requests_total", code=code) for code in codes) == 1)
         assert await calls.texts("next") == ["next"]
 
 
@@ -51,14 +54,14 @@ async def test_call_without_deadline_ends_at_the_server_s_limit(start_server):
 async def test_cancelled_call_frees_its_rows_and_leaves_its_neighbour_alone(start_server):
     server = start_server(**SLOW)
     async with calling(server.address) as calls:
-        neighbour = asyncio.ensure_future(calls.texts("neighbour" * 5))
+        neighbour = asyncio.ensure_future(calls.texts("neighbour" * 15))
         leaving = calls.translate(*[LONG] * 5)
         await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
 
         leaving.cancel()
 
         await eventually(lambda: server.metric("dragoman_running_jobs") <= 1)
-        assert await neighbour == ["neighbour" * 5]
+        assert await neighbour == ["neighbour" * 15]
         assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
         assert server.metric("dragoman_requests_total", code="CANCELLED") == 1
 
@@ -203,6 +206,6 @@ async def test_books_balance_after_a_storm_of_cancellations(start_server, seed):
         await eventually(is_idle(server))
         await eventually(lambda: server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:]) == 0)
         received = server.metric("dragoman_requests_received_total", method=TRANSLATE[1:])
-        assert received == server.metric("dragoman_requests_total", method=TRANSLATE[1:])
+        await eventually(lambda: server.metric("dragoman_requests_total", method=TRANSLATE[1:]) == received)
         assert server.metric("dragoman_token_budget_used_ratio") == 0
         assert await calls.texts("still here") == ["still here"]

@@ -195,7 +195,7 @@ class TestStop:
 
     @pytest.mark.promise("A1")
     async def test_health_turns_before_calls_are_refused(self, start_server):
-        server = start_server(DRAGOMAN_LIFECYCLE__DRAIN_DELAY_S="2")
+        server = start_server(DRAGOMAN_LIFECYCLE__DRAIN_DELAY_S="4")
         async with calling(server.address) as calls:
             watch = calls.health.Watch(health_pb2.HealthCheckRequest())
             serving = await watch.read()
@@ -291,18 +291,22 @@ class TestEngineLoss:
             assert [line for line in server.log_text().splitlines() if not line.startswith("{")] == []
 
     @pytest.mark.promise("A7")
-    async def test_readiness_is_off_while_there_is_no_engine(self, start_server):
-        server = start_server(ECHO_LOAD_S="1.5")
+    async def test_readiness_is_off_while_there_is_no_engine(self, start_server, tmp_path):
+        gate = tmp_path / "gate"
+        gate.touch()
+        server = start_server(ECHO_GATE=str(gate))
         async with calling(server.address) as calls:
             watch = calls.health.Watch(health_pb2.HealthCheckRequest())
             seen = [(await watch.read()).status]
             (engine,) = server.engine_pids()
+            gate.unlink()
 
             os.kill(engine, signal.SIGKILL)
 
             seen.append((await asyncio.wait_for(watch.read(), 10)).status)
             readiness = await asyncio.to_thread(server.get, "/readyz")
             waiting = calls.translate("served by the replacement")
+            gate.touch()
             seen.append((await asyncio.wait_for(watch.read(), 10)).status)
             assert seen == [1, 2, 1]
             assert readiness[0] == 503
@@ -313,7 +317,7 @@ class TestEngineLoss:
     async def test_deadlines_hold_while_the_engine_is_stuck(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
-            held = calls.translate("x" * 250, timeout=1.0)
+            held = calls.translate("x" * 250, timeout=2.5)
             await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
             (engine,) = server.engine_pids()
             os.kill(engine, signal.SIGSTOP)

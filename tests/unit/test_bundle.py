@@ -1,6 +1,7 @@
 """A bundle is what its manifest says, or it is refused with the file and the fix."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from hashlib import sha256
@@ -277,12 +278,55 @@ def test_a_manifest_field_of_the_wrong_kind_is_refused(directory: Path, field: s
         Bundle.load(directory)
 
 
-@pytest.mark.parametrize("value", [0, -1, "4", None])
-def test_a_decoding_default_must_be_a_positive_number(directory: Path, value: object) -> None:
-    edit_manifest(directory, decoding={"beam_size": value})
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("beam_size", 0, "an integer from 1 to 64"),
+        ("beam_size", -1, "an integer from 1 to 64"),
+        ("beam_size", 65, "an integer from 1 to 64"),
+        ("beam_size", 2.5, "an integer from 1 to 64"),
+        ("beam_size", 4.0, "an integer from 1 to 64"),
+        ("beam_size", True, "an integer from 1 to 64"),
+        ("beam_size", "4", "an integer from 1 to 64"),
+        ("beam_size", None, "an integer from 1 to 64"),
+        ("max_target_tokens", 0, "an integer from 1 to 2147483647"),
+        ("max_target_tokens", 64.5, "an integer from 1 to 2147483647"),
+        ("max_source_tokens", True, "an integer from 1 to 2147483647"),
+        ("max_source_tokens", 1 << 31, "an integer from 1 to 2147483647"),
+        ("length_penalty", -0.1, "a number from 0.0 to 5.0"),
+        ("length_penalty", 9, "a number from 0.0 to 5.0"),
+        ("length_penalty", math.nan, "a number from 0.0 to 5.0"),
+        ("length_penalty", True, "a number from 0.0 to 5.0"),
+        ("length_penalty", "1", "a number from 0.0 to 5.0"),
+        ("patience", 0.05, "a number from 0.1 to 8.0"),
+        ("patience", math.inf, "a number from 0.1 to 8.0"),
+        ("patience", None, "a number from 0.1 to 8.0"),
+    ],
+)
+def test_a_decoding_default_that_no_request_could_give_is_refused(
+    directory: Path, name: str, value: object, wanted: str
+) -> None:
+    edit_manifest(directory, decoding={name: value})
 
-    with pytest.raises(BundleError, match=f"beam_size is {value!r}, it must be a number above 0"):
+    with pytest.raises(BundleError, match=re.escape(f"{name} is {value!r}, it must be {wanted}")):
         Bundle.load(directory)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("beam_size", 1),
+        ("beam_size", 64),
+        ("length_penalty", 0),
+        ("length_penalty", 5.0),
+        ("patience", 0.1),
+        ("patience", 8),
+    ],
+)
+def test_a_decoding_default_may_be_whatever_a_request_may_say(directory: Path, name: str, value: float) -> None:
+    edit_manifest(directory, decoding={name: value})
+
+    assert getattr(Bundle.load(directory).manifest.decoding, name) == value
 
 
 def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:

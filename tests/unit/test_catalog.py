@@ -13,7 +13,7 @@ from tests.fakes.model_info import model_info
 def loaded(name: str, source: str, target: str) -> LoadedModel:
     info = model_info(name, source_language=source, target_language=target)
     translator: Any = None  # nobody translates here
-    return LoadedModel(info=info, max_target_tokens=100, translator=translator)
+    return LoadedModel(info=info, translator=translator)
 
 
 CATALOG = Catalog([loaded("a", "en", "de"), loaded("b", "en", "de"), loaded("c", "de", "en")])

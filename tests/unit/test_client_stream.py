@@ -158,7 +158,8 @@ async def test_texts_are_read_only_as_answers_are_taken(running):
     async with AsyncClient(running.address, QUICK) as client:
         answers = client.translate_stream(texts())
         await anext(answers)
-        await asyncio.sleep(0.05)  # whatever would run on, has
+        for _ in range(10):  # whatever would run on, has had these turns of the event loop and of the server
+            await client.models()
 
     assert len(taken) <= QUICK.max_stream_texts + 1
 
@@ -242,10 +243,10 @@ async def test_deadline_is_that_of_the_whole(translate, running):
     scripted(running, failing(grpc.StatusCode.UNAVAILABLE, after=1), silent)
 
     with pytest.raises(DeadlineExceeded):
-        await translate(TEXTS, timeout_s=0.2)
+        await translate(TEXTS, timeout_s=1.5)
     first, second = running.service.deadlines
-    assert 0.0 < first < 0.25
-    assert 0.0 < second < 0.25
+    assert 0.0 < first < 1.6
+    assert 0.0 < second < 1.6
 
 
 @pytest.mark.parametrize(

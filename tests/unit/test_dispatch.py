@@ -12,6 +12,7 @@ from service.dispatch.dispatcher import DispatchConfig, Dispatcher
 from service.dispatch.engine_keeper import EngineKeeper
 from service.engine.job import StepStats
 from service.engine.process import Report
+from service.engine.scheduler import SchedulerConfig
 from service.errors import InternalError, Unavailable
 from service.telemetry.calls import Progress, follow
 from service.traffic.backlog import Load
@@ -78,7 +79,20 @@ async def test_sentences_that_start_together_are_dealt_by_length():
         held = [sorted(len(pending.job.source_ids) for pending in slot.jobs.values()) for slot in dispatcher._slots]
         assert sorted(held) == [[3, 3, 3, 4], [12]]
         assert sorted(slot.held.rows for slot in dispatcher._slots) == [2, 8]
-        assert sorted(slot.work for slot in dispatcher._slots) == [2 * 12, 2 * 13]
+        assert sorted(slot.held.work for slot in dispatcher._slots) == [2 * 12, 2 * 13]
+        for job in jobs:
+            job.cancel()
+
+
+async def test_dealing_by_length_keeps_to_the_source_tokens_of_each_engine():
+    spec = replace(SPEC, scheduler=SchedulerConfig(max_rows=8, max_source_tokens=512))
+    async with running(spec, replace(CONFIG, num_engines=2)) as dispatcher:
+        lengths = (128, 128, 65, 65, 65, 65, 65)  # each as wide as 128
+        params = replace(LONG, beam_size=1)
+        jobs = [dispatcher.submit((*[5] * (length - 1), EOS_ID), params, None) for length in lengths]
+        await asyncio.sleep(0)
+
+        assert sorted(slot.held.source_tokens for slot in dispatcher._slots) == [384, 512]
         for job in jobs:
             job.cancel()
 

@@ -11,6 +11,7 @@ import pytest
 
 from model.config import EOS_ID
 from service.dispatch.dispatcher import Dispatcher
+from service.dispatch.engine_keeper import EngineKeeper
 from service.engine.job import FailureKind, JobFailure, JobResult
 from service.engine.process import Report
 from service.errors import Unavailable
@@ -23,7 +24,7 @@ async def test_snapshot_tells_of_an_engine_that_was_lost():
     async with running(observer=counts) as dispatcher:
         (pid,) = dispatcher.engine_pids
         os.kill(pid, signal.SIGKILL)
-        await counts.until(lambda: counts.restarts == 1)
+        await counts.until(lambda: counts.losses == 1)
         (lost,) = dispatcher.snapshot(time.monotonic()).engines
 
     assert (lost.pid, lost.state, lost.restarts, lost.rows) == (None, "starting", 1, 0)
@@ -43,7 +44,7 @@ async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue
         assert "SIGKILL" in str(results[0])
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
         assert dispatcher.engine_pids != [pid]
-        assert counts.restarts == 1
+        assert counts.losses == 1
 
 
 async def test_engine_that_crashes_costs_its_own_jobs_only():
@@ -103,7 +104,7 @@ async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
         with pytest.raises(Unavailable, match="no engine process is running"):
             await dispatcher.submit(NORMAL, PARAMS, None)
         assert dispatcher.queued_jobs == 0
-        assert (dispatcher.engines, dispatcher.missing_engines, counts.restarts) == (0, 1, 1)
+        assert (dispatcher.engines, dispatcher.missing_engines, counts.losses) == (0, 1, 1)
         switch.touch()
         assert (await first_answer(dispatcher)).hypotheses == expected(NORMAL).hypotheses
         assert (dispatcher.engines, dispatcher.missing_engines) == (1, 0)
@@ -124,6 +125,37 @@ async def test_queue_is_kept_while_another_engine_is_up():
         dispatcher._slots[0].delayed(30.0)
 
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def test_while_an_engine_is_started_again_nobody_is_told_that_it_waits(monkeypatch):
+    async with running() as dispatcher:
+        (slot,) = dispatcher._slots
+        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+
+        slot.delayed(0.5)
+        assert dispatcher.snapshot(time.monotonic()).engines[0].state == "waiting"
+        with pytest.raises(Unavailable, match=r"the next start is at most 0\.5 s away"):
+            await dispatcher.submit(NORMAL, PARAMS, None)
+
+        slot.starting()
+        assert dispatcher.snapshot(time.monotonic()).engines[0].state == "starting"
+        with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
+            await dispatcher.submit(NORMAL, PARAMS, None)
+
+        monkeypatch.undo()
+        slot.restarted()
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def test_queue_is_kept_during_the_first_start_of_a_replacement(monkeypatch):
+    async with running() as dispatcher:
+        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+        dispatcher._slots[0].starting()
+        job = dispatcher.submit(NORMAL, PARAMS, None)
+        await asyncio.sleep(0)
+
+        assert (job.done(), dispatcher.queued_jobs) == (False, 1)
+        job.cancel()
 
 
 async def test_outcome_of_a_job_that_was_failed_meanwhile_is_ignored():

@@ -54,6 +54,7 @@ class Events:
 
     seen: list[str] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
+    attempts: list[str] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def heard(self, report: Report) -> None:
@@ -64,6 +65,10 @@ class Events:
 
     def delayed(self, retry_in_s: float) -> None:
         self.delays.append(retry_in_s)
+        self.attempts.append(f"delayed for {retry_in_s:g} s")
+
+    def starting(self) -> None:
+        self.attempts.append("starting")
 
     def restarted(self) -> None:
         self.add("restarted")
@@ -175,6 +180,18 @@ async def test_attempts_in_a_row_wait_twice_as_long_each_up_to_the_limit(world):
 
     assert world.pauses == [0.0, 0.5, 1.0, 1.5, 1.5]
     assert world.events.delays == [0.5, 1.0, 1.5, 1.5]
+    await world.keeper.stop()
+
+
+async def test_each_attempt_is_told_of_once_the_pause_before_it_is_over(world):
+    first, last = ScriptedLink(1), ScriptedLink(2)
+    world.starts += [first, EngineStartError("no"), EngineStartError("no"), last]
+    await world.keeper.start()
+
+    first.is_lost.set()
+    await world.events.until(4)
+
+    assert world.events.attempts == ["starting", "delayed for 0.5 s", "starting", "delayed for 1 s", "starting"]
     await world.keeper.stop()
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.dispatch.dealing import Room
 from service.dispatch.held import Held
 from service.engine.job import Job, SearchParams
 from service.engine.scheduler import Scheduler, SchedulerConfig
@@ -63,7 +64,17 @@ def test_what_is_removed_or_lost_counts_no_more():
     held.add(job(1, 4, 20))
     held.add(job(2, 1, 900))
     held.remove(job(2, 1, 900))
-    assert (held.rows, held.source_tokens) == (4, 64)
+    assert (held.rows, held.source_tokens, held.work) == (4, 64, 80)
 
     held.clear()
-    assert (held.rows, held.source_tokens, held.share) == (0, 0, 0.0)
+    assert (held.rows, held.source_tokens, held.work, held.share) == (0, 0, 0, 0.0)
+
+
+def test_room_is_what_the_budgets_leave():
+    held = Held.none_of(BUDGETS)
+    assert held.room == Room(work=0, free_rows=32, free_tokens=4_096)
+
+    held.add(job(1, 4, 20))
+    held.add(job(2, 1, 900))
+
+    assert held.room == Room(work=80 + 900, free_rows=27, free_tokens=4_096 - 64 - 1_024)

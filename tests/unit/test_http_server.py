@@ -122,7 +122,7 @@ async def test_page_that_is_being_written_is_for_all_who_ask_meanwhile_and_outli
         await may_end.wait()
         return Page(HTTPStatus.OK, b"%d\n" % count)
 
-    server = HttpServer({"/metrics": page}, max_connections=64, timeout_s=0.3)
+    server = HttpServer({"/metrics": page}, max_connections=64, timeout_s=1.5)
     port = await server.start("127.0.0.1", 0)
     first = asyncio.create_task(read(port))
     await begun.wait()

@@ -43,7 +43,7 @@ def task_of(address: str, concurrency: int | None = None, timeout_s: float = 10.
         due=np.zeros(3),
         requests=[b""],
         concurrency=concurrency,
-        duration_s=0.02,
+        duration_s=0.5,
         timeout_s=timeout_s,
     )
 

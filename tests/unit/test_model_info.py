@@ -1,4 +1,4 @@
-"""What a bundle says of its model: description, tokenizer, and the defaults of a search."""
+"""What a bundle says of its model: description and tokenizer."""
 
 from dataclasses import replace
 from importlib.resources import files
@@ -6,20 +6,12 @@ from typing import get_args
 
 import pytest
 
-from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
+from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle, DecodingDefaults
 from service.engine.device import Device
-from service.engine.job import SearchParams
 from service.models.bundle_check import load_tokenizer
-from service.models.model_info import describe, search_params
+from service.models.model_info import describe
 from service.translation import TranslateOptions
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.model_info import model_info
-
-INFO = model_info(
-    default_options=TranslateOptions(
-        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100, use_shortlist=False
-    )
-)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +33,14 @@ def test_a_bundle_describes_itself(bundle):
         use_shortlist=False,
         allow_smaller_beam=False,
     )
+
+
+def test_default_beam_is_lowered_to_the_largest_that_is_accepted(bundle):
+    wide = replace(bundle, manifest=replace(bundle.manifest, decoding=DecodingDefaults(beam_size=40)))
+
+    info = describe(wide)
+
+    assert (info.max_beam_size, info.default_options.beam_size) == (16, 16)
 
 
 def test_contract_names_every_precision_and_device_of_a_model():
@@ -68,21 +68,3 @@ def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(bundle):
 
     with pytest.raises(ValueError, match=f"shared.spm has {pieces} pieces, the model's embedding has 9999 rows"):
         load_tokenizer(replace(bundle, manifest=other))
-
-
-def test_absent_options_take_the_model_s_defaults():
-    assert search_params(INFO, TranslateOptions()) == SearchParams(
-        beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=100, use_shortlist=False
-    )
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("beam_size", 0), ("num_hypotheses", 3), ("length_penalty", 0.0), ("patience", 0.5), ("max_target_tokens", 7)],
-)
-def test_given_option_wins_even_when_it_is_zero(option, value):
-    defaults = search_params(INFO, TranslateOptions())
-
-    params = search_params(INFO, TranslateOptions(**{option: value}))
-
-    assert params == replace(defaults, **{option: value})

@@ -10,7 +10,7 @@ import grpc.aio
 from service.ray_serve import calls
 from service.ray_serve.calls import ForwardedCall, forwarded_metadata
 from service.ray_serve.replica import Forwarder
-from tests.fakes.calls import TIMEOUT_S, eventually
+from tests.fakes.calls import TIMEOUT_S
 from tests.fakes.generic_server import FULL, serving
 
 
@@ -44,7 +44,7 @@ class Server(grpc.GenericRpcHandler):
 
     def __init__(self) -> None:
         self.metadata: dict[str, str | bytes] = {}
-        self.was_left = asyncio.Event()
+        self.has_begun, self.was_left = asyncio.Event(), asyncio.Event()
 
     def service(self, details: Any) -> Any:
         self.metadata = dict(details.invocation_metadata)
@@ -56,6 +56,7 @@ class Server(grpc.GenericRpcHandler):
         if request == b"full":
             await context.abort(FULL.code, FULL.message, FULL.trailers)
         if request == b"wait":
+            self.has_begun.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -122,7 +123,7 @@ async def test_a_call_that_serve_cancels_is_cancelled_at_the_server():
         call = asyncio.ensure_future(
             Forwarder(channel).once(calls.TRANSLATE, ForwardedCall(b"wait", TIMEOUT_S), Context())
         )
-        await eventually(lambda: bool(server.metadata))
+        await asyncio.wait_for(server.has_begun.wait(), TIMEOUT_S)
 
         call.cancel()
 

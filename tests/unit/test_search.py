@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from model.config import BOS_ID, EOS_ID, ModelConfig
-from model.search import BeamConfig, beam_search, greedy_search, score
+from model.search import BeamConfig, beam_search, greedy_search, num_wanted, score
 from model.transformer import Transformer
+from service.engine import beam
+from service.engine.job import SearchParams
 
 A, B, C = 4, 5, 6
 
@@ -110,3 +112,18 @@ def test_half_a_hypothesis_more_is_rounded_up():
     config = BeamConfig(beam_size=5, patience=0.5)  # 2.5 -> 3
 
     assert len(beam_search(GARDEN_PATH, [A, EOS_ID], config)) >= 3
+
+
+def test_the_least_patient_search_still_waits_for_a_hypothesis():
+    config = BeamConfig(beam_size=4, patience=0.1)  # 0.4 -> 1
+
+    assert beam_search(GARDEN_PATH, [A, EOS_ID], config)[0].tokens == [A]
+
+
+@pytest.mark.parametrize("beam_size", range(1, 9))
+def test_as_many_hypotheses_are_waited_for_as_the_engine_waits_for(beam_size):
+    just_below = [(half + 0.5) / beam_size - 1e-9 for half in range(2 * beam_size)]  # a half once it is a float32
+    for patience in (0.1, 1 / 3, 1.0, 1.7, *just_below):
+        wanted = beam.num_wanted(SearchParams(beam_size=beam_size, patience=patience, num_hypotheses=1))
+
+        assert num_wanted(BeamConfig(beam_size=beam_size, patience=patience)) == wanted, patience

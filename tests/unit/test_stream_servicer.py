@@ -148,7 +148,7 @@ async def test_stream_that_lasts_too_long_ends(harness, calls):
     await eventually(lambda: harness.admission.streams == 0)
 
 
-@pytest.mark.parametrize("limits", [SHORT_LIMITS])
+@pytest.mark.parametrize("limits", [replace(SHORT_LIMITS, max_stream_seconds=2.0)])
 async def test_place_of_a_stream_whose_client_does_not_read_comes_back_at_the_limit(harness, calls):
     """Its answers are far more than gRPC takes from the server's hands unread."""
     call = calls.translate_stream()

@@ -132,7 +132,8 @@ def collector() -> Iterator[tuple[Collector, str]]:
     server.stop(None).wait()
 
 
-def test_a_collector_gets_what_was_recorded_at_the_latest_at_the_end(collector):
+def test_a_collector_gets_what_was_recorded_at_the_latest_at_the_end(collector, monkeypatch):
+    monkeypatch.setattr("service.telemetry.traces.EXPORT_TIMEOUT_S", 20.0)
     servicer, endpoint = collector
     traces = Traces.to(endpoint)
     traces(ended(headers=CALLER))

@@ -19,15 +19,18 @@ from model.checkpoint import (
     save_checkpoint,
     step_directories,
 )
+from model.data import Batch
 from model.run_recipe import RECIPE_NAME
 from model.tokenizer import train_tokenizer
-from model.train import prepare_run
+from model.train import Trainer, prepare_run
 from model.transformer import Transformer
 from tests.conftest import ENGLISH, GERMAN
 from tests.fakes.tiny_run import data, tiny_recipe, trainer
 
 __all__ = ["data"]
 
+_LOSSES_THAT_STALL = (5.0, 4.0, 3.0, 3.1, 3.2, 3.3, 3.4)  # the best is the third
+STALLING: dict[str, Any] = {"validate_every": 1, "patience": 4, "average_last": 2, "keep_last": 2}
 ONE_UPDATE: dict[str, Any] = {"max_updates": 1, "average_last": 1, "validation_sentences": 1}
 
 
@@ -45,6 +48,88 @@ def initial(data: Path, other_tokenizer: Path) -> Checkpoint:
     meta = CheckpointMeta(name="tiny", source_language="en", target_language="de")
     weights = Transformer(config).initialize(7).state_dict()
     return Checkpoint(config=config, meta=meta, weights=weights, tokenizer_path=other_tokenizer)
+
+
+@pytest.fixture
+def stalling_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation loss falls until update 3 and rises from then on, in a resumed run too."""
+    monkeypatch.setattr(model.train.Trainer, "_update", count_update)
+    monkeypatch.setattr(model.train, "translate_greedily", lambda _, texts, __: texts)
+    monkeypatch.setattr(model.train, "mean_nll", lambda weights, *_: _LOSSES_THAT_STALL[updates_of(weights) - 1])
+
+
+def count_update(self: Trainer, batches: list[Batch]) -> tuple[float, float]:
+    """An update that adds one to all weights, which therefore say how many there were."""
+    with torch.no_grad():
+        for parameter in self.model.parameters():
+            parameter.fill_(self.progress.update + 1)
+    self.progress.update += 1
+    return 1.0, 1.0
+
+
+def updates_of(weights: Transformer) -> int:
+    return int(weights.embedding.weight[0, 0])
+
+
+def averaged(run: Path) -> float:
+    """The mean of the updates whose checkpoints are in the run's average."""
+    return float(load_checkpoint(run / "average").weights["embedding.weight"][0, 0])
+
+
+def steps_of(run: Path) -> list[int]:
+    return [int(path.name.removeprefix("step-")) for path in step_directories(run)]
+
+
+@pytest.mark.usefixtures("stalling_losses")
+def test_a_run_that_stalls_averages_the_checkpoints_that_end_with_its_best(data, tmp_path):
+    trainer(data, tmp_path / "run", **STALLING).train()
+
+    assert steps_of(tmp_path / "run") == [2, 3, 6, 7]
+    assert averaged(tmp_path / "run") == 2.5
+    assert load_checkpoint(tmp_path / "run" / "average").meta.update == 3
+
+
+@pytest.mark.usefixtures("stalling_losses")
+def test_a_run_that_reaches_its_last_update_averages_the_last_checkpoints(data, tmp_path):
+    trainer(data, tmp_path / "run", **STALLING | {"max_updates": 6}).train()
+
+    assert averaged(tmp_path / "run") == 5.5
+    assert load_checkpoint(tmp_path / "run" / "average").meta.update == 6
+
+
+@pytest.mark.usefixtures("stalling_losses")
+def test_a_resumed_run_still_knows_its_best_checkpoint(data, tmp_path):
+    trainer(data, tmp_path / "run", **STALLING | {"max_updates": 5}).train()
+
+    resumed = trainer(data, tmp_path / "run", **STALLING)
+    resumed.resume()
+    resumed.train()
+
+    assert steps_of(tmp_path / "run") == [2, 3, 6, 7]
+    assert averaged(tmp_path / "run") == 2.5
+
+
+@pytest.mark.usefixtures("stalling_losses")
+def test_a_run_of_before_the_best_was_noted_averages_its_last_checkpoints(data, tmp_path):
+    trainer(data, tmp_path / "run", **STALLING | {"max_updates": 5}).train()
+    newest = step_directories(tmp_path / "run")[-1]
+    state = load_trainer_state(newest)
+    del state["progress"]["best_update"]
+    save_checkpoint(newest, load_checkpoint(newest), state)
+
+    resumed = trainer(data, tmp_path / "run", **STALLING)
+    resumed.resume()
+    resumed.train()
+
+    assert steps_of(tmp_path / "run") == [6, 7]
+    assert averaged(tmp_path / "run") == 6.5
+
+
+def test_an_average_has_no_scores(data, tmp_path):
+    trainer(data, tmp_path / "run", **ONE_UPDATE | {"max_updates": 2, "validate_every": 1, "average_last": 2}).train()
+
+    assert load_checkpoint(step_directories(tmp_path / "run")[-1]).meta.scores
+    assert not load_checkpoint(tmp_path / "run" / "average").meta.scores
 
 
 def test_a_run_that_ended_early_does_not_go_on_when_it_is_resumed(data, tmp_path, monkeypatch):

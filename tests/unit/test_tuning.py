@@ -168,9 +168,11 @@ def two_cpus(monkeypatch):
 async def test_engines_that_wait_rather_than_compute_are_best_in_numbers(monkeypatch, two_cpus):
     """A step sleeps, however many rows it has: two engines do twice as much, and 4 rows much less than 128."""
     monkeypatch.setenv("ECHO_STEP_S", "0.02")
+    monkeypatch.setattr(tuning, "_MAX_ROUNDS", 3)  # one disturbed turn does not decide
+    monkeypatch.setattr(tuning, "_TURN_S", (0.3, 0.3))  # so that rounds end it, and not the time
     begun: list[Setting] = []
 
-    measured = await tuner(on_turn=begun.append).run(10.0, Preference.THROUGHPUT)
+    measured = await tuner(on_turn=begun.append).run(100.0, Preference.THROUGHPUT)
 
     assert [(each.setting.shape, each.setting.max_rows) for each in measured] == [
         ((1, 1), 128),

@@ -10,9 +10,9 @@ from model.bundle import default_bundle_dir
 from service.commands import tuning_run
 from service.commands.tuning_choice import Measurement, Sample, Setting, Turn
 from service.commands.tuning_run import SENTENCES, TuneCommand, configuration, run
-from service.config import EngineConfig, ServerConfig, load_config
+from service.config import EngineConfig, LimitsConfig, ServerConfig, load_config
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
-from service.errors import Unavailable
+from service.errors import InvalidInput, Unavailable
 
 SETTING = Setting(num_engines=3, threads=2, max_rows=77)
 SOURCE = (5, 6, 7)
@@ -177,3 +177,13 @@ class TestRefusals:
     def test_directory_that_is_not_there_is_named(self, tmp_path):
         with pytest.raises(ValueError, match="there is no directory"):
             command(tmp_path / "no" / "out.toml")
+
+
+def test_beam_is_measured_only_where_the_server_would_accept_it(tmp_path, found):
+    wide = replace(command(tmp_path / "out.toml"), beam_size=20)
+
+    with pytest.raises(InvalidInput, match=r"options\.beam_size is 20, from 1 to 16 is accepted"):
+        run(wide)
+    run(replace(wide, config=ServerConfig(limits=LimitsConfig(max_beam_size=32))))
+
+    assert (tmp_path / "out.toml").exists()

@@ -1,5 +1,6 @@
 """A graph that differs from the model is told from one that does not, and refused."""
 
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from export.builder import Array
 from export.runner import GraphRunner
 from export.verify import TOLERANCES, Parity, ParityError, compare, seeded_samples, translated_samples
 from model.config import BOS_ID, EOS_ID, PAD_ID
@@ -26,6 +28,52 @@ def test_the_model_s_own_graphs_are_within_tolerance(graphs: TinyGraphs) -> None
     parity.require("fp32", TOLERANCES["fp32"])
     assert 0 < parity.largest_difference < 1e-4
     assert parity.positions == 1 * 1 + 1 * 5 + 3 * 9 + 8 * 17
+
+
+class WatchedRunner:
+    """Gives what the graphs give, made worse by `spoil`; counts how many of its arrays were ever kept at once."""
+
+    def __init__(self, runner: GraphRunner, spoil: float = 0.0) -> None:
+        self._runner = runner
+        self._spoil = spoil
+        self._given: list[weakref.ref[Array]] = []
+        self.most_kept = 0
+
+    def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Array:
+        log_probs = self._runner.forced_log_probs(source, source_lengths, targets)
+        if not self._given:
+            log_probs[0, 0, 0] += self._spoil
+        self._given.append(weakref.ref(log_probs))
+        self.most_kept = max(self.most_kept, sum(given() is not None for given in self._given))
+        return log_probs
+
+
+def test_one_sample_s_log_probabilities_are_kept_at_a_time(graphs: TinyGraphs) -> None:
+    watched = WatchedRunner(graphs.runner)
+
+    compare(watched, graphs.model, seeded_samples(graphs.config))
+
+    assert watched.most_kept == 1
+
+
+def test_a_comparison_is_the_same_in_any_order_of_its_samples(graphs: TinyGraphs) -> None:
+    other = tiny_model(graphs.config)
+    with torch.no_grad():
+        other.get_parameter("embedding.weight").mul_(1.05)
+    samples = seeded_samples(graphs.config)
+
+    forward, backward = (compare(graphs.runner, other, order) for order in (samples, samples[::-1]))
+
+    assert forward.same_best_token == backward.same_best_token < 1
+    assert forward.largest_difference == backward.largest_difference
+    assert forward.mean_difference == pytest.approx(backward.mean_difference, rel=1e-12)
+
+
+def test_a_number_that_is_none_is_found_in_the_first_sample_too(graphs: TinyGraphs) -> None:
+    parity = compare(WatchedRunner(graphs.runner, spoil=np.nan), graphs.model, seeded_samples(graphs.config))
+
+    with pytest.raises(ParityError, match="largest_difference is nan"):
+        parity.require("int8", TOLERANCES["int8"])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 One engine needs no process: then both contestants are called as libraries.  Several do, since the loop of each is
 Python.  Here a caller stands where the server has its queue, with its rules (`service/dispatch/dispatcher.py`): it
 gives the oldest sentence to the engine with the fewest, of equals to the one with the fewest source tokens, as far as
-each can start them at once or next; several that all find rows are dealt by length (`service/dispatch/dealing.py`).
+each can start them at once or next; several that all find room are dealt by length (`service/dispatch/dealing.py`).
 """
 
 import selectors
@@ -33,7 +33,7 @@ from service.engine.process import (
     to_frame,
 )
 from service.engine.runner import create_runner
-from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
+from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig, source_width
 from service.engine.spec import EngineSpec
 from tests.bench.race.contestants import Finished, SearchOptions, Sentence, Tokens
 
@@ -138,7 +138,7 @@ class EngineProcesses:
     def __init__(self, bundle: Bundle, precision: str, setting: EngineSetting, options: SearchOptions) -> None:
         spec = setting.spec(bundle, precision)
         self._params = search_params(options)
-        self._max_rows = setting.max_rows
+        self._budgets = spec.scheduler
         self._room = setting.max_rows // options.beam_size + LOOKAHEAD_JOBS
         self._waiting: deque[Job] = deque()
         self._selector = selectors.SelectSelector()  # epoll would round waits up to milliseconds
@@ -204,15 +204,18 @@ class EngineProcesses:
                 engine.send(mine)
 
     def _dealt_by_length(self) -> list[int] | None:
-        """An engine for each sentence that waits; None where there are not several, or no rows for all."""
-        beam_size = self._params.beam_size
-        rooms = [
-            Room(engine.source_tokens * beam_size, self._max_rows - engine.num_running * beam_size)
-            for engine in self._engines
-        ]
-        if min(len(self._waiting), len(rooms)) < 2:
+        """An engine for each sentence that waits; None where there are not several, or no room for all."""
+        if min(len(self._waiting), len(self._engines)) < 2:
             return None
-        return deal([Share(len(job.source_ids), beam_size) for job in self._waiting], rooms)
+        return deal([Share.of(job) for job in self._waiting], [self._room_of(engine) for engine in self._engines])
+
+    def _room_of(self, engine: "_Process") -> Room:
+        beam_size = self._params.beam_size
+        return Room(
+            work=engine.source_tokens * beam_size,
+            free_rows=self._budgets.max_rows - engine.num_running * beam_size,
+            free_tokens=self._budgets.max_source_tokens - sum(map(source_width, engine.running.values())),
+        )
 
     def _dealt_in_turn(self) -> list[int]:
         """An engine for each of the oldest sentences, as far as there is room."""
