@@ -25,7 +25,7 @@ class ModelConfig:
     """Dimensions of an encoder-decoder Transformer, named after table 3 of Vaswani et al. 2017.
 
     Raises:
-        ValueError: d_model is not a multiple of num_heads, or a dimension is not positive.
+        ValueError: d_model is not a multiple of num_heads, or a dimension is no positive integer.
     """
 
     vocab_size: int = 8_000
@@ -38,8 +38,11 @@ class ModelConfig:
     max_positions: int = 512  # longest source or target in tokens, end-of-sentence included
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if isinstance(value, int) and value < 1:
+        dimensions = {name: value for name, value in asdict(self).items() if name != "norm_placement"}
+        for name, value in dimensions.items():
+            if type(value) is not int:  # a bool is an int by inheritance
+                raise ValueError(f"{name} is {value!r}, it must be an integer")
+            if value < 1:
                 raise ValueError(f"{name} is {value}, at least 1 is needed")
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model is {self.d_model}, it must be a multiple of num_heads ({self.num_heads})")

@@ -91,6 +91,12 @@ def test_config_refuses_an_empty_stack():
         ModelConfig(**{**SMALL, "num_decoder_layers": 0})
 
 
+@pytest.mark.parametrize("value", [512.5, 512.0, True, "512", None])
+def test_config_refuses_dimensions_that_are_no_integers(value):
+    with pytest.raises(ValueError, match=f"max_positions is {value!r}, it must be an integer"):
+        ModelConfig(**{**SMALL, "max_positions": value})
+
+
 def test_config_survives_its_dict():
     config = ModelConfig(**SMALL, norm_placement=NormPlacement.POST)
 
