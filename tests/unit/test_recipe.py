@@ -25,10 +25,12 @@ def test_shipped_recipe_loads_and_its_vocabularies_agree(path):
 
 
 # A corpus that models made of another one; they learnt from the same corpora.
-DERIVED = {"tatoeba-said"}
+DERIVED = {"tatoeba-said", "tatoeba-said-de"}
 
 
-@pytest.mark.parametrize("name", [*(directory.name for directory in included_bundle_dirs()), "en-de-said"])
+@pytest.mark.parametrize(
+    "name", [*(directory.name for directory in included_bundle_dirs()), "en-de-said", "de-en-said"]
+)
 def test_an_included_model_uses_only_corpora_whose_weights_may_be_shipped(name):
     recipe = load_recipe(next(path for path in RECIPES if path.stem == name))
 
