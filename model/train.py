@@ -159,9 +159,10 @@ class Trainer:
         return directory
 
     def _up_to_best(self, checkpoints: list[Path]) -> list[Path]:
-        """Those that end with the best one; all where it is not known."""
+        """Those that end with the best one; all where it is not known, or not there any more."""
         best = self.progress.best_update
-        return checkpoints if best is None else [path for path in checkpoints if path.name <= _step_name(best)]
+        up_to_best = [path for path in checkpoints if best is not None and path.name <= _step_name(best)]
+        return up_to_best or checkpoints
 
     def _has_stalled(self) -> bool:
         return self.progress.validations_without_gain >= self.recipe.schedule.patience

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2
 
 from service.client.failures import closed_channel_is_unavailable, closed_is_unavailable
 
-# Without any time at all, the deadline wins over the reason once in twenty to thirty times, although that is known.
+# Without any time at all, the deadline wins over the reason once in some thirty times, although that is known.
 _OPTIONS: dict[str, Any] = {"timeout": 0.05, "wait_for_ready": False}
 
 

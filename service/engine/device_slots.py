@@ -18,11 +18,11 @@ import onnxruntime as ort
 from service.engine.cuda import on_device
 from service.engine.device import Device
 from service.engine.faults import explained
-from service.engine.slots import CacheShape, EncodedSentences, Ints, has_room, is_wasted
+from service.engine.slots import CacheShape, EncodedSentences, Ints
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
 _STEPS_BETWEEN_SQUEEZES = 12  # each costs a pass over all keys and values, and columns are cheap where rows are many
-_KEPT_SLOTS = 64  # room that is never given back, in each of two memories
+_KEPT_SLOTS = 128  # room that a group may keep while it is idle, in each of two memories
 _KEPT_COLUMNS = 64  # of each of these slots
 
 Rows = npt.NDArray[np.int32]
@@ -121,7 +121,11 @@ class DeviceSlots:
 
     @property
     def has_grown(self) -> bool:
-        """Whether one of the memories is larger than is kept in any case, however little of it is in use."""
+        """Whether one of the memories is larger than is kept in any case, however little of it is in use.
+
+        They only grow: of any load that comes and goes, sentences leave one after the other, and what was given back
+        then would be made again for the next.
+        """
         return max(self._numbers(self._front), self._numbers(self._spare)) > self._kept
 
     def addresses(self) -> list[int]:
@@ -131,7 +135,7 @@ class DeviceSlots:
         return [self._front.data_ptr() + array * size for array in range(self._num_arrays)]
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
-        """See `SlotBuffers.resize`; memory is made and given back when the slots are next brought into order."""
+        """As `SlotBuffers.resize`; memory is made when the slots are next brought into order, and never given back."""
         if num_columns == self.num_columns and num_slots <= len(self._rows):
             return
         kept = min(num_columns, self.num_columns)
@@ -185,17 +189,15 @@ class DeviceSlots:
         strides = np.full((capacity + 1, 1, 1), self._place.num_columns, np.int32)
         rows[: len(wanted), 0], strides[: len(wanted), 0, 0] = wanted, head_strides
         source = (self._front.data_ptr(), [self._num_arrays, self._num_rows, shape.d_head])
-        size = self._size(capacity, self.num_columns)
-        target = self._other_memory(size)
+        target = self._other_memory(self._size(capacity, self.num_columns))
         layout = [self._num_arrays, capacity + 1, shape.num_heads, self.num_columns, shape.d_head]
         self._storage.move(source, added, rows, strides, _Target(target.data_ptr(), layout))
-        is_old_wasted = is_wasted(size, self._numbers(self._front), self._kept)
-        self._front, self._spare = target, None if is_old_wasted else self._front
+        self._front, self._spare = target, self._front
         self._place = Place(self.generation, 1 - self._place.side, capacity, self.num_columns)
         self._rows, self._is_settled = self._identity(), True
 
     def _other_memory(self, size: int) -> ort.OrtValue:
-        if self._spare is None or not has_room(size, self._numbers(self._spare), self._kept):
+        if self._spare is None or self._numbers(self._spare) < size:
             self._spare = None  # before its successor is made
             self._spare = self._storage.zeros(size)
             self.generation += 1

@@ -115,12 +115,12 @@ class SlotBuffers:
             num_used: slots whose content is kept; columns that are cut off are lost, new ones hold any finite value.
         """
         wanted, size = num_slots * num_columns * self._shape.column_size, self._memory.shape[1]
-        fits = has_room(wanted, size, self._kept)
-        if fits and num_columns == self.num_columns:
+        has_room = _has_room(wanted, size, self._kept)
+        if has_room and num_columns == self.num_columns:
             return
         kept = min(num_columns, self.num_columns)
         old = self._slots[:, :num_used, :, :kept]
-        if fits:
+        if has_room:
             old = old.copy()
         else:
             self._memory = self._allocate(2 * wanted)
@@ -200,11 +200,11 @@ class MaskBuffer:
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
         """As `SlotBuffers.resize`; new columns are masked."""
         wanted = num_slots * self._beam_size * num_columns
-        fits = has_room(wanted, self._memory.size, self._kept)
-        if fits and num_columns == self.num_columns:
+        has_room = _has_room(wanted, self._memory.size, self._kept)
+        if has_room and num_columns == self.num_columns:
             return
         old = self.rows(num_used).copy()
-        if not fits:
+        if not has_room:
             self._memory = np.full(2 * wanted, self.masked)
             self.generation += 1
         kept, self.num_columns = min(num_columns, self.num_columns), num_columns
@@ -249,11 +249,6 @@ class HostStorage:
         return SlotBuffers(shape, num_columns)
 
 
-def has_room(wanted: int, size: int, kept: int) -> bool:
-    """Whether memory of this size is to be kept: it is large enough and not wasted."""
-    return wanted <= size and not is_wasted(wanted, size, kept)
-
-
-def is_wasted(wanted: int, size: int, kept: int) -> bool:
-    """Whether memory of this size is to be given back: more than `kept`, and less than an eighth of it is in use."""
-    return size > kept and 8 * wanted < size
+def _has_room(wanted: int, size: int, kept: int) -> bool:
+    """Whether memory of this size is to be kept: it is large enough and, beyond `kept`, an eighth of it is in use."""
+    return wanted <= size and (size <= kept or 8 * wanted >= size)

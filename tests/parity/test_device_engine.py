@@ -11,7 +11,6 @@ from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
-from service.engine import device_slots
 from service.engine.device_runner import DeviceRunner, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
@@ -140,35 +139,6 @@ def poison(cache: KeyValueCache) -> None:
         view = front.reshape(len(slots.addresses()), place.capacity + 1, -1)  # type: ignore[attr-defined]
         view[:, : cache.num_sentences] = np.nan
         slots._front.update_inplace(front)  # type: ignore[attr-defined]
-
-
-def held(cache: KeyValueCache) -> int:
-    """Bytes of keys and values on the device."""
-    memories = [memory for slots in cache.slots for memory in (slots._front, slots._spare)]  # type: ignore[attr-defined]
-    return sum(memory.tensor_size_in_bytes() for memory in memories if memory is not None)
-
-
-def test_memory_that_is_given_back_between_steps_changes_no_token(bundle, twin, monkeypatch):
-    monkeypatch.setattr(device_slots, "_KEPT_SLOTS", 0)
-    sources = random_sentences(tiny_config(vocab_size=VOCABULARY), [4] * 120, 5)
-    most_tokens = [40 if n % 60 == 0 else 2 + n // 6 for n in range(120)]  # two sentences are left for a while
-    some = [
-        Job(id=n, source_ids=tuple(source), params=SearchParams(beam_size=2, max_target_tokens=most))
-        for n, (source, most) in enumerate(zip(sources, most_tokens, strict=True))
-    ]
-    expected = tokens(finish(EngineLoop(OnnxRunner(bundle, precision="fp32")), some))
-    loop = EngineLoop(twin, SchedulerConfig(max_rows=1_000))
-    for each in some:
-        loop.submit(each)
-
-    outcomes, sizes = dict[int, Outcome](), [0]
-    while not loop.is_idle:
-        outcomes |= {outcome.job_id: outcome for outcome in loop.step()}
-        sizes += [held(group.cache) for group in loop._groups.values()]
-
-    assert tokens(outcomes) == expected
-    assert sizes[-1] < max(sizes) / 8
-    assert not loop._groups  # less than that is kept for nothing
 
 
 def test_nothing_is_bound_to_memory_that_was_replaced(twin):

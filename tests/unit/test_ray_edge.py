@@ -62,7 +62,7 @@ async def test_a_replica_gets_the_client_s_bytes_and_what_is_left_of_its_deadlin
         assert await method(b"", timeout=None) == b""
 
     assert seen[0].timeout_s is not None
-    assert 0 < seen[0].timeout_s <= TIMEOUT_S
+    assert 0 < seen[0].timeout_s <= 1.01 * TIMEOUT_S  # on the wire it has three digits, rounded up
     assert seen[1] == ForwardedCall(b"", None)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,19 @@ def test_a_resumed_run_still_knows_its_best_checkpoint(data, tmp_path):
 
     assert steps_of(tmp_path / "run") == [2, 3, 6, 7]
     assert averaged(tmp_path / "run") == 2.5
+
+
+@pytest.mark.usefixtures("stalling_losses")
+def test_a_run_that_goes_on_without_its_best_checkpoint_averages_its_last_ones(data, tmp_path):
+    trainer(data, tmp_path / "run", **STALLING | {"max_updates": 5}).train()
+    for path in step_directories(tmp_path / "run")[:-1]:
+        shutil.rmtree(path)
+
+    resumed = trainer(data, tmp_path / "run", **STALLING)
+    resumed.resume()
+    resumed.train()
+
+    assert averaged(tmp_path / "run") == 6.5
 
 
 @pytest.mark.usefixtures("stalling_losses")
