@@ -21,7 +21,6 @@ DOCS := .venv-docs
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests deploy
-RAY_TESTS := tests/integration/test_ray_serve.py tests/integration/test_bulk_on_ray.py $(wildcard tests/unit/test_ray_*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One thread per library, unless told otherwise: tests run beside each other, and results are compared.
@@ -119,8 +118,8 @@ try-node: setup-dev  ## Install the packages of examples/node and run it against
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m pytest -rs tests/integration/test_node_example.py $(PYTEST_ARGS)
 
-try-ray: $(DEV)/.stamp-ray  ## Add Ray to .venv-dev and run what needs it: a bulk run that loses a worker, Ray Serve; 2 minutes
-	$(BIN)/python -m pytest -rs $(RAY_TESTS) $(PYTEST_ARGS)
+try-ray: $(DEV)/.stamp-ray  ## Add Ray to .venv-dev and run what needs it: a bulk run that loses a worker
+	$(BIN)/python -m pytest -rs tests/integration/test_bulk_on_ray.py $(PYTEST_ARGS)
 
 lock:  ## Pin the image's dependencies again, with hashes
 	deploy/lock

@@ -5,6 +5,6 @@ line.
 """
 
 if __name__ == "__main__":
-    from service.commands.cli import app
+    from service.cli.app import app
 
     app(prog_name="python -m service")

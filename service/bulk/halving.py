@@ -6,7 +6,7 @@ Pure; knows no channel and no job.
 from collections.abc import Callable, Sequence
 
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong
-from service.translation import Translation
+from service.records import Translation
 
 TranslateBatch = Callable[[list[str]], Sequence[Translation]]
 

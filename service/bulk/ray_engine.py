@@ -23,7 +23,7 @@ from service.bulk.run import OnPart, translate_parts
 from service.bulk.workers import Opener, Say, say_on_stderr
 from service.errors import DragomanError
 from service.extras import how_to_install
-from service.translation import TranslateAll
+from service.records import TranslateAll
 
 _LAST_WORDS_S = 5.0  # for what workers said before the end
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from service.api.replies import check_encodable
 from service.bulk.job import Failures, Job
 from service.bulk.parts import Part
 from service.errors import InvalidInput
-from service.translation import TranslateAll, Translation
+from service.grpc.replies import check_encodable
+from service.records import TranslateAll, Translation
 
 OnPart = Callable[[Part], None]
 

@@ -19,8 +19,8 @@ from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pie
 from service.bulk.patience import MAX_OUTAGE_S, WaitReport, late_if_alive, until_answered
 from service.client.retry import RetryPolicy
 from service.errors import DragomanError
-from service.traffic.clients import Priority
-from service.translation import ModelInfo, TranslateAll, TranslateOptions, Translation
+from service.queue.clients import Priority
+from service.records import ModelInfo, TranslateAll, TranslateOptions, Translation
 
 if TYPE_CHECKING:
     from service.client.channel import ClientConfig
@@ -72,7 +72,7 @@ class ServerWorker:
             DragomanError: no server, or no such model.
         """
         from service.client import Client
-        from service.models.model_info import index_of
+        from service.registry.model_info import index_of
 
         with Client(self.address, self.client_config()) as client:
             client.wait_until_ready(min(self.wait_s, max(self.max_outage_s, _CONNECT_S)))
@@ -136,7 +136,7 @@ class BundleWorker:
     def info(self) -> ModelInfo:
         """The bundle's model."""
         from model.bundle import Bundle
-        from service.models.model_info import describe
+        from service.registry.model_info import describe
 
         return describe(Bundle.load(self.bundle), self.precision)
 
@@ -145,7 +145,7 @@ class BundleWorker:
         return replace(self, model_version=info.version)
 
     def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
-        from service.models.local import LocalTranslator
+        from service.local import LocalTranslator
 
         local = LocalTranslator.open(self.bundle, precision=self.precision, threads=self.threads)
         require_version(self.model_version, local.info.version, str(self.bundle))

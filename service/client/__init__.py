@@ -3,8 +3,8 @@
 from service.client.channel import ClientConfig, TlsOptions, config_from_environment
 from service.client.client import AsyncClient, Client
 from service.client.retry import RetryPolicy
-from service.traffic.clients import Priority
-from service.translation import TranslateOptions
+from service.queue.clients import Priority
+from service.records import TranslateOptions
 
 __all__ = [
     "AsyncClient",

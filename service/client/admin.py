@@ -7,10 +7,10 @@ import grpc
 
 from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceStub
-from service.api.replies import to_error
 from service.client.channel import ClientConfig, call_metadata, open_channel
 from service.client.failures import closed_channel_is_unavailable
 from service.errors import DragomanError, Unavailable
+from service.grpc.replies import to_error
 
 DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
 _SWITCH_ON = "the admin port is off by default, switch it on with `dragoman serve --admin-port 50052`"

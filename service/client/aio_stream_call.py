@@ -13,12 +13,12 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.api.replies import to_stream_texts, to_translation
 from service.client.failures import times_cancelled
 from service.client.texts import checked_async, require_several
 from service.client.unanswered import Unanswered, too_late
 from service.errors import DragomanError, Unavailable
-from service.translation import Translation
+from service.grpc.replies import to_stream_texts, to_translation
+from service.records import Translation
 
 # What grpc.aio makes of the status when a write is the first to notice that the call has ended.
 _FOUND_ENDED = "Internal error from Core"

@@ -23,7 +23,6 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.api.replies import to_models, to_reply, to_request, to_stream_settings
 from service.client.aio_stream_call import AsyncStreamCall
 from service.client.channel import (
     DEFAULT_ADDRESS,
@@ -39,8 +38,9 @@ from service.client.stream_call import StreamCall
 from service.client.texts import Batch, batches, require_several
 from service.client.unanswered import Unanswered
 from service.errors import DeadlineExceeded, Unavailable
-from service.traffic.clients import Priority
-from service.translation import ModelInfo, TranslateOptions, TranslateReply, Translation
+from service.grpc.replies import to_models, to_reply, to_request, to_stream_settings
+from service.queue.clients import Priority
+from service.records import ModelInfo, TranslateOptions, TranslateReply, Translation
 
 
 class Client:

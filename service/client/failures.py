@@ -1,6 +1,6 @@
 """What gRPC raises, as errors of `service.errors`.
 
-Knows no call; the statuses themselves are read in `service.api.replies`.
+Knows no call; the statuses themselves are read in `service.grpc.replies`.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc.aio
 
-from service.api.replies import to_error
 from service.errors import DragomanError, Unavailable
+from service.grpc.replies import to_error
 
 CLOSED = "the client was closed before the answer came"
 

@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 
 from protos import translation_pb2 as pb
-from service.api.replies import to_stream_texts, to_translation
 from service.client.texts import checked, require_several
 from service.client.unanswered import Unanswered, too_late
 from service.errors import DragomanError, Unavailable
-from service.translation import Translation
+from service.grpc.replies import to_stream_texts, to_translation
+from service.records import Translation
 
 OpenStream = Callable[[Iterator[pb.TranslateStreamRequest]], Any]  # raises ValueError on a channel that is closed
 

@@ -6,9 +6,9 @@ Knows no call.  A text that no message can carry fails alone: a blank one, which
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from service.api.replies import check_encodable
 from service.errors import TooLong
-from service.translation import Translation
+from service.grpc.replies import check_encodable
+from service.records import Translation
 
 # Of several texts in one message; 1 MiB at most in UTF-8, and servers accept messages of 4 MiB by default.
 MAX_MESSAGE_CHARACTERS = 1 << 18

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from service.client.retry import Backoff, RetryPolicy
 from service.client.texts import MAX_MESSAGE_CHARACTERS, too_large
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, TooLong, Unavailable
-from service.translation import Translation
+from service.records import Translation
 
 # Texts of one message: few enough that the first answers do not wait for the last texts to arrive.
 MAX_MESSAGE_TEXTS = 64

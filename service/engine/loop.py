@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.engine.beam import BeamSearch, Candidates
+from service.engine.cpu.kv_cache import EncodedSentences, KeyValueCache
+from service.engine.cpu.runner import Runner
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
-from service.engine.kv_cache import EncodedSentences, KeyValueCache
-from service.engine.runner import Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
 from service.engine.vocabulary import LiveVocabulary
 

@@ -35,8 +35,8 @@ from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 
 if TYPE_CHECKING:
+    from service.engine.cpu.runner import Runner
     from service.engine.loop import EngineLoop
-    from service.engine.runner import Runner
 
 _LENGTH = struct.Struct("!I")
 # The front process, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
@@ -205,7 +205,7 @@ def _budgets(spec: EngineSpec, runner: "Runner") -> SchedulerConfig:
     """As wanted; on a GPU, as far as its memory goes."""
     if spec.device == "cpu":
         return spec.scheduler
-    from service.engine.device_runner import DeviceRunner  # noqa: PLC0415 - see the module's docstring
+    from service.engine.cuda.device_runner import DeviceRunner  # noqa: PLC0415 - see the module's docstring
 
     return runner.fitting(spec.scheduler) if isinstance(runner, DeviceRunner) else spec.scheduler
 

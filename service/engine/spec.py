@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.engine.device import Device
+from service.engine.cuda.device import Device
 from service.engine.scheduler import SchedulerConfig
 
 
@@ -20,7 +20,7 @@ class EngineSpec:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     heartbeat_interval_s: float = 0.25
     # "module:function", called with this spec, returns a Runner.
-    runner_factory: str = "service.engine.runner:create_runner"
+    runner_factory: str = "service.engine.cpu.runner:create_runner"
     # Likewise, called before that; what it raises ends the start.  Empty: nothing is called.
     preflight: str = ""
     manifest_sha256: str = ""  # of the bundle that is meant; empty: whichever lies there

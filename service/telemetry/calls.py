@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
-from service.translation import Timings
+from service.records import Timings
 
 Phase = Literal["admission", "tokenize", "queue", "decode", "detokenize", "stream"]
 
@@ -39,7 +39,7 @@ class EndedCall:
     method: str  # as a label
     request_id: str
     client: str
-    client_source: str = ""  # how that is known: see `service.traffic.clients.Client`
+    client_source: str = ""  # how that is known: see `service.queue.clients.Client`
     model: str  # empty where none was needed
     code: str  # name of the gRPC status
     duration_s: float

@@ -141,7 +141,7 @@ class Metrics:
     def client_used(
         self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
     ) -> None:
-        """A client, by its label (`service.traffic.usage.label_of`), had texts translated."""
+        """A client, by its label (`service.queue.usage.label_of`), had texts translated."""
         for name, amount in (("texts", texts), ("characters", characters), ("row_steps", row_steps)):
             self._used[name](client).inc(amount)
         self._used_tokens(client, "source").inc(source_tokens)

@@ -9,8 +9,8 @@ from prometheus_client import Gauge, Histogram
 
 from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
+from service.records import Timings, Translation
 from service.telemetry.families import OTHER, Families
-from service.translation import Timings, Translation
 
 QUEUE_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)

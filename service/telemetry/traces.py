@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from service.records import Timings
 from service.telemetry.calls import EndedCall
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import server_version
-from service.translation import Timings
 
 PHASES = ("tokenize", "queue", "encode", "decode", "detokenize")
 EXPORT_TIMEOUT_S = 2.0  # of one attempt, and so the most that the end of a server may wait for it

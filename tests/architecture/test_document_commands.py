@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.main import get_command
 
-from service.commands.cli import app
+from service.cli.app import app
 from service.config import ENV_PREFIX, setting_sources
 from service.telemetry.reference import definitions
 

@@ -22,7 +22,7 @@ onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecution
 """
 
 
-@pytest.mark.parametrize("module", ["service.engine.runner", "export.runner"])
+@pytest.mark.parametrize("module", ["service.engine.cpu.runner", "export.runner"])
 def test_no_identifier_is_made_when_a_session_is(module, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name not in {"ORT_DISABLE_TELEMETRY", "CI"}}
     environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}

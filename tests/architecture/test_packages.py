@@ -71,11 +71,11 @@ def test_no_python_file_of_ours_is_imported_without_its_package():
 @pytest.mark.parametrize(
     "module",
     [
-        "service.front.server",
+        "service.server.server",
         "service.client.client",
-        "service.commands.cli",
-        "service.models.local",
-        "service.commands.doctor",
+        "service.cli.app",
+        "service.local",
+        "service.cli.doctor",
     ],
 )
 def test_the_module_imports_without_the_training_libraries(module):

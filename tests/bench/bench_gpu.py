@@ -138,8 +138,8 @@ def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str)
     """Operators and kernels of a step in a full batch; only on a GPU."""
     if device != "cuda":
         return {}
-    from service.engine.cuda import open_on_cuda
-    from service.engine.device_runner import DeviceRunner, graph_paths
+    from service.engine.cuda.device_runner import DeviceRunner, graph_paths
+    from service.engine.cuda.libraries import open_on_cuda
     from service.engine.loop import EngineLoop
     from service.engine.scheduler import SchedulerConfig
     from tests.bench.gpu.speed import translate

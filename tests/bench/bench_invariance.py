@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.corpus import read_lines
 from model.tokenizer import Tokenizer
+from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Hypothesis, Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner
 from tests.fakes.own_text import own_sentences
 
 BEAM_SIZES = (1, 2, 4, 5, 8)

@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.corpus import read_lines
 from model.tokenizer import Tokenizer
-from service.engine import runner as engine_runner
+from service.engine.cpu import runner as engine_runner
+from service.engine.cpu.runner import OnnxRunner, session_options
 from service.engine.job import Job, SearchParams, StepStats
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner, session_options
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.own_text import own_sentences
 

@@ -84,7 +84,7 @@ def measure(scratch: Path) -> dict[str, object]:
         default_bundle_dir(),
         scratch,
         DRAGOMAN_MODELS__DIRECTORY=str(repository),
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.runner:create_runner",
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.cpu.runner:create_runner",
     )
     callers = Callers(server.address)
     seconds, memory = [], []

@@ -32,9 +32,9 @@ from model.data import encode_pairs
 from model.learn_shortlist import FILTER, Lexicon, coverage, read_file_pairs, read_recipe_pairs, show_progress
 from model.shortlist import Shortlist
 from model.tokenizer import Tokenizer
+from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner
 
 LIVE_SENTENCES = 24
 Tokens = list[list[int]]

@@ -21,8 +21,8 @@ from model.bundle import Bundle, default_bundle_dir
 from model.corpus import Languages, read_dev_set
 from model.evaluate import score_translations
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
-from service.models.local import LocalTranslator
-from service.translation import TranslateOptions
+from service.local import LocalTranslator
+from service.records import TranslateOptions
 
 SETS = ["tatoeba_dev", "multi30k_val", "multi30k_test_2016_flickr", "flores-dev", "wmt13"]
 

@@ -16,13 +16,13 @@ from grpc_tools import protoc
 
 from model.bundle import Bundle
 from protos import translation_pb2
-from service.models.local import LocalTranslator
-from service.translation import TranslateOptions
+from service.local import LocalTranslator
+from service.records import TranslateOptions
 from tests.compatibility.old_client import BEAM_SIZE, MAX_TARGET_TOKENS
 
 HERE = Path(__file__).resolve().parent
 DATES = ["2026_11_21"]
-ONNX_RUNTIME = "service.engine.runner:create_runner"
+ONNX_RUNTIME = "service.engine.cpu.runner:create_runner"
 
 
 def bundle_of(date: str) -> Path:

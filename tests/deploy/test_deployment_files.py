@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 from service.config import LimitsConfig
-from service.front.assembly import max_calls
+from service.server.assembly import max_calls
 from tests.deploy.tools import DEPLOY, judged
 
 WORKFLOW = DEPLOY.parent / ".github" / "workflows" / "ci.yml"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from model.bundle import Bundle, default_bundle_dir
-from service.models.model_info import describe
+from service.registry.model_info import describe
 from tests.docs_run.pages import ROOT, Step, program_of
 from tests.docs_run.rules import SERVES, reason_to_leave_out, runnable
 from tests.fakes.certificates import Authority

@@ -8,7 +8,7 @@ from service.bulk.job import Description, Job
 from service.bulk.run import translate_parts
 from service.bulk.source import Source
 from service.engine.job import FinishReason
-from service.translation import TranslateAll, TranslatedText, Translation
+from service.records import TranslateAll, TranslatedText, Translation
 
 
 def shout(texts: Iterable[str]) -> Iterator[Translation]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.kv_cache import MASKED, CacheShape, Encoded, KeyValueCache
+from service.engine.cpu.kv_cache import MASKED, CacheShape, Encoded, KeyValueCache
 from service.engine.slots import SlotBuffers
 
 SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=2)

@@ -10,11 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.commands.cli import app
+from service.cli.app import app
 from service.engine.job import FinishReason
-from service.models.codec import BLANK_TRANSLATION
-from service.models.local import LocalTranslator
-from service.translation import TranslatedText, TranslateOptions, Translation
+from service.local import LocalTranslator
+from service.records import TranslatedText, TranslateOptions, Translation
+from service.translation.codec import BLANK_TRANSLATION
 from tests.fakes.scripted_server import ScriptedServer
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from model.bundle import default_bundle_dir
 from service.config import EngineConfig
-from service.front.engine_start import num_engines
+from service.server.engine_start import num_engines
 from tests.fakes.server_process import ServerProcess, start
 
 
@@ -13,6 +13,6 @@ def start_default(directory: Path) -> ServerProcess:
     return start(
         default_bundle_dir(),
         directory,
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.runner:create_runner",
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.cpu.runner:create_runner",
         DRAGOMAN_ENGINE__NUM_ENGINES=str(num_engines(EngineConfig())),
     )

@@ -13,9 +13,9 @@ from export.linear import FloatProducts
 from export.onnx_export import write_cuda_graphs
 from model.bundle import Bundle
 from model.transformer import Transformer
-from service.engine.device_runner import GRAPHS, DeviceRunner
-from service.engine.device_slots import DeviceStorage
-from service.engine.runner import open_session
+from service.engine.cpu.runner import open_session
+from service.engine.cuda.device_runner import GRAPHS, DeviceRunner
+from service.engine.cuda.device_slots import DeviceStorage
 from service.engine.slots import MASKED
 from tests.fakes.tiny_model import state_of
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from model.config import EOS_ID
 from service.engine.beam import Candidates
-from service.engine.kv_cache import CacheShape, Encoded, KeyValueCache
+from service.engine.cpu.kv_cache import CacheShape, Encoded, KeyValueCache
 from service.engine.spec import EngineSpec
 from service.engine.vocabulary import LiveVocabulary
 from tests.fakes.extensions import best_extensions

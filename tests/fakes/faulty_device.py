@@ -8,8 +8,8 @@ import os
 from typing import Any
 
 from service.engine.beam import Candidates
+from service.engine.cpu.kv_cache import KeyValueCache
 from service.engine.faults import explained
-from service.engine.kv_cache import KeyValueCache
 from service.engine.spec import EngineSpec
 from tests.fakes.echo_runner import EchoRunner
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import grpc
 import grpc.aio
 
-from service.api.status import to_wire
 from service.errors import Overloaded
+from service.grpc.status import to_wire
 
 FULL = to_wire(Overloaded("8 calls are in flight, at most 8 may", reason="queue_full", retry_after_s=0.01))
 

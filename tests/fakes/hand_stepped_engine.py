@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 
-from service.dispatch.engine_keeper import EngineListener, KeeperConfig
 from service.engine.job import Outcome
 from service.engine.loop import EngineLoop
 from service.engine.process import Cancel, Command, Report, Start
 from service.engine.spec import EngineSpec
+from service.engines.engine_keeper import EngineListener, KeeperConfig
 from tests.fakes.fake_runner import FakeRunner
 
 

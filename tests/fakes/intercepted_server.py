@@ -9,9 +9,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from service.api.authentication import Authenticator
-from service.api.interceptors import CallInterceptor
-from service.api.wire import Malformed
+from service.grpc.authentication import Authenticator
+from service.grpc.interceptors import CallInterceptor
+from service.grpc.wire import Malformed
 from service.telemetry.calls import CallObserver, EndedCall
 from service.telemetry.metrics import Metrics
 

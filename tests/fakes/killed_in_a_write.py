@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from service import files
-from service.commands.cli import app
+from service.cli.app import app
 
 VARIABLE = "KILLED_IN_WRITE"
 MODULE = "tests.fakes.killed_in_a_write"

@@ -1,6 +1,6 @@
 """What a model says of itself, where a test minds only some of it."""
 
-from service.translation import ModelInfo, TranslateOptions
+from service.records import ModelInfo, TranslateOptions
 
 OPTIONS = TranslateOptions(
     beam_size=4, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=64, use_shortlist=False

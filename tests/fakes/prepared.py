@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from model.bundle import Bundle, default_bundle_dir
+from service.engine.cpu.prepared_graphs import PreparedGraphs
+from service.engine.cpu.runner import session_options
 from service.engine.instructions import cpu_flags
-from service.engine.prepared_graphs import PreparedGraphs
-from service.engine.runner import session_options
 
 ENCODER, DECODER = "int8/encoder.onnx", "int8/decoder_step.onnx"
 

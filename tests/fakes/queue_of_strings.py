@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.traffic.clients import Client, Priority
-from service.traffic.fair_queue import Entry, FairQueue
+from service.queue.clients import Client, Priority
+from service.queue.fair_queue import Entry, FairQueue
 
 INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
 AGING_S = 10.0

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from service.models.catalog import LoadedModel
-from service.models.changes import ModelChange, Result
-from service.models.host import HostState
-from service.models.reloader import Reloader
-from service.models.repository import Candidate, Candidates, RepositoryError, version_order
-from service.translation import ModelInfo
+from service.records import ModelInfo
+from service.registry.catalog import LoadedModel
+from service.registry.changes import ModelChange, Result
+from service.registry.host import HostState
+from service.registry.reloader import Reloader
+from service.registry.repository import Candidate, Candidates, RepositoryError, version_order
 from tests.fakes.model_info import model_info
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from model.config import EOS_ID
-from service.dispatch.dispatcher import DispatchConfig, Dispatcher
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
+from service.engines.dispatcher import DispatchConfig, Dispatcher
 from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner
 
 SPEC = EngineSpec(

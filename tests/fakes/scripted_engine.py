@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from model.config import EOS_ID
+from service.engine.cpu.kv_cache import Encoded
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
-from service.engine.kv_cache import Encoded
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.engine.kv_cache import Encoded
+from service.engine.cpu.kv_cache import Encoded
 from service.engine.spec import EngineSpec
 from tests.fakes.echo_runner import EchoRunner
 

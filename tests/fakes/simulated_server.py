@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from heapq import merge
 
 from service.config import LimitsConfig
-from service.dispatch.held import Held
 from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams, StepStats
 from service.engine.scheduler import Scheduler, SchedulerConfig
+from service.engines.held import Held
 from service.errors import Overloaded
-from service.traffic.admission import Admission, Permit
-from service.traffic.backlog import Backlog, Load
-from service.traffic.clients import Client, Priority
-from service.traffic.fair_queue import Entry
+from service.queue.admission import Admission, Permit
+from service.queue.backlog import Backlog, Load
+from service.queue.clients import Client, Priority
+from service.queue.fair_queue import Entry
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
 STATS_STEPS = 5  # between two reports of what was done

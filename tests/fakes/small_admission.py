@@ -4,7 +4,7 @@ import pytest
 
 from service.config import LimitsConfig
 from service.errors import Overloaded
-from service.traffic.admission import Admission
+from service.queue.admission import Admission
 
 LIMITS = LimitsConfig(
     max_texts=3,

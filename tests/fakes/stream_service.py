@@ -10,20 +10,20 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
-from service.api import stream_servicer
-from service.api.interceptors import CallInterceptor
-from service.api.stream_servicer import METHOD, StreamServicer
 from service.config import LimitsConfig
 from service.engine.job import FinishReason
 from service.errors import DragomanError, NotFound, Overloaded
-from service.models.catalog import Catalog, LoadedModel
-from service.models.translator import Translator
+from service.grpc import stream_servicer
+from service.grpc.interceptors import CallInterceptor
+from service.grpc.stream_servicer import METHOD, StreamServicer
+from service.queue.admission import Admission
+from service.queue.usage import UsageBooks
+from service.queue.waiting_lines import WaitingLines
+from service.records import ModelInfo, Timings, TranslatedText, Translation
+from service.registry.catalog import Catalog, LoadedModel
 from service.telemetry.calls import EndedCall, current_progress
 from service.telemetry.metrics import Metrics
-from service.traffic.admission import Admission
-from service.traffic.usage import UsageBooks
-from service.traffic.waiting_lines import WaitingLines
-from service.translation import ModelInfo, Timings, TranslatedText, Translation
+from service.translation.translator import Translator
 from tests.fakes.calls import Calls
 from tests.fakes.model_info import model_info
 

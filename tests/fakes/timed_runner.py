@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.engine.beam import Candidates
-from service.engine.kv_cache import KeyValueCache
+from service.engine.cpu.kv_cache import KeyValueCache
 from service.engine.spec import EngineSpec
 from service.engine.vocabulary import LiveVocabulary
 from tests.fakes.echo_runner import EchoRunner

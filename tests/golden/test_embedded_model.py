@@ -10,7 +10,7 @@ import pytest
 import sacrebleu
 
 from model.bundle import included_bundle_dirs
-from service.models.local import LocalTranslator
+from service.local import LocalTranslator
 
 # Other processors add floats in another order; a near-tie may then fall the other way.
 MIN_SAME_SHARE = 0.95

@@ -7,8 +7,8 @@ import pytest
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle, default_bundle_dir
-from service.engine.cuda import look
-from service.engine.device import problem_with_cuda
+from service.engine.cuda.device import problem_with_cuda
+from service.engine.cuda.libraries import look
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

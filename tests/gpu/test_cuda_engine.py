@@ -9,11 +9,11 @@ import pytest
 
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
-from service.engine.cuda import free_memory, open_on_cuda
-from service.engine.device_runner import GRAPHS, DeviceRunner, create, graph_paths
+from service.engine.cpu.runner import OnnxRunner, Runner
+from service.engine.cuda.device_runner import GRAPHS, DeviceRunner, create, graph_paths
+from service.engine.cuda.libraries import free_memory, open_on_cuda
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner, Runner
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.own_text import own_sentences

@@ -189,8 +189,8 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
     log = server.log_text()
 
     assert answer == ["geheim" * 20]
-    assert "service/api/servicer.py" in log  # of the call itself
-    assert "service/models/translator.py" in log
+    assert "service/grpc/servicer.py" in log  # of the call itself
+    assert "service/translation/translator.py" in log
     assert "service/engine/process.py" in log
     assert "geheim" not in log
 

@@ -13,15 +13,15 @@ import pytest
 
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
-from service.models.local import LocalTranslator
-from service.translation import TranslateOptions, Translation
+from service.local import LocalTranslator
+from service.records import TranslateOptions, Translation
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
 
 BEAM_SIZES = (1, 2, 4, 5, 8)
 NUM_CLIENTS = 64
 SEEDS = (1, 2, 3)
-REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.runner:create_runner"}
+REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.cpu.runner:create_runner"}
 
 Texts = list[tuple[str, int]]  # a sentence and its beam size
 

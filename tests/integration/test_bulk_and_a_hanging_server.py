@@ -11,7 +11,7 @@ from service.bulk.run import translate_parts
 from service.bulk.source import Source
 from service.bulk.workers import Say, ServerWorker
 from service.client.channel import ClientConfig
-from service.translation import TranslateOptions
+from service.records import TranslateOptions
 from tests.fakes.own_text import own_sentences
 from tests.fakes.scripted_server import Context, running, shout
 

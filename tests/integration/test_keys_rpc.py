@@ -5,10 +5,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
-from service.api.api_keys import generate_key
+from service.cli.keys_run import NewKey
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
-from service.commands.keys_run import NewKey
+from service.grpc.api_keys import generate_key
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, eventually, failure
 from tests.fakes.secured_server import QUICK, Code, Keys, code_with, events, guarded, keys, retried, with_key
 from tests.fakes.server_process import ServerProcess

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.api.api_keys import generate_key
-from service.commands.keys_run import NewKey, append_entry, entry_of
+from service.cli.keys_run import NewKey, append_entry, entry_of
+from service.grpc.api_keys import generate_key
 from tests.fakes.certificates import Authority
 from tests.fakes.server_fixtures import StartServer
 from tests.fakes.server_process import ServerProcess

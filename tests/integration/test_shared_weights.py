@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 TEXTS = ("The children are playing in the garden.", "It is raining.", "A red train stops.", "He drinks his coffee.")
 REAL_ENGINES = {
-    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.runner:create_runner",
+    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.cpu.runner:create_runner",
     "DRAGOMAN_ENGINE__NUM_ENGINES": "2",
     "DRAGOMAN_ENGINE__THREADS": "1",
 }

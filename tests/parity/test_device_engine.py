@@ -11,12 +11,12 @@ from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
-from service.engine.device_runner import DeviceRunner, graph_paths
+from service.engine.cpu.kv_cache import KeyValueCache
+from service.engine.cpu.runner import OnnxRunner, Runner
+from service.engine.cuda.device_runner import DeviceRunner, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
-from service.engine.kv_cache import KeyValueCache
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner, Runner
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.device_engine import device_runner, float32_twin
 from tests.fakes.own_text import own_sentences

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from model.bundle import Bundle
+from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Hypothesis, Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_config, tiny_model
 from tests.parity.ctranslate2_model import translate_with_ctranslate2, write_ctranslate2_model

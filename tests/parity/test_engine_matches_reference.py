@@ -11,11 +11,11 @@ import pytest
 from model.bundle import Bundle, BundleError, DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
-from service.engine import runner as runner_module
+from service.engine.cpu import runner as runner_module
+from service.engine.cpu.kv_cache import Encoded
+from service.engine.cpu.runner import OnnxRunner, create_runner, open_session
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
-from service.engine.kv_cache import Encoded
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner, create_runner, open_session
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle

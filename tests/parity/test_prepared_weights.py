@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from model.bundle import Bundle
-from service.engine import runner
+from service.engine.cpu import runner
+from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner
 from tests.fakes.int8_products import HAS_INT8_PRODUCTS
 
 SOURCES = ([40, 61, 7, 3], [9, 3], [71, 80, 94, 100, 65, 12, 3])

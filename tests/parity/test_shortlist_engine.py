@@ -10,10 +10,10 @@ from model.bundle import Bundle
 from model.config import EOS_ID, UNK_ID
 from model.shortlist import Shortlist
 from model.transformer import Transformer
-from service.engine import runner as engine_runner
+from service.engine.cpu import runner as engine_runner
+from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle

@@ -9,10 +9,10 @@ from export.verify import reference_model
 from model.bundle import Bundle
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
+from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner
-from service.models.local import LocalTranslator
+from service.local import LocalTranslator
 from tests.fakes.own_text import own_sentences
 from tests.parity.token_comparison import compare_with_ctranslate2, translate_with_engine
 

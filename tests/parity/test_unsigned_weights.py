@@ -8,10 +8,10 @@ import pytest
 
 from model.bundle import Bundle
 from model.transformer import Transformer
-from service.engine import runner
+from service.engine.cpu import runner
+from service.engine.cpu.runner import OnnxRunner, session_options
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner, session_options
 from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model

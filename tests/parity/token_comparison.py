@@ -15,9 +15,9 @@ from export.verify import reference_model
 from model.bundle import Bundle
 from model.search import score
 from model.tokenizer import Tokenizer
+from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import OnnxRunner
 from tests.parity.ctranslate2_model import translate_with_ctranslate2, write_ctranslate2_model
 
 

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
-from service.models.local import LocalTranslator
-from service.translation import TranslateOptions
+from service.local import LocalTranslator
+from service.records import TranslateOptions
 
 CARD_NAME = "MODEL_CARD.md"
 # As the card names them.

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 from model.bundle import MANIFEST_NAME, Bundle, default_bundle_dir, file_entry
-from service.models.local import LocalTranslator
-from service.translation import TranslateOptions
+from service.local import LocalTranslator
+from service.records import TranslateOptions
 from tests.quality.score import CARD_NAME, SEARCHES, card_value, chrf_of, pairs_of, shipped_bundles, with_value
 
 # Another processor may decide a near-tie otherwise.  The fp32 graphs of the same weights differ in more than that, and

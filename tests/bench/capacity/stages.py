@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from service.commands.loadtest_run import LoadTest, run
+from service.cli.loadtest_run import LoadTest, run
 from service.loadtest.records import Summary
 from service.loadtest.search import Target, highest_rate
-from service.translation import TranslateOptions
+from service.records import TranslateOptions
 
 WARM_UP = 0.2  # of a stage
 PRECISION = 0.06  # to which a highest rate is found

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from model.bundle import Bundle
-from service.engine.device_runner import DeviceRunner, graph_paths
+from service.engine.cpu.runner import open_session
+from service.engine.cuda.device_runner import DeviceRunner, graph_paths
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import open_session
 from service.engine.scheduler import GPU_BUDGETS
 
 Sources = Sequence[tuple[int, ...]]
@@ -40,7 +40,7 @@ def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile:
     paths = graph_paths(bundle)
     if device == "cpu":
         return DeviceRunner(bundle, {name: open_session(path, 1) for name, path in paths.items()}, "cpu")
-    from service.engine.cuda import open_on_cuda
+    from service.engine.cuda.libraries import open_on_cuda
 
     sessions = {
         name: open_on_cuda(path, cuda_graphs=recorded and name == "decoder_step", profile=profile and profile / name)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from service.engine.job import JobResult, SearchParams, StepStats
-from service.traffic.backlog import Backlog, Load
-from service.traffic.clients import Client, Priority
-from service.traffic.fair_queue import Entry
+from service.queue.backlog import Backlog, Load
+from service.queue.clients import Client, Priority
+from service.queue.fair_queue import Entry
 
 WAITING = (100, 1_000, 10_000, 100_000)
 CLIENTS = (1, 50, 1_000)

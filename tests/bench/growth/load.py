@@ -18,10 +18,10 @@ import numpy as np
 from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.engine.beam import Candidates
+from service.engine.cpu.kv_cache import KeyValueCache
+from service.engine.cpu.runner import Floats, Ints, OnnxRunner, Runner
 from service.engine.job import Job, JobResult, SearchParams, StepStats
-from service.engine.kv_cache import KeyValueCache
 from service.engine.loop import EngineLoop
-from service.engine.runner import Floats, Ints, OnnxRunner, Runner
 from service.engine.scheduler import SchedulerConfig
 from service.engine.vocabulary import LiveVocabulary
 from tests.fakes.own_text import own_sentences

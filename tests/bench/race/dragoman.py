@@ -1,9 +1,9 @@
 """Dragoman's engine in the race: in this process, or several in processes of their own, as the server runs them.
 
 One engine needs no process: then both contestants are called as libraries.  Several do, since the loop of each is
-Python.  Here a caller stands where the server has its queue, with its rules (`service/dispatch/dispatcher.py`): it
+Python.  Here a caller stands where the server has its queue, with its rules (`service/engines/dispatcher.py`): it
 gives the oldest sentence to the engine with the fewest, of equals to the one with the fewest source tokens, as far as
-each can start them at once or next; several that all find room are dealt by length (`service/dispatch/dealing.py`).
+each can start them at once or next; several that all find room are dealt by length (`service/queue/placement.py`).
 """
 
 import selectors
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from model.bundle import GPU_PRECISION, Bundle
-from service.dispatch.dealing import Room, Share, deal
-from service.engine.device import Device
+from service.engine.cpu.runner import create_runner
+from service.engine.cuda.device import Device
 from service.engine.job import Job, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.process import (
@@ -32,9 +32,9 @@ from service.engine.process import (
     from_payload,
     to_frame,
 )
-from service.engine.runner import create_runner
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig, source_width
 from service.engine.spec import EngineSpec
+from service.queue.placement import Room, Share, deal
 from tests.bench.race.contestants import Finished, SearchOptions, Sentence, Tokens
 
 QUIET_S = 3_600.0  # between signs of life: an idle engine must not wake up while the other side is timed

@@ -1,0 +1,49 @@
+"""`dragoman health`: one look at a server's grpc.health.v1, for a container's HEALTHCHECK and for scripts.
+
+Imports little: it runs every few seconds.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address
+from service.cli.options import Server, examples
+from service.cli.reporting import EXIT_SOME_FAILED, fail, reported
+
+EPILOG = examples("dragoman health", "dragoman health --server translate.example:50051")
+
+
+def health(
+    server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0,
+) -> None:
+    """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""
+    with reported():
+        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+        problem = _look(server_address(server), connection, timeout)
+    if problem:
+        fail(problem, EXIT_SOME_FAILED)
+
+
+def _look(address: str, connection: Connection, timeout_s: float) -> str | None:
+    """What is wrong with the server, or None while it serves."""
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    from service.client.channel import call_metadata, open_channel
+
+    config = connection.client_config()
+    with open_channel(address, config) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s, metadata=call_metadata(config))
+        except grpc.RpcError as error:
+            return f"{address} does not answer within {timeout_s:g} s: {error.code().name}"
+    name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+    return None if name == "SERVING" else f"{address} is {name}"

@@ -1,0 +1,107 @@
+"""Texts in and translations out as lines: what `dragoman translate` reads and writes.
+
+Knows files and formats; nothing of servers and engines.  The number of lines out equals the number of lines in.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import BinaryIO
+
+from service.errors import DragomanError, InvalidInput
+from service.records import Translation
+from service.text_lines import on_one_line, text_of_line
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One source text, or why there is none."""
+
+    number: int  # from 1
+    text: str  # empty if the bytes were no text
+    error: DragomanError | None = None
+
+
+def from_texts(texts: Iterable[str]) -> Iterator[Line]:
+    """The texts of the command line, numbered; bytes that were no UTF-8 arrive there as lone surrogates."""
+    for number, text in enumerate(texts, start=1):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            yield Line(number, "", _not_text(error.start))
+        else:
+            yield Line(number, text)
+
+
+def from_bytes(stream: BinaryIO) -> Iterator[Line]:
+    """The lines of a UTF-8 stream, without their ends; read as they are asked for."""
+    for number, raw in enumerate(stream, start=1):
+        try:
+            yield Line(number, text_of_line(raw, is_first=number == 1))
+        except UnicodeDecodeError as error:
+            yield Line(number, "", _not_text(error.start))
+
+
+def plain(line: Line, translation: Translation) -> str:
+    """The best translation on one line; empty if the text was blank or failed."""
+    return "" if _error_of(line, translation) else on_one_line(translation.text)
+
+
+def scored(line: Line, translation: Translation) -> str:
+    """All hypotheses, best first, one a line: line number, score, text, with tabs between them."""
+    if _error_of(line, translation):
+        return f"{line.number}\t\t"
+    rows = [f"{line.number}\t{item.score:.4f}\t{on_one_line(item.text)}" for item in translation.hypotheses]
+    return "\n".join(rows) or f"{line.number}\t\t"
+
+
+def as_json(line: Line, translation: Translation) -> str:
+    """One JSON object a line: source, hypotheses (none with an error) with all their facts, source tokens, error."""
+    error = _error_of(line, translation)
+    return json.dumps(
+        {
+            "line": line.number,
+            "source": line.text,
+            "hypotheses": [] if error else [asdict(item) for item in translation.hypotheses],
+            "source_tokens": translation.source_tokens,
+            "error": None if error is None else {"kind": type(error).__name__, "message": str(error)},
+        },
+        ensure_ascii=False,
+    )
+
+
+class LineTranslation:
+    """Feeds lines to a translator and gives back what to print, line by line."""
+
+    def __init__(self, lines: Iterable[Line], render: Callable[[Line, Translation], str]) -> None:
+        self._lines = lines
+        self._render = render
+        self._waiting: deque[Line] = deque()  # given to the translator, not yet translated; in order
+        self.num_failed = 0
+
+    def texts(self) -> Iterator[str]:
+        """The source texts; a line that is no text goes as a blank one, which costs nothing."""
+        for line in self._lines:
+            self._waiting.append(line)
+            yield line.text
+
+    def rendered(
+        self, translations: Iterable[Translation], on_failure: Callable[[int, DragomanError], None]
+    ) -> Iterator[str]:
+        """What to print for each translation; failures are also told to `on_failure` with their line number."""
+        for translation in translations:
+            line = self._waiting.popleft()
+            error = _error_of(line, translation)
+            if error is not None:
+                self.num_failed += 1
+                on_failure(line.number, error)
+            yield self._render(line, translation)
+
+
+def _error_of(line: Line, translation: Translation) -> DragomanError | None:
+    return line.error or translation.error
+
+
+def _not_text(position: int) -> InvalidInput:
+    return InvalidInput(f"the text is not valid UTF-8 at byte {position}", field="text")

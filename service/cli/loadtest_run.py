@@ -1,0 +1,292 @@
+"""What `dragoman loadtest` does: texts into requests, stages at rates, a live line, a report.
+
+Knows no option parsing.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import cycle, islice, product
+from math import ceil
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from service.cli.connection import Connection
+from service.client.channel import ClientConfig, credentials
+from service.client.retry import RetryPolicy
+from service.errors import Unavailable
+from service.grpc.replies import to_request
+from service.loadtest import worker
+from service.loadtest.records import OK, Records, Summary, summarize
+from service.loadtest.report import COLUMNS, Report, StageResult, check_file, figures
+from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
+from service.loadtest.schedule import ARRIVALS, Stage
+from service.loadtest.search import Target, highest_rate
+from service.queue.clients import Priority
+from service.records import TranslateOptions
+from service.text_lines import text_of_line
+
+_SEND_DELAY_LIMIT_MS = 20.0
+_CPU_LIMIT = 0.8  # of a CPU for each worker
+_MAX_RATE = 1e6  # calls a second; a worker sends some thousands
+_MAX_S = 86_400.0  # a day
+_SAMPLE = (
+    "The children are playing in the garden.",
+    "Could you tell me where the station is?",
+    "He had forgotten to close the window before he left the house, and it rained all night.",
+    "Thank you.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTest:
+    """Everything the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
+
+    server: str
+    connection: Connection = field(default_factory=Connection)
+    source_language: str = ""  # BCP 47; empty: any
+    target_language: str = ""
+    model: str | None = None
+    texts: Path | None = None  # one a line; None: four of our own
+    texts_per_call: int = 1
+    rates: tuple[float, ...] = ()
+    find_p99_ms: float | None = None  # look for the highest rate that holds this
+    first_rate: float = 10.0
+    concurrency: int | None = None
+    duration_s: float = 30.0  # of each stage
+    warm_up_s: float = 5.0  # cut from its beginning
+    arrivals: str = "poisson"
+    options: Sequence[TranslateOptions] = field(default_factory=lambda: [TranslateOptions()])  # taken in turn
+    priorities: Sequence[Priority | None] = (None,)  # taken in turn, too
+    timeout_s: float = 60.0
+    target_ms: float | None = None  # a slower answer is no goodput
+    num_workers: int = 1
+    seed: int = 1
+    reports: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        chosen = [bool(self.rates), self.find_p99_ms is not None, self.concurrency is not None]
+        if sum(chosen) != 1:
+            raise ValueError("choose one of --rate, --find-p99 and --concurrency")
+        if self.arrivals not in ARRIVALS:
+            raise ValueError(f"arrivals is {self.arrivals!r}, there are {' and '.join(ARRIVALS)}")
+        self._check_numbers()
+        for file in self.reports:
+            check_file(file)
+        if self.warm_up_s >= self.duration_s:
+            raise ValueError(
+                f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
+            )
+
+    def _check_numbers(self) -> None:
+        given = (
+            *(("--rate", rate, _MAX_RATE) for rate in self.rates),
+            ("--find-p99", self.find_p99_ms, _MAX_S * 1e3),
+            ("--first-rate", self.first_rate, _MAX_RATE),
+            ("--duration", self.duration_s, _MAX_S),
+            ("--timeout", self.timeout_s, _MAX_S),
+            ("--target", self.target_ms, _MAX_S * 1e3),
+        )
+        for name, value, most in given:
+            if value is not None and not 0 < value <= most:
+                raise ValueError(f"{name} is {value:g}, more than 0 and at most {most:,.0f} is accepted")
+        if not self.warm_up_s >= 0:
+            raise ValueError(f"--warm-up is {self.warm_up_s:g}, 0 s or more are needed")
+
+
+def run(command: LoadTest, console: Console) -> Report:
+    """Make the load, print a table, write the reports; also of the stages that were finished when it was interrupted.
+
+    Raises:
+        ValueError: the texts cannot be used.
+        Unavailable: no server answers.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    test = _Test(command, console)
+    try:
+        headline = test.run()
+    except (KeyboardInterrupt, Unavailable):
+        if test.stages:
+            _publish(command, test, f"ended early; in the finished stages {_most_answered(test.stages)}", console)
+        raise
+    return _publish(command, test, headline, console)
+
+
+def _publish(command: LoadTest, test: "_Test", headline: str, console: Console) -> Report:
+    report = Report(
+        target=command.server,
+        command=f"dragoman {shlex.join(sys.argv[1:])}",
+        headline=headline,
+        stages=test.stages,
+        warnings=test.warnings,
+        arrivals=command.arrivals,
+        texts_per_call=command.texts_per_call,
+        warm_up_s=command.warm_up_s,
+        callers=command.concurrency,
+    )
+    _print(report, console)
+    for file in command.reports:
+        report.write(file)
+        console.print(f"written: {file}", markup=False, soft_wrap=True)
+    return report
+
+
+class _Test:
+    def __init__(self, command: LoadTest, console: Console) -> None:
+        self._command = command
+        self._console = console
+        self._load = Load(
+            address=command.server,
+            requests=requests_of(command),
+            client=_without_retries(command.connection),
+            arrivals=command.arrivals,
+            timeout_s=command.timeout_s,
+            num_workers=command.num_workers,
+            seed=command.seed,
+        )
+        self.stages: list[StageResult] = []
+        self.warnings: list[str] = []
+
+    def run(self) -> str:
+        """All stages; what they come to in one sentence."""
+        command = self._command
+        if command.find_p99_ms is not None:
+            target = Target(p99_ms=command.find_p99_ms)
+            held, tried = highest_rate(self._at_rate, target, first=command.first_rate)
+            found = f"{held:.1f} calls/s hold" if held else "no rate held"
+            return f"{found} a p99 of {command.find_p99_ms:g} ms{_why_unanswered(*tried[-1])}"
+        if command.concurrency is not None:
+            summary = self._closed(command.concurrency)
+            return f"{summary.done_rate:.1f} calls/s answered to {command.concurrency} callers"
+        for rate in command.rates:
+            self._at_rate(rate)
+        return _most_answered(self.stages)
+
+    def _at_rate(self, rate: float) -> Summary:
+        stage = Stage(rate=rate, duration_s=self._command.duration_s)
+        with self._shown(f"{rate:.1f} calls/s", rate * stage.duration_s) as on_progress:
+            outcome = run_stage(self._load, stage, on_progress)
+        return self._add(f"{rate:.1f} calls/s", outcome)
+
+    def _closed(self, concurrency: int) -> Summary:
+        with self._shown(f"{concurrency} callers", None) as on_progress:
+            outcome = run_closed(self._load, concurrency, self._command.duration_s, on_progress)
+        return self._add(f"{concurrency} callers", outcome)
+
+    def _add(self, name: str, outcome: Outcome) -> Summary:
+        command = self._command
+        target_s = None if command.target_ms is None else command.target_ms / 1e3
+        summary = summarize(outcome.records, command.duration_s, warm_up_s=command.warm_up_s, target_s=target_s)
+        self.stages.append(StageResult(name=name, summary=summary, records=outcome.records))
+        self._watch_ourselves(name, summary, outcome)
+        return summary
+
+    def _watch_ourselves(self, name: str, summary: Summary, outcome: Outcome) -> None:
+        """A generator that cannot keep up measures itself."""
+        load = outcome.cpu_s / _span_s(outcome.records) / self._command.num_workers
+        if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:
+            can_grow = load > _CPU_LIMIT and self._command.num_workers < (os.cpu_count() or 1)
+            advice = "more --workers, or another machine" if can_grow else "another machine"
+            self.warnings.append(
+                f"{name}: the load generator was busy ({load:.0%} of a CPU for each worker, calls sent up to "
+                f"{summary.send_delay_ms_p99:.0f} ms late): use {advice}"
+            )
+
+    @contextmanager
+    def _shown(self, name: str, expected: float | None) -> Iterator[OnProgress]:
+        columns = (TextColumn(name), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=self._console, transient=True) as bar:
+            task = bar.add_task("connecting", total=expected)
+
+            def on_progress(progress: worker.Progress) -> None:
+                text = f"{progress.sent} sent, {progress.sent - progress.done} under way, {progress.failed} failed"
+                bar.update(task, completed=progress.sent, description=text)
+
+            yield on_progress
+
+
+def _most_answered(stages: Sequence[StageResult]) -> str:
+    return f"at most {max(stage.summary.done_rate for stage in stages):.1f} calls/s answered"
+
+
+def _why_unanswered(rate: float, summary: Summary) -> str:
+    """What to add where a search ended with a stage without an answer."""
+    if OK in summary.codes:
+        return ""
+    codes = ", ".join(f"{name} {count}" for name, count in summary.codes.items())
+    return f"; of {rate:.1f} calls/s none was answered: {codes or 'none was due after the warm-up'}"
+
+
+def _span_s(records: Records) -> float:
+    return float(records.done.max()) if len(records) else 1.0
+
+
+def priority_of(name: str) -> Priority:
+    """The class that the command line names.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    classes = {item.name.lower(): item for item in Priority}
+    if name not in classes:
+        raise ValueError(f"--priority is {name!r}, there are {' and '.join(classes)}")
+    return classes[name]
+
+
+def _without_retries(connection: Connection) -> ClientConfig:
+    """So that refusals are seen.  What is wrong with the files is found here, and not by each worker."""
+    config = replace(connection.absolute().client_config(), retry=RetryPolicy(max_attempts=1))
+    if config.tls is not None:
+        credentials(config.tls)
+    return config
+
+
+def requests_of(command: LoadTest) -> list[bytes]:
+    """Serialised requests: the texts in their order, so many a call, options and priorities in turn.
+
+    Every call has its number of texts: where they run out, they begin again, within one call too.
+    """
+    texts = _read(command.texts) if command.texts else list(_SAMPLE)
+    size = command.texts_per_call
+    again = cycle(texts)
+    batches = [list(islice(again, size)) for _ in range(ceil(len(texts) / size))]
+    kinds = list(product(command.options, command.priorities))
+    request = partial(
+        to_request,
+        model=command.model,
+        source_language=command.source_language,
+        target_language=command.target_language,
+    )
+    return [
+        request(batch, options=options, priority=priority).SerializeToString()
+        for number in range(len(kinds))
+        for index, batch in enumerate(batches)
+        for options, priority in [kinds[(index + number) % len(kinds)]]
+    ]
+
+
+def _read(file: Path) -> list[str]:
+    with file.open("rb") as stream:
+        texts = [text_of_line(raw, is_first=number == 0) for number, raw in enumerate(stream)]
+    texts = [text for text in texts if text.strip()]
+    if not texts:
+        raise ValueError(f"{file} has no text")
+    return texts
+
+
+def _print(report: Report, console: Console) -> None:
+    table = Table("stage", *COLUMNS, title=f"{escape(report.target)}, {os.cpu_count()} CPUs here")
+    for stage in report.stages:
+        table.add_row(stage.name, *figures(stage.summary))
+    console.print(table)
+    for warning in report.warnings:
+        console.print(warning, style="yellow", markup=False)
+    console.print(report.headline, style="bold", markup=False)

@@ -1,0 +1,71 @@
+"""`dragoman models`."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from service.cli.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address, wait_for
+from service.cli.options import (
+    READY_WITHIN_S,
+    AsJson,
+    BundleDir,
+    Server,
+    Wait,
+    bundle_dir,
+    examples,
+    require_bundle_options,
+)
+from service.cli.reporting import reported
+from service.records import ModelInfo
+
+EPILOG = examples("dragoman models", "dragoman models --server translate.example:50051 --json")
+
+
+def models(
+    server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
+    bundle: BundleDir = None,
+    wait: Wait = READY_WITHIN_S,
+    as_json: AsJson = False,
+) -> None:
+    """List the models of a server, or describe a bundle."""
+    with reported():
+        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+        directory = bundle_dir(bundle)
+        require_bundle_options(directory, server=server)
+        infos = _list_models(server, connection, directory, wait)
+    if as_json:
+        typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
+    else:
+        _print_models(infos)
+
+
+def _list_models(server: str | None, connection: Connection, bundle: Path | None, wait_s: float) -> list[ModelInfo]:
+    if bundle is not None:
+        from model.bundle import Bundle
+        from service.registry.model_info import describe
+
+        return [describe(Bundle.load(bundle))]
+    from service.client import Client
+
+    with Client(server_address(server), connection.client_config()) as client:
+        wait_for(client, wait_s)
+        return client.models()
+
+
+def _print_models(infos: Iterable[ModelInfo]) -> None:
+    rows = [("MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "BEAM")]
+    for info in infos:
+        languages = (info.source_language, info.target_language)
+        beam = str(info.default_options.beam_size)
+        rows.append((info.name, info.version, *languages, info.precision, info.device, beam))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

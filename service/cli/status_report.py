@@ -1,0 +1,167 @@
+"""What `dragoman status` prints: the admin port's answer as tables, as JSON, or again and again."""
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import cast
+
+from google.protobuf.message import Message
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from protos import admin_pb2 as pb
+from service.cli.connection import Connection, admin_address
+from service.client.admin import AdminClient
+
+WATCH_PERIOD_S = 1.0
+_WIDTH = 120  # where no terminal says how wide it is
+_STATE_STYLES = {"serving": "green", "up": "green", "loading": "yellow", "starting": "yellow", "draining": "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusQuery:
+    """Whom to ask, and for how much."""
+
+    server: str | None = None  # None: the environment's, else the default address
+    connection: Connection = field(default_factory=Connection)
+    max_requests: int = 20
+
+
+def show(query: StatusQuery, *, as_json: bool, watch: bool) -> None:
+    """Ask and print; with `watch` until somebody interrupts.
+
+    Raises:
+        DragomanError: there is no answer; the message says what to do about it.
+    """
+    with AdminClient(admin_address(query.server), query.connection.client_config()) as client:
+
+        def read() -> pb.GetStatusResponse:
+            return client.status(query.max_requests)
+
+        if as_json:
+            _print_json(read, watch=watch)
+        elif watch:
+            _watch(read)
+        else:
+            _console().print(report(read()))
+
+
+def report(status: pb.GetStatusResponse) -> RenderableType:
+    """The answer for people."""
+    parts: list[RenderableType] = [_summary(status), _models(status)]
+    if any(model.engines for model in status.models):
+        parts.append(_engines(status))
+    if status.requests:
+        parts.append(_requests(status))
+    return Group(*parts)
+
+
+def as_fields(message: Message) -> dict[str, object]:
+    """A message for JSON: every field, and large numbers as numbers, which protobuf's own mapping makes strings."""
+    return {field.name: _plain(getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Message):
+        return as_fields(value)
+    return [_plain(item) for item in cast("Iterable[object]", value)]
+
+
+def _print_json(read: Callable[[], pb.GetStatusResponse], *, watch: bool) -> None:
+    """One object; when watching, one a line and second."""
+    pause = threading.Event()
+    while True:
+        print(json.dumps(as_fields(read()), indent=None if watch else 2), flush=True)
+        if not watch:
+            return
+        pause.wait(WATCH_PERIOD_S)
+
+
+def _watch(read: Callable[[], pb.GetStatusResponse]) -> None:
+    pause = threading.Event()
+    with Live(report(read()), console=_console(), auto_refresh=False, screen=False) as live:
+        while True:
+            pause.wait(WATCH_PERIOD_S)
+            live.update(report(read()), refresh=True)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+def _summary(status: pb.GetStatusResponse) -> Text:
+    text = Text(f"dragoman {status.version}, pid {status.pid}, ")
+    text.append(status.state, style=_STATE_STYLES.get(status.state, "red"))
+    share = 100 * status.admitted_tokens / status.max_admitted_tokens if status.max_admitted_tokens else 0.0
+    facts = (
+        f"up {duration(status.uptime_s)}",
+        f"{status.num_requests} calls",
+        f"{status.admitted_tokens:,} of {status.max_admitted_tokens:,} tokens admitted ({share:.0f} %)",
+        f"{status.queued_work_s:.1f} s of work queued",
+        f"event loop {1e3 * status.event_loop_lag_s:.0f} ms late",
+        f"log level {status.log_level}",
+    )
+    return text.append("; " + "; ".join(facts))
+
+
+def _models(status: pb.GetStatusResponse) -> Table:
+    table = _table("MODEL", "VERSION", "STATE", "FROM", "TO", "PRECISION", "DEVICE", "SHA256", "QUEUED", "TOKENS")
+    for model in status.models:
+        languages = (model.source_language, model.target_language)
+        what = (model.precision, model.device, model.sha256_12)
+        counts = (str(model.queued_jobs), str(model.queued_tokens))
+        table.add_row(model.name, model.version, _state(model.state), *languages, *what, *counts)
+        if model.reason:
+            table.add_row("", "", Text(model.reason, style="red"))
+    return table
+
+
+def _engines(status: pb.GetStatusResponse) -> Table:
+    table = _table("ENGINE OF", "PID", "STATE", "SENTENCES", "ROWS", "OF", "LOST", "SILENT")
+    for model in status.models:
+        for engine in model.engines:
+            counts = (str(engine.jobs), str(engine.rows), str(engine.max_rows), str(engine.restarts))
+            pid = str(engine.pid or "-")
+            name = f"{model.name} {model.version}"
+            table.add_row(name, pid, _state(engine.state), *counts, duration(engine.silent_s))
+    return table
+
+
+def _requests(status: pb.GetStatusResponse) -> Table:
+    title = f"{len(status.requests)} of {status.num_requests} calls, oldest first"
+    table = _table("AGE", "LEFT", "PHASE", "DONE", "METHOD", "MODEL", "CLIENT", "REQUEST ID", title=title)
+    for call in status.requests:
+        done = f"{call.finished_texts} of {call.texts}" if call.texts else ""
+        method = call.method.rpartition("/")[2]
+        client = f"{call.client} ({call.client_source})" if call.client_source else call.client
+        names = (call.model, client, call.request_id)
+        table.add_row(duration(call.age_s), duration(call.remaining_s), call.phase, done, method, *names)
+    return table
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_STATE_STYLES.get(state, "red"))
+
+
+def duration(seconds: float) -> str:
+    """A duration with two figures that matter: 83 ms, 1.4 s, 12 min, 3.5 h, 2 d."""
+    if seconds < 1.0:
+        return f"{seconds * 1e3:.0f} ms"
+    for limit, unit, size in ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600)):
+        if seconds < limit:
+            value = seconds / size
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"

@@ -1,0 +1,1 @@
+"""The engine on the CPU: its runner and its cache."""

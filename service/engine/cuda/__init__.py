@@ -1,0 +1,1 @@
+"""The engine on an NVIDIA GPU: its runner and its cache."""

@@ -1,0 +1,110 @@
+"""Addresses to listen on, whether they are free, and what a connection may do.
+
+gRPC shares a taken port silently unless told otherwise, and explains failures in many lines; a probe says it in one.
+"""
+
+import errno
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from service.config import ServerConfig
+
+if TYPE_CHECKING:  # gRPC takes long to load, and the engines start meanwhile
+    import grpc.aio
+
+    from service.grpc.tls import ServerTls
+
+# Calls that gRPC has read and we have not looked at yet.  Beyond 1,000, gRPC's default, it resets some (CANCELLED), and
+# a starved event loop is soon behind by so many; we refuse each with a status and a reason.
+MAX_PENDING_CALLS = 10_000
+MIN_PING_INTERVAL_S = 10.0  # between a client's pings; three faster ones are a flood, and its connection ends
+
+
+class ListenError(Exception):
+    """An address that cannot be listened on; `str(error)` is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port; port 0 means any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def check_free(self, purpose: str) -> None:
+        """Bind the address and let it go again.
+
+        Raises:
+            ListenError: it is taken, or not an address of this machine.
+        """
+        try:
+            family, kind, protocol, _, where = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+                probe.listen(1)  # with SO_REUSEADDR, only this notices a listener that came before
+        except OSError as error:
+            raise self.cannot_listen(purpose, error) from error
+
+    def cannot_listen(self, purpose: str, error: OSError) -> ListenError:
+        """The failure as one line with a way to the culprit."""
+        hint = f"; find its owner with: ss -ltnp 'sport = :{self.port}'" if _is_taken(error) else ""
+        return ListenError(f"cannot listen on {self} ({purpose}): {error.strerror or error}{hint}")
+
+
+def add_grpc_port(server: "grpc.aio.Server", address: Address, tls: "ServerTls | None", purpose: str) -> int:
+    """Let `server` listen on `address`, encrypted where there is `tls`; the port, a free one for 0.
+
+    Raises:
+        ListenError: the address is taken, or not one of this machine.
+    """
+    address.check_free(purpose)
+    try:
+        port: int = (
+            server.add_secure_port(str(address), tls.credentials()) if tls else server.add_insecure_port(str(address))
+        )
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen on {address} ({purpose}): {error}") from error
+    return port
+
+
+def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
+    """GRPC's channel arguments for these settings."""
+    listen, limits = config.listen, config.limits
+    options = [
+        ("grpc.so_reuseport", 0),  # a taken port is an error, not shared
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_send_message_length", -1),  # answers are bounded by texts x hypotheses x tokens
+        ("grpc.max_metadata_size", listen.max_metadata_bytes),
+        ("grpc.absolute_max_metadata_size", listen.max_metadata_bytes),  # else up to twice as much, by chance
+        ("grpc.max_concurrent_streams", listen.max_streams_per_connection),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
+        ("grpc.server_handshake_timeout_ms", _ms(listen.keepalive_timeout_s)),  # TLS and the first frame of HTTP/2
+        ("grpc.keepalive_time_ms", _ms(listen.keepalive_time_s)),
+        ("grpc.keepalive_timeout_ms", _ms(listen.keepalive_timeout_s)),
+        ("grpc.http2.ping_timeout_ms", _ms(listen.keepalive_timeout_s)),  # gRPC's own is a minute
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),  # no limit to our own: a long silent call is watched to its end
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _ms(MIN_PING_INTERVAL_S)),
+        ("grpc.max_connection_idle_ms", _ms(listen.max_connection_idle_s)),
+    ]
+    if listen.max_connection_age_s is not None:
+        longest_call_s = max(limits.max_request_seconds, limits.max_stream_seconds)
+        options.append(("grpc.max_connection_age_ms", _ms(listen.max_connection_age_s)))
+        options.append(("grpc.max_connection_age_grace_ms", _ms(longest_call_s)))
+    return options
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1e3)
+
+
+def _is_taken(error: OSError) -> bool:
+    return error.errno == errno.EADDRINUSE

@@ -1,0 +1,197 @@
+"""TLS of the gRPC ports: certificate, key and the authority of clients, replaced without a restart.
+
+gRPC asks at the beginning of every connection for new files, in a thread of its own.  New ones are taken if they
+fit each other; else the old ones stay, one line says why, and they are tried again.  Connections that are open stay.
+"""
+
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from service.config import ConfigError, SecurityConfig, ServerConfig
+from service.grpc.watched_files import WatchedFiles
+from service.telemetry.logs import get_logger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files."""
+
+    certificate: Path  # the server's, then those that lead to its authority
+    key: Path
+    client_ca: Path | None = None  # who may sign the clients' certificates; None: clients need none
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of them."""
+        return [path for path in (self.certificate, self.key, self.client_ca) if path]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsMaterial:
+    """What the files held at one moment; the parts fit each other."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes | None
+
+
+def read_material(files: TlsFiles) -> TlsMaterial:
+    """The content of the files.
+
+    Raises:
+        ConfigError: the setting, the file, and what is wrong with it, in one line.
+    """
+    material = _read(files)
+    _check(files)
+    if _read(files) != material:
+        raise ConfigError(f"security.tls_certificate: {files.certificate} or its key changed while they were read")
+    return material
+
+
+def _read(files: TlsFiles) -> TlsMaterial:
+    return TlsMaterial(
+        _bytes_of(files.certificate, "tls_certificate"),
+        _bytes_of(files.key, "tls_key"),
+        _bytes_of(files.client_ca, "tls_client_ca") if files.client_ca else None,
+    )
+
+
+def _bytes_of(file: Path, setting: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"security.{setting}: {file} cannot be read: {error.strerror}") from error
+
+
+def _check(files: TlsFiles) -> None:
+    """Let OpenSSL, which speaks plainly, say what gRPC would not like."""
+    _check_certificates(files.certificate, "tls_certificate")
+    if files.client_ca:
+        _check_certificates(files.client_ca, "tls_client_ca")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"{files.key} is not the key of {files.certificate}"
+        else:
+            problem = f"{files.key} holds no private key in PEM without a password"
+        raise ConfigError(f"security.tls_key: {problem}") from None
+
+
+def _check_certificates(file: Path, setting: str) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
+    except ssl.SSLError:
+        raise ConfigError(f"security.{setting}: {file} holds no certificate in PEM") from None
+
+
+def _no_password() -> str:
+    return ""  # without this, OpenSSL would ask on the terminal
+
+
+class ServerTls:
+    """The newest good material of the files; may be asked from any thread."""
+
+    def __init__(self, files: TlsFiles, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the files.
+
+        Args:
+            period_s: a change is noticed by the first connection after this.
+
+        Raises:
+            ConfigError: see `read_material`.
+        """
+        self._files = files
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._watched = WatchedFiles(files.paths, period_s=period_s, now=clock())
+        self._material = read_material(files)
+        self._problem: str | None = None  # that is logged already
+
+    def material(self) -> TlsMaterial:
+        """What a connection that begins now is to use."""
+        with self._lock:
+            if self._watched.have_changed(self._clock()):
+                self._reload()
+            return self._material
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials for one port, which follow the files."""
+        in_use = self._material
+
+        def newer() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal in_use
+            material = self.material()
+            if material is in_use:
+                return None
+            in_use = material
+            return _configuration(material)
+
+        fetcher: Any = newer  # the type stubs do not know that it may return None
+        return grpc.dynamic_ssl_server_credentials(_configuration(in_use), fetcher, self._files.client_ca is not None)
+
+    def _reload(self) -> None:
+        try:
+            self._material = read_material(self._files)
+        except (ConfigError, OSError) as error:  # OpenSSL opens the files once more
+            if str(error) != self._problem:
+                self._problem = str(error)
+                get_logger().error("tls_not_reloaded", reason=self._problem)
+            return
+        self._watched.taken()
+        self._problem = None
+        get_logger().info("tls_reloaded", certificate=str(self._files.certificate))
+
+
+def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(material.key, material.certificate)], root_certificates=material.client_ca
+    )
+
+
+def server_tls(config: SecurityConfig) -> ServerTls | None:
+    """What the settings ask for; None: no encryption.
+
+    Raises:
+        ConfigError: a setting without its partner, or a file that cannot be used.
+    """
+    certificate, key, client_ca = config.tls_certificate, config.tls_key, config.tls_client_ca
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        missing = "tls_certificate" if certificate is None else "tls_key"
+        raise ConfigError(f"security.{missing} is not set: TLS needs tls_certificate and tls_key")
+    return ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=client_ca), period_s=config.reload_s)
+
+
+def warn_of_open_ports(config: ServerConfig) -> None:
+    """Log what strangers could do where a port listens beyond this machine.
+
+    API keys that travel unencrypted; a proxy with TLS in front makes that harmless.  Administration without a key and
+    without a client's certificate; nothing makes that harmless.
+    """
+    listen, security = config.listen, config.security
+    hosts = {"grpc_host": listen.grpc_host}
+    if listen.admin_port is not None:
+        hosts["admin_host"] = listen.admin_host
+    hosts = {name: host for name, host in hosts.items() if not _is_loopback(host)}
+    if hosts and security.api_keys and security.tls_certificate is None:
+        get_logger().warning("api_keys_without_tls", **hosts)
+    if "admin_host" in hosts and security.api_keys is None and security.tls_client_ca is None:
+        get_logger().warning("admin_port_open", admin_host=listen.admin_host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

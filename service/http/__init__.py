@@ -1,0 +1,1 @@
+"""The HTTP edge: operational endpoints, and the dialects that come later."""

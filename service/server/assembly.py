@@ -1,0 +1,168 @@
+"""Builds the parts of a front process from its settings and connects them; starts nothing."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import grpc.aio
+
+from service.config import LimitsConfig, ServerConfig
+from service.grpc import admin_servicer, health, reflection, servicer, stream_servicer
+from service.grpc.authentication import authenticator
+from service.grpc.health import Health
+from service.grpc.interceptors import CallInterceptor
+from service.grpc.listening import grpc_options
+from service.grpc.servicer import TranslationServicer
+from service.grpc.stream_servicer import StreamServicer
+from service.grpc.tls import ServerTls, server_tls, warn_of_open_ports
+from service.http.http_server import HttpServer, Page
+from service.queue.admission import Admission
+from service.queue.usage import UsageBooks
+from service.queue.waiting_lines import WaitingLines
+from service.registry.snapshot import model_snapshots
+from service.server.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
+from service.server.model_hosting import Models
+from service.server.readiness import Readiness
+from service.telemetry.metrics import CONTENT_TYPE
+
+LONGEST_PIECE_S = 0.0005  # of writing a page, in which no call moves on
+METHODS = frozenset(
+    {
+        f"{servicer.SERVICE_NAME}/Translate",
+        f"{servicer.SERVICE_NAME}/ListModels",
+        stream_servicer.METHOD,
+        *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
+        *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
+        *admin_servicer.METHODS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a front process has beside its models."""
+
+    admission: Admission
+    all_left: asyncio.Event  # set whenever the last call leaves admission
+    health: Health
+    readiness: Readiness
+    interceptor: CallInterceptor
+    streams: StreamServicer
+    usage: UsageBooks
+    grpc_server: grpc.aio.Server
+    tls: ServerTls | None  # for every gRPC port; None: no encryption
+    admin_server: grpc.aio.Server
+    http_server: HttpServer
+    close_traces: Callable[[], None]  # sends what is left of them; waits for that
+
+
+def assemble(config: ServerConfig, models: Models) -> Parts:
+    """All parts, with admission closed until the models are loaded.
+
+    Raises:
+        ValueError: a certificate or the file of API keys cannot be used, or traces are wanted without their libraries.
+    """
+    metrics, reloader = models.metrics, models.reloader
+    all_left, readiness, lines = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s), WaitingLines()
+    admission = Admission(config.limits, on_empty=all_left.set, on_leave=lines.departed)
+    admission.close("the server is starting", reason="starting")
+    traces = open_traces(config)
+    observers = call_observers(config, metrics, traces)
+    guard = authenticator(config.security)
+    interceptor, admin_interceptor = (
+        CallInterceptor(
+            metrics,
+            methods=METHODS,
+            max_request_seconds=limit,
+            own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds, **health.OWN_LIMITS},
+            authenticator=guard,
+            observers=observers,
+        )
+        for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
+    )
+    status = StatusReader(
+        config=config,
+        metrics=metrics,
+        interceptor=interceptor,
+        admission=admission,
+        readiness=readiness,
+        models=lambda: model_snapshots(reloader, time.monotonic()),
+        is_ready=lambda: reloader.is_ready,
+        queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in reloader.hosts), default=0.0),
+    )
+    usage, checks = UsageBooks(metrics), Health((servicer.SERVICE_NAME,))
+    translation = TranslationServicer(reloader.catalog, admission, metrics, config.limits, usage)
+    streams = StreamServicer(reloader.catalog, admission, lines, metrics, config.limits, usage)
+    warn_of_open_ports(config)
+    max_tokens = config.limits.max_queued_tokens
+    metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
+    metrics.watch("ready", lambda: _is_ready(models, readiness))
+    return Parts(
+        admission=admission,
+        all_left=all_left,
+        health=checks,
+        readiness=readiness,
+        interceptor=interceptor,
+        streams=streams,
+        usage=usage,
+        grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
+        tls=server_tls(config.security),
+        admin_server=admin_server(config, admin_interceptor, status, reloader),
+        http_server=_http_server(config, models, readiness),
+        close_traces=traces.close if traces else lambda: None,
+    )
+
+
+def max_calls(limits: LimitsConfig) -> int:
+    """Calls at a time that gRPC takes at all: a last belt behind admission."""
+    return 2 * (limits.max_concurrent_requests + limits.max_streams) + 256
+
+
+def _grpc_server(
+    config: ServerConfig,
+    interceptor: CallInterceptor,
+    translation: TranslationServicer,
+    streams: StreamServicer,
+    checks: Health,
+) -> grpc.aio.Server:
+    server = grpc.aio.server(
+        interceptors=[interceptor],
+        options=grpc_options(config),
+        maximum_concurrent_rpcs=max_calls(config.limits),
+    )
+    servicer.add_to_server(translation, server)
+    stream_servicer.add_to_server(streams, server)
+    health.add_to_server(checks, server)
+    if config.listen.reflection:
+        reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)
+    return server
+
+
+def _http_server(config: ServerConfig, models: Models, readiness: Readiness) -> HttpServer:
+    async def metrics() -> Page:
+        pieces, began = [], time.monotonic()
+        for piece in models.metrics.exposition():
+            pieces.append(piece)
+            if time.monotonic() - began > LONGEST_PIECE_S:
+                await asyncio.sleep(0)  # calls that are under way move on
+                began = time.monotonic()
+        return Page(HTTPStatus.OK, b"".join(pieces), CONTENT_TYPE)
+
+    async def ready() -> Page:
+        return _status(_is_ready(models, readiness), b"ready\n", b"not ready\n")
+
+    async def alive() -> Page:
+        return _status(readiness.is_alive(time.monotonic()), b"alive\n", b"no engine for too long\n")
+
+    pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
+    return HttpServer(pages, max_connections=config.listen.max_http_connections)
+
+
+def _is_ready(models: Models, readiness: Readiness) -> bool:
+    return readiness.is_accepting and models.reloader.is_ready
+
+
+def _status(is_good: bool, good: bytes, bad: bytes) -> Page:
+    return Page(HTTPStatus.OK, good) if is_good else Page(HTTPStatus.SERVICE_UNAVAILABLE, bad)

@@ -1,0 +1,281 @@
+"""The front process's life: bind, start, serve, drain, end.
+
+Start: bundles checked, engines on their way, ports bound, models loaded and tested, SERVING.  Stop: NOT_SERVING, no
+more reloads, drain delay, new calls refused, accepted calls finish within the grace period, engines end, and the
+process with its connections open.
+"""
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from service.config import ServerConfig
+from service.errors import DragomanError
+from service.grpc.listening import Address, ListenError, add_grpc_port
+from service.registry.repository import Candidates
+from service.server import stack_dump
+from service.server.garbage import spare_what_is_loaded
+from service.server.model_hosting import Models, host_models
+from service.server.stop import StopSignal
+from service.telemetry.logs import configure_logging, get_logger
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from service.server.assembly import Parts
+
+EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
+MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time (tests/bench/bench_idle.py)
+SENDING_S = 1.0  # for answers that are still being written
+LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
+
+
+async def serve(config: ServerConfig) -> int:
+    """Serve until a signal comes, which ends the process with exit status 0; the exit status of a start that failed.
+
+    1 when a port is taken or no engine starts; 2 when no bundle, or not the certificate or the
+    file of API keys, can be used.  A failure is one line on standard error.
+    """
+    stop = StopSignal()
+    stop.install()
+    stack_dump.install()
+    try:
+        with _misconfiguration():  # a key for signatures that is none
+            models = host_models(config)
+        configure_logging(config.telemetry, on_drop=models.metrics.count_dropped_line)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.watcher.request)
+        try:
+            await _serve(config, models, stop)
+        finally:
+            await models.close()
+    except Misconfigured as error:
+        return _failed(error, EXIT_MISCONFIGURED)
+    except (ListenError, DragomanError) as error:
+        return _failed(error, EXIT_FAILED)
+
+
+async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> NoReturn:
+    preparing = asyncio.create_task(models.reloader.prepare())
+    if not await _done(preparing, stop):  # its thread may hang for ever
+        await models.close()
+        _end_process()
+    candidates = preparing.result()
+    loading = asyncio.create_task(models.reloader.load(candidates))
+    try:
+        assembly = await asyncio.to_thread(import_module, "service.server.assembly")  # engines hear from us meanwhile
+        with _misconfiguration():  # a wrong certificate, or file of keys
+            parts = assembly.assemble(config, models)
+        server = Server(config, models, parts)
+        await server.run(stop, loading, candidates)
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+    await server.end()
+
+
+class Misconfigured(Exception):
+    """The server cannot start as it is set up; `str(error)` says why."""
+
+
+@contextmanager
+def _misconfiguration() -> Iterator[None]:
+    """Make a ValueError, which is how the parts say it, one that no later mistake of ours is taken for."""
+    try:
+        yield
+    except ValueError as error:
+        raise Misconfigured(str(error)) from error
+
+
+def _failed(error: Exception, status: int) -> int:
+    print(f"dragoman: {' '.join(str(error).split())}", file=sys.stderr)
+    return status
+
+
+class Server:
+    """Takes one front process through its life."""
+
+    def __init__(self, config: ServerConfig, models: Models, parts: "Parts") -> None:
+        self._config = config
+        self._models = models
+        self._parts = parts
+        self._log = get_logger()
+
+    async def run(self, stop: StopSignal, loading: "asyncio.Task[None]", candidates: Candidates) -> None:
+        """Start, serve until `stop` is set, drain; then `end` is to follow.
+
+        Args:
+            loading: done when the models are loaded.
+            candidates: what it loads them from.
+
+        Raises:
+            ListenError: a port cannot be bound.
+            Misconfigured, DragomanError: no model can be loaded.
+        """
+        try:
+            ports = await self._listen()
+            if await _done(loading, stop):
+                await self._open(ports)
+                await self._serve_until(stop, candidates)
+        except BaseException:
+            await self._give_up()
+            raise
+
+    async def end(self) -> NoReturn:
+        """End the process, with its connections open.
+
+        `grpc.aio.Server.stop` resets (CANCELLED) every call that comes between its GOAWAY and the moment when the
+        client has read that.  So calls are refused to the last; those that nobody reads any more, and streams that
+        have no end of their own, are lost with their connections, which is UNAVAILABLE.
+        """
+        parts = self._parts
+        await self._models.close()
+        await parts.http_server.stop()
+        await asyncio.to_thread(parts.close_traces)
+        await parts.interceptor.answers_sent(SENDING_S)
+        await asyncio.sleep(LINGER_S)
+        parts.usage.write()
+        _end_process()
+
+    async def _serve_until(self, stop: StopSignal, candidates: Candidates) -> None:
+        background = [
+            asyncio.create_task(self._monitor()),
+            asyncio.create_task(self._models.watcher.run(candidates)),
+        ]
+        try:
+            await stop.wait()
+            await self._drain()
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+
+    async def _listen(self) -> dict[str, int]:
+        """Bind the ports, so that a taken one is known before the engines are warm."""
+        listen = self._config.listen
+        http = Address(listen.http_host, listen.http_port)
+        if listen.http:
+            http.check_free("HTTP")
+        parts = self._parts
+        data = Address(listen.grpc_host, listen.grpc_port)
+        ports = {"grpc_port": await self._listen_grpc(parts.grpc_server, data, "gRPC")}
+        if listen.http:
+            ports["http_port"] = await self._listen_http(http)
+        if listen.admin_port is not None:
+            admin = Address(listen.admin_host, listen.admin_port)
+            ports["admin_port"] = await self._listen_grpc(parts.admin_server, admin, "admin")
+        return ports
+
+    async def _listen_grpc(self, server: "grpc.aio.Server", address: Address, purpose: str) -> int:
+        port = add_grpc_port(server, address, self._parts.tls, purpose)
+        await server.start()
+        return port
+
+    async def _listen_http(self, address: Address) -> int:
+        try:
+            return await self._parts.http_server.start(address.host, address.port)
+        except OSError as error:
+            raise address.cannot_listen("HTTP", error) from error
+
+    async def _open(self, ports: dict[str, int]) -> None:
+        """Let calls in and say so.
+
+        Raises:
+            Misconfigured: the file of ports cannot be written.
+        """
+        ports_file = self._config.lifecycle.ports_file
+        draft = _draft(ports_file, {"pid": os.getpid(), **ports}) if ports_file else None
+        spare_what_is_loaded()
+        self._parts.admission.open()
+        self._parts.readiness.is_accepting = True
+        await self._parts.health.set_serving(True)
+        infos = [model.info for model in self._models.reloader.catalog.models]
+        models = [f"{info.name} {info.version} {info.precision}" for info in infos]
+        self._log.info("serving", **ports, pid=os.getpid(), models=models)
+        if ports_file and draft:
+            draft.replace(ports_file)
+
+    async def _monitor(self) -> None:
+        """Keep readiness true to the engines and measure the event loop's lag."""
+        models, parts = self._models, self._parts
+        was_ready = True
+        while True:
+            expected = time.monotonic() + MONITOR_PERIOD_S
+            await asyncio.sleep(MONITOR_PERIOD_S)
+            now = time.monotonic()
+            models.metrics.observe_lag(max(0.0, now - expected))
+            parts.usage.write_if_due(now)
+            is_ready = models.reloader.is_ready
+            parts.readiness.observe(now, is_ready=is_ready)
+            if is_ready != was_ready:
+                was_ready = is_ready
+                self._log.warning("readiness_changed", is_ready=is_ready)
+                await parts.health.set_serving(is_ready)
+
+    async def _drain(self) -> None:
+        """Stop serving without losing what was accepted."""
+        parts, lifecycle = self._parts, self._config.lifecycle
+        self._log.info("draining", requests=parts.admission.requests)
+        parts.readiness.drain()
+        await parts.health.drain()
+        await self._models.reloader.freeze()
+        await asyncio.sleep(lifecycle.drain_delay_s)
+        parts.admission.close("the server is draining")
+        parts.streams.drain()
+        if not await self._accepted_calls_end(lifecycle.grace_s):
+            self._log.warning("grace_period_over", requests=parts.admission.requests)
+            await self._models.reloader.close()  # their calls end with UNAVAILABLE
+
+    async def _accepted_calls_end(self, within_s: float) -> bool:
+        parts = self._parts
+        parts.all_left.clear()  # nobody comes in any more
+        if parts.admission.requests == 0:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                return await parts.all_left.wait()
+        except TimeoutError:
+            return False
+
+    async def _give_up(self) -> None:
+        """Release what is ours, in whatever state it is: the start has failed."""
+        await self._parts.grpc_server.stop(0)
+        await self._parts.admin_server.stop(0)
+        await self._parts.http_server.stop()
+        await asyncio.to_thread(self._parts.close_traces)
+
+
+async def _done(part: "asyncio.Task[object]", stop: StopSignal) -> bool:
+    """True when this part of the start is done, False when the signal came first; raises what `part` raises."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([part, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if part.done():
+        with _misconfiguration():  # no repository, no bundle that can be used, or none that passes its self-test
+            part.result()
+    return not stop.is_set
+
+
+def _end_process() -> NoReturn:
+    get_logger().info("stopped")
+    os._exit(EXIT_OK)
+
+
+def _draft(file: Path, content: dict[str, int]) -> Path:
+    """What is to become `file` in one rename, so that all that can fail fails before anybody is let in."""
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        draft.write_text(json.dumps(content), encoding="utf-8")
+    except OSError as error:
+        raise Misconfigured(f"lifecycle.ports_file {file} cannot be written: {error.strerror}") from error
+    return draft

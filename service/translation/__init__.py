@@ -1,0 +1,1 @@
+"""The use case, whatever the protocol: texts in, translations out."""

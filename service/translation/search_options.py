@@ -1,0 +1,52 @@
+"""How to search for a request: its options, the model's defaults where they are absent, the ranges of both, and smaller
+beams while much work waits, for callers who allow it.  Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from model.bundle import LENGTH_PENALTY_RANGE, PATIENCE_RANGE
+from service.engine.job import SearchParams
+from service.errors import InvalidInput
+from service.records import ModelInfo, TranslateOptions
+
+
+def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
+    """The options, with the model's defaults where they are absent.
+
+    Args:
+        info: its default options are complete, and their max_target_tokens is the model's limit.
+
+    Raises:
+        InvalidInput: names the option, its value and the range.
+    """
+    defaults: Mapping[str, Any] = {name: getattr(info.default_options, name) for name in SearchParams.__slots__}
+    given = {name: value for name in defaults if (value := getattr(options, name)) is not None}
+    params = SearchParams(**{**defaults, **given})
+    _check_range("beam_size", params.beam_size, 1, info.max_beam_size)
+    _check_range("num_hypotheses", params.num_hypotheses, 1, params.beam_size)
+    _check_range("length_penalty", params.length_penalty, *LENGTH_PENALTY_RANGE)
+    _check_range("patience", params.patience, *PATIENCE_RANGE)
+    _check_range("max_target_tokens", params.max_target_tokens, 1, defaults["max_target_tokens"])
+    if params.use_shortlist and not info.has_shortlist:
+        message = "options.use_shortlist is true, and the model has no shortlist"
+        raise InvalidInput(message, field="options.use_shortlist")
+    return params
+
+
+def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float | None) -> SearchParams:
+    """The parameters with the beam halved from `threshold_s` of waiting work on, and once more from twice as much on.
+
+    5 becomes 2, then 1; never less than the hypotheses that were asked for.  None as threshold: never.
+    """
+    if threshold_s is None or waiting_s < threshold_s:
+        return params
+    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
+    return replace(params, beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
+
+
+def _check_range(option: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # also refuses NaN
+        given = value if isinstance(value, int) else f"{value:g}"
+        raise InvalidInput(f"options.{option} is {given}, from {low} to {high} is accepted", field=f"options.{option}")

@@ -1,0 +1,174 @@
+"""The texts of one stream, from taken in until their answer is sent: places, ids, and what has finished.
+
+Knows neither messages nor engines.  A text keeps its place until its answer was sent, and while no place is free
+nothing more is taken in: a slow reader costs its own stream places, and the engines nothing.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from service.errors import InvalidInput, Unavailable
+from service.records import Translation
+
+# A stream takes in no further text while it holds this many characters; with the places it bounds a stream's memory.
+MAX_HELD_CHARACTERS = 1 << 18
+# More translated characters than this do not share a message: clients accept 4 MiB by default.
+MAX_MESSAGE_CHARACTERS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamAnswer:
+    """What became of one text of a stream."""
+
+    id: int
+    translation: Translation
+    model: str = ""  # empty: no model was chosen for it
+    model_version: str = ""
+    beam_size: int = 0
+
+
+TranslateText = Callable[[int, str], Coroutine[Any, Any, StreamAnswer]]
+
+
+class TextStream:
+    """One stream: texts go in on one side, answers come out on the other, in the order in which they finish."""
+
+    def __init__(self, translate: TranslateText, *, max_texts: int) -> None:
+        """A stream without texts.
+
+        Args:
+            translate: gives the answer to one text (id, text); an exception of it ends the stream.
+            max_texts: taken in and not sent.
+        """
+        self._translate = translate
+        self._max_texts = max_texts
+        self._running: dict[int, asyncio.Task[StreamAnswer]] = {}
+        self._finished: deque[tuple[StreamAnswer, int]] = deque()  # with the characters of its source
+        self._unanswered: set[int] = set()  # ids of those that run or have finished
+        self._sending_texts = self._sending_characters = 0  # what the last `answers` gave
+        self._held_characters = 0
+        self._has_ended = False  # nothing more comes in
+        self._on_idle: Callable[[], None] | None = None  # once cancelled
+        self._ending: BaseException | None = None  # raised when all is answered
+        self._failure: BaseException | None = None  # raised at once
+        self._for_sender, self._for_receiver = asyncio.Event(), asyncio.Event()
+
+    @property
+    def num_held(self) -> int:
+        """Texts taken in whose answers are not sent."""
+        return len(self._running) + len(self._finished) + self._sending_texts
+
+    async def take_in(self, texts: Sequence[tuple[int, str]]) -> None:
+        """Start these texts, each when it has a place; return when there is a place for yet another one.
+
+        Raises:
+            InvalidInput: an id is that of a text without an answer.
+        """
+        self._check_ids([text_id for text_id, _ in texts])
+        for text_id, text in texts:
+            await self._room()
+            self._start(text_id, text)
+        await self._room()
+
+    def end_input(self, ending: BaseException | None = None) -> None:
+        """Nothing more comes in; when all is answered, `answers` raises `ending`, or returns nothing without it."""
+        if not self._has_ended:
+            self._has_ended, self._ending = True, ending
+            self._for_sender.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Drop everything; `answers` raises the first error that was given."""
+        if self._failure is None:
+            self._failure = error
+            self.cancel()
+            self._for_sender.set()
+
+    def cancel(self, then: Callable[[], None] | None = None) -> None:
+        """Stop all work, and call `then` when all of it has stopped."""
+        self._has_ended = True
+        self._on_idle = then or self._on_idle
+        for task in self._running.values():
+            task.cancel()
+        self._tell_if_idle()
+
+    async def answers(self) -> list[StreamAnswer]:
+        """What has finished, as soon as there is something; empty at the end.
+
+        All of one model, and not too long together for one message.  The next call says that these were sent.
+
+        Raises:
+            DragomanError: how the stream ends.
+        """
+        self._give_places_back()
+        while not self._finished:
+            if self._failure is not None:
+                raise self._failure
+            if self._has_ended and not self._running:
+                break
+            self._for_sender.clear()
+            await self._for_sender.wait()
+        if self._failure is not None:
+            raise self._failure
+        if not self._finished and self._ending is not None:
+            raise self._ending
+        return self._next_batch()
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        seen = set(self._unanswered)
+        for text_id in ids:
+            if text_id in seen:
+                raise InvalidInput(f"id {text_id} is that of a text without an answer yet", field="texts.id")
+            seen.add(text_id)
+
+    async def _room(self) -> None:
+        while self.num_held >= self._max_texts or self._held_characters >= MAX_HELD_CHARACTERS:
+            self._for_receiver.clear()
+            await self._for_receiver.wait()
+
+    def _start(self, text_id: int, text: str) -> None:
+        task = asyncio.create_task(self._translate(text_id, text))
+        self._running[text_id] = task
+        self._unanswered.add(text_id)
+        self._held_characters += len(text)
+        task.add_done_callback(partial(self._settle, text_id, len(text)))
+
+    def _settle(self, text_id: int, characters: int, task: "asyncio.Task[StreamAnswer]") -> None:
+        del self._running[text_id]
+        if task.cancelled():
+            self.fail(Unavailable("the server is stopping"))  # where it was not this stream that stopped it
+        elif (error := task.exception()) is not None:
+            self.fail(error)
+        else:
+            self._finished.append((task.result(), characters))
+            self._for_sender.set()
+        self._tell_if_idle()
+
+    def _tell_if_idle(self) -> None:
+        if not self._running and self._on_idle is not None:
+            on_idle, self._on_idle = self._on_idle, None
+            on_idle()
+
+    def _next_batch(self) -> list[StreamAnswer]:
+        batch: list[StreamAnswer] = []
+        size = 0
+        while self._finished:
+            answer, characters = self._finished[0]
+            size += sum(len(hypothesis.text) for hypothesis in answer.translation.hypotheses)
+            if batch and (size > MAX_MESSAGE_CHARACTERS or answer.model != batch[0].model):
+                break
+            self._finished.popleft()
+            self._unanswered.discard(answer.id)  # its sender may use it again as soon as it has the answer
+            self._sending_texts += 1
+            self._sending_characters += characters
+            batch.append(answer)
+        return batch
+
+    def _give_places_back(self) -> None:
+        """What the last call gave is sent."""
+        self._held_characters -= self._sending_characters
+        self._sending_texts = self._sending_characters = 0
+        self._for_receiver.set()

@@ -1,0 +1,54 @@
+"""The way to a server: TLS files and the API key, and where they come from."""
+
+from pathlib import Path
+
+import pytest
+
+from service.cli.connection import Connection
+from service.client.channel import ClientConfig, TlsOptions
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch) -> None:
+    monkeypatch.delenv("DRAGOMAN_API_KEY", raising=False)
+
+
+def test_by_default_nothing_is_encrypted_and_no_key_is_sent():
+    assert Connection().client_config() == ClientConfig()
+
+
+def test_tls_alone_trusts_the_system_s_authorities():
+    assert Connection(tls=True).client_config().tls == TlsOptions()
+
+
+def test_files_imply_tls():
+    connection = Connection(ca=Path("ca.pem"), cert=Path("cert.pem"), key=Path("key.pem"))
+
+    assert connection.client_config().tls == TlsOptions(
+        root_certificates=Path("ca.pem"), certificate_chain=Path("cert.pem"), private_key=Path("key.pem")
+    )
+
+
+@pytest.mark.parametrize("half", [{"cert": Path("cert.pem")}, {"key": Path("key.pem")}])
+def test_half_an_identity_is_refused(half):
+    with pytest.raises(ValueError, match="--cert and --key"):
+        Connection(**half)
+
+
+def test_the_key_comes_from_the_environment_or_a_file_and_the_file_wins(monkeypatch, tmp_path):
+    monkeypatch.setenv("DRAGOMAN_API_KEY", "of the environment")
+    (tmp_path / "key").write_text("of the file\nanything\n")
+
+    assert Connection().client_config().api_key == "of the environment"
+    assert Connection(api_key_file=tmp_path / "key").client_config().api_key == "of the file"
+
+
+def test_a_file_without_a_key_is_refused(tmp_path):
+    (tmp_path / "key").write_text("\n")
+
+    with pytest.raises(ValueError, match="has no API key in its first line"):
+        Connection(api_key_file=tmp_path / "key").client_config()
+
+
+def test_a_configuration_never_shows_its_key():
+    assert "geheim" not in repr(ClientConfig(api_key="geheim"))

@@ -1,0 +1,186 @@
+"""Each check finds what it is there for."""
+
+import socket
+from importlib import metadata, util
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from service.cli import doctor
+from service.cli.doctor import (
+    Finding,
+    Level,
+    Target,
+    check_instructions,
+    check_model,
+    check_port,
+    check_runtime,
+    check_threads,
+    check_torch,
+)
+from service.engine.job import FinishReason
+from service.local import LocalTranslator
+from service.records import TranslatedText, TranslateOptions, Translation
+from service.registry.repository import IncludedBundles, Repository, SingleBundle
+from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.model_repository import ModelRepository, tamper
+
+
+def test_a_free_port_passes_and_a_taken_one_fails():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        while_taken = check_port("grpc port", "127.0.0.1", port)
+    afterwards = check_port("grpc port", "127.0.0.1", port)
+
+    assert while_taken.level is Level.FAIL
+    assert f"127.0.0.1:{port}" in while_taken.detail
+    assert f"ss -ltnp 'sport = :{port}'" in while_taken.detail  # as the server itself says it
+    assert afterwards.level is Level.PASS
+
+
+def test_a_host_that_does_not_exist_fails_with_its_name():
+    finding = check_port("grpc port", "256.1.1.1", 50_051)
+
+    assert finding.level is Level.FAIL
+    assert "256.1.1.1:50051" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("flags", "level", "words"),
+    [
+        ({"avx2", "avx512f", "avx512_vnni", "amx_int8"}, Level.PASS, "amx_int8, avx512_vnni"),
+        ({"avx2", "avx_vnni"}, Level.PASS, "avx_vnni"),
+        ({"fp", "asimddp"}, Level.PASS, "asimddp"),
+        ({"avx", "avx2"}, Level.WARN, "with avx2, no int8 dot products"),
+        (set(), Level.WARN, "no vector extension"),
+    ],
+)
+def test_int8_without_dot_products_is_a_warning(flags, level, words):
+    finding = check_instructions(frozenset(flags))
+
+    assert finding.level is level
+    assert words in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("installed", "level", "words"),
+    [
+        ([], Level.FAIL, "`pip install onnxruntime` (extra `cpu`)"),
+        (["onnxruntime"], Level.PASS, "on the CPU"),
+        (["onnxruntime-gpu"], Level.PASS, "with CUDA for models that have fp16 graphs"),
+        (["onnxruntime", "onnxruntime-gpu"], Level.FAIL, "overwrite each other"),
+    ],
+)
+def test_the_runtime_must_be_there_once(monkeypatch, installed, level, words):
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return "1"
+
+    monkeypatch.setattr(metadata, "version", version)
+    finding = check_runtime()
+
+    assert finding.level is level
+    assert words in finding.detail
+
+
+def test_torch_is_a_warning_where_it_is_installed(monkeypatch):
+    monkeypatch.setattr(util, "find_spec", lambda _: None)
+    absent = check_torch()
+    monkeypatch.setattr(util, "find_spec", lambda _: object())
+    present = check_torch()
+
+    assert (absent.level, present.level) == (Level.PASS, Level.WARN)
+
+
+def test_less_than_one_cpu_is_a_warning(monkeypatch):
+    monkeypatch.setattr(doctor, "cpu_quota", lambda: 0.5)
+
+    finding = check_threads()
+    assert finding.level is Level.WARN
+    assert "cgroup quota 0.5" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"), [(FinishReason.END_OF_SENTENCE, Level.PASS), (FinishReason.LENGTH, Level.WARN)]
+)
+def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, level):
+    class OneAnswer:
+        info = SimpleNamespace(
+            precision="int8", source_language="de", default_options=TranslateOptions(max_target_tokens=20)
+        )
+
+        def translate_all(self, texts: list[str], options: TranslateOptions) -> list[Translation]:
+            assert options.max_target_tokens == 20
+            assert texts == ["Das Wetter ist heute schön."]  # in the model's language
+            text = TranslatedText(text="Today " * 50, score=-1.0, finish_reason=reason, target_tokens=20)
+            return [Translation(hypotheses=(text,)) for _ in texts]
+
+    monkeypatch.setattr(LocalTranslator, "open", lambda *_, **__: OneAnswer())
+    finding = check_model(Path("anywhere"), None)
+
+    assert finding.level is level
+    assert "Today" in finding.detail
+    assert len(finding.detail) < 200
+
+
+def test_a_check_that_breaks_is_a_failure_and_the_others_go_on(tmp_path):
+    target = Target(source=SingleBundle(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+
+    findings = {finding.subject: finding for finding in doctor.examine(target)}
+
+    assert findings["bundle"].level is Level.FAIL
+    assert str(tmp_path) in findings["bundle"].detail
+    assert "model" not in findings  # there is nothing to translate with
+    assert findings["threads"].level is Level.PASS
+
+
+def test_a_repository_is_looked_at_down_to_the_version_that_would_serve(monkeypatch, tmp_path):
+    opened: list[str] = []
+
+    def check(directory: Path, precision: str | None) -> Finding:
+        opened.append(str(directory.relative_to(tmp_path)))
+        return Finding(Level.PASS, "model", "")
+
+    monkeypatch.setattr(doctor, "check_model", check)
+    repository = ModelRepository(tmp_path)
+    repository.put("a", "1")
+    repository.put("a", "2")
+    repository.put_bad("a", "3", tamper)
+    repository.put("b", "1")
+
+    target = Target(source=Repository(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+    levels = [finding.level for finding in doctor.examine(target) if finding.subject == "bundle"]
+
+    assert levels == [Level.FAIL, Level.PASS, Level.PASS]
+    assert opened == ["a/2", "b/1"]
+
+
+def test_all_included_models_are_looked_at(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "check_model", lambda *_: Finding(Level.PASS, "model", ""))
+    for name in ("en-de", "de-en"):
+        write_echo_bundle(tmp_path / name, name=name)
+
+    target = Target(source=IncludedBundles(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+    details = [finding.detail for finding in doctor.examine(target) if finding.subject == "bundle"]
+
+    assert [detail.split()[0] for detail in details] == ["en-de", "de-en"]
+
+
+def test_an_empty_repository_is_a_failure(tmp_path):
+    target = Target(source=Repository(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+    (finding,) = [finding for finding in doctor.examine(target) if finding.subject == "bundle"]
+
+    assert finding.level is Level.FAIL
+    assert "is empty" in finding.detail
+
+
+def test_the_admin_port_is_looked_at_where_there_is_one(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {"grpc": ("127.0.0.1", 0), "http": ("127.0.0.1", 0), "admin": taken.getsockname()}
+        findings = {
+            finding.subject: finding for finding in doctor.examine(Target(source=Repository(tmp_path), **ports))
+        }
+
+    assert findings["admin port"].level is Level.FAIL

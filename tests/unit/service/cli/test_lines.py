@@ -1,0 +1,98 @@
+"""Lines in and lines out."""
+
+import io
+import json
+
+from service.cli.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
+from service.engine.job import FinishReason
+from service.errors import DragomanError, InternalError, InvalidInput
+from service.records import TranslatedText, Translation
+from service.translation.codec import BLANK_TRANSLATION
+
+
+def translated(*texts: str) -> Translation:
+    hypotheses = tuple(
+        TranslatedText(text=text, score=-0.25 * rank, finish_reason=FinishReason.LENGTH, target_tokens=3)
+        for rank, text in enumerate(texts, start=1)
+    )
+    return Translation(hypotheses=hypotheses, source_tokens=2)
+
+
+FAILED = Translation(error=InternalError("the model produced non-finite scores"))
+
+
+def test_line_ends_and_byte_order_mark_are_no_text():
+    lines = list(from_bytes(io.BytesIO("\ufeffone\r\ntwo\n\n three \nfour".encode())))
+
+    assert [line.text for line in lines] == ["one", "two", "", " three ", "four"]
+    assert [line.number for line in lines] == [1, 2, 3, 4, 5]
+
+
+def test_only_line_feeds_end_a_line():
+    (line,) = from_bytes(io.BytesIO("a\u2028b\x0cc\x1dd".encode()))
+
+    assert line.text == "a\u2028b\x0cc\x1dd"
+
+
+def test_bytes_that_are_no_utf8_cost_only_their_line():
+    lines = list(from_bytes(io.BytesIO(b"good\nb\xffd\nfine\n")))
+
+    assert [line.text for line in lines] == ["good", "", "fine"]
+    assert isinstance(lines[1].error, InvalidInput)
+    assert "not valid UTF-8 at byte 1" in str(lines[1].error)
+
+
+def test_arguments_with_stray_bytes_are_errors_too():
+    good, bad = from_texts(["good", "b\udcffd"])
+
+    assert good.error is None
+    assert "not valid UTF-8" in str(bad.error)
+
+
+def test_plain_is_always_exactly_one_line():
+    assert plain(Line(1, "x"), translated("eins", "zwei")) == "eins"
+    assert plain(Line(1, "x"), translated("a\nb\u2028c")) == "a b c"
+    assert plain(Line(1, ""), BLANK_TRANSLATION) == ""
+    assert plain(Line(1, "x"), FAILED) == ""
+    assert plain(Line(1, "", InvalidInput("no", field="text")), translated("nonsense")) == ""
+
+
+def test_scored_lists_every_hypothesis_with_its_line_number():
+    assert scored(Line(7, "x"), translated("eins", "zwei")) == "7\t-0.2500\teins\n7\t-0.5000\tzwei"
+    assert scored(Line(8, ""), BLANK_TRANSLATION) == "8\t0.0000\t"
+    assert scored(Line(8, ""), Translation()) == "8\t\t"
+    assert scored(Line(9, "x"), FAILED) == "9\t\t"
+
+
+def test_json_holds_source_hypotheses_and_error():
+    row = json.loads(as_json(Line(1, "über"), translated("eins")))
+    failed = json.loads(as_json(Line(2, "x"), FAILED))
+
+    assert row["source"] == "über"
+    assert row["hypotheses"] == [{"text": "eins", "score": -0.25, "finish_reason": "length", "target_tokens": 3}]
+    assert (row["source_tokens"], row["error"]) == (2, None)
+    assert failed["error"] == {"kind": "InternalError", "message": "the model produced non-finite scores"}
+    assert failed["hypotheses"] == []
+
+
+def test_json_of_a_line_that_was_no_text_shows_no_translation_of_the_blank_sent_for_it():
+    row = json.loads(as_json(Line(1, "", InvalidInput("no text", field="text")), BLANK_TRANSLATION))
+
+    assert row["hypotheses"] == []
+    assert row["error"] == {"kind": "InvalidInput", "message": "no text"}
+
+
+def test_failures_are_told_with_their_line_number_and_counted():
+    told: list[tuple[int, str]] = []
+
+    def tell(number: int, error: DragomanError) -> None:
+        told.append((number, str(error)))
+
+    lines = LineTranslation(from_bytes(io.BytesIO(b"one\n\xff\nthree\n")), plain)
+    texts = list(lines.texts())
+    rendered = list(lines.rendered([translated("eins"), BLANK_TRANSLATION, FAILED], tell))
+
+    assert texts == ["one", "", "three"]
+    assert rendered == ["eins", "", ""]
+    assert [number for number, _ in told] == [2, 3]
+    assert lines.num_failed == 2

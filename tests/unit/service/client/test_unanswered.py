@@ -1,0 +1,196 @@
+"""Which texts of a stream are to be sent, and which answers are handed out, over any sequence of losses."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.client.retry import RetryPolicy
+from service.client.texts import MAX_MESSAGE_CHARACTERS
+from service.client.unanswered import MAX_MESSAGE_TEXTS, Unanswered
+from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, Unavailable
+from service.records import Translation
+
+GOOD = Translation(source_tokens=3)
+LOST = Translation(error=Unavailable("the engine was lost"))
+AWAY = Unavailable("the server is draining")
+
+
+def texts_of(max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
+    return Unanswered(
+        max_texts=max_texts, max_text_bytes=4 << 20, give_up_s=give_up_s, retry=RetryPolicy(initial_backoff_s=1.0)
+    )
+
+
+def taken(*texts: str, max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
+    unanswered = texts_of(max_texts, give_up_s)
+    for text in texts:
+        unanswered.take(text)
+    return unanswered
+
+
+def test_texts_are_numbered_and_sent_once():
+    unanswered = taken("a", "b")
+
+    assert unanswered.next_message(0.0) == [(0, "a"), (1, "b")]
+    assert unanswered.next_message(0.0) == []
+
+
+def test_room_is_what_is_not_answered():
+    unanswered = taken("a", "b", max_texts=2)
+    assert not unanswered.has_room
+
+    unanswered.answered(1, GOOD, 0.0)
+    assert unanswered.has_room
+
+
+def test_it_is_done_when_all_that_will_ever_be_is_answered():
+    unanswered = taken("a")
+    unanswered.close()
+    assert not unanswered.is_done
+
+    unanswered.answered(0, GOOD, 0.0)
+    assert unanswered.is_done
+
+
+def test_messages_are_bounded_in_texts_and_in_characters():
+    short, long = taken(*["a"] * (MAX_MESSAGE_TEXTS + 1)), taken("a", "x" * MAX_MESSAGE_CHARACTERS, "b")
+
+    assert [len(short.next_message(0.0)) for _ in range(3)] == [MAX_MESSAGE_TEXTS, 1, 0]
+    assert [len(long.next_message(0.0)) for _ in range(4)] == [1, 1, 1, 0]
+
+
+def test_a_new_connection_is_sent_what_has_no_answer_in_order():
+    unanswered = taken("a", "b", "c")
+    unanswered.next_message(0.0)
+    unanswered.answered(1, GOOD, 0.0)
+
+    assert unanswered.lost(AWAY, 1.0) > 0
+    assert unanswered.next_message(2.0) == [(0, "a"), (2, "c")]
+
+
+def test_second_answer_and_unknown_number_are_nobody_s():
+    unanswered = taken("a")
+
+    assert [unanswered.answered(number, GOOD, 0.0) for number in (0, 0, 7)] == [GOOD, None, None]
+
+
+def test_text_of_a_lost_engine_is_sent_again_after_a_pause():
+    unanswered = taken("a", "b")
+    unanswered.next_message(0.0)
+
+    assert unanswered.answered(0, LOST, 10.0) is None
+    pause = unanswered.pause_s(10.0)
+    assert pause is not None
+    assert pause == pytest.approx(1.0, rel=0.21)
+    assert unanswered.next_message(10.0) == []
+    assert unanswered.next_message(10.0 + pause) == [(0, "a")]
+    assert unanswered.pause_s(20.0) is None
+
+
+def test_error_of_a_text_itself_is_its_answer():
+    bad = Translation(error=InvalidInput("too long", field="texts.text"))
+
+    assert taken("a").answered(0, bad, 0.0) is bad
+
+
+def test_trouble_that_lasts_is_passed_on():
+    unanswered = taken("a", give_up_s=5.0)
+    unanswered.lost(AWAY, 0.0)
+    unanswered.lost(AWAY, 5.0)
+
+    with pytest.raises(Unavailable, match="draining"):
+        unanswered.lost(AWAY, 5.1)
+
+
+def test_an_answer_ends_the_trouble():
+    unanswered = taken("a", "b", give_up_s=5.0)
+    unanswered.lost(AWAY, 0.0)
+    unanswered.answered(0, GOOD, 4.0)
+    unanswered.lost(AWAY, 100.0)
+
+    assert unanswered.lost(AWAY, 104.0) > 0
+
+
+def test_trouble_counts_only_while_somebody_waits():
+    unanswered = texts_of(give_up_s=5.0)
+    unanswered.lost(AWAY, 0.0)
+    unanswered.take("a")
+    unanswered.lost(AWAY, 100.0)
+
+    assert unanswered.lost(AWAY, 104.0) > 0
+
+
+def test_text_of_an_engine_that_stays_lost_carries_that():
+    unanswered = taken("a", give_up_s=5.0)
+
+    assert unanswered.answered(0, LOST, 0.0) is None
+    assert unanswered.answered(0, LOST, 5.1) is LOST
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InternalError("a bug"),
+        InvalidInput("bad", field="options"),
+        Overloaded("message too large", reason="", retry_after_s=0.0),
+        DeadlineExceeded("nothing was answered in all that time"),
+    ],
+)
+def test_what_does_not_pass_is_raised_at_once(error):
+    with pytest.raises(type(error)):
+        taken("a").lost(error, 0.0)
+
+
+def test_pushback_is_waited_for():
+    assert taken("a").lost(Overloaded("full", reason="streams", retry_after_s=9.0), 0.0) == 9.0
+
+
+def test_server_s_deadline_after_progress_is_only_an_interruption():
+    unanswered = taken("a", "b")
+    unanswered.answered(0, GOOD, 0.0)
+
+    assert unanswered.lost(DeadlineExceeded("6 h"), 1.0) > 0
+    with pytest.raises(DeadlineExceeded):
+        unanswered.lost(DeadlineExceeded("6 h"), 2.0)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_every_text_is_answered_exactly_once_over_any_connections(data):
+    """Random takes, sends, answers, lost engines and lost connections; then a server that works."""
+    unanswered = texts_of(max_texts=5, give_up_s=float("inf"))
+    at_server: dict[int, str] = {}
+    answered: list[int] = []
+    now, num_taken = 0.0, 0
+
+    def answer(number: int, translation: Translation) -> None:
+        del at_server[number]
+        if unanswered.answered(number, translation, now) is not None:
+            answered.append(number)
+
+    for _ in range(data.draw(st.integers(0, 60))):
+        now += data.draw(st.sampled_from([0.0, 0.5, 10.0]))
+        match data.draw(st.sampled_from(["take", "send", "answer", "engine", "connection"])):
+            case "take" if unanswered.has_room:
+                unanswered.take(f"text {num_taken}")
+                num_taken += 1
+            case "send":
+                message = unanswered.next_message(now)
+                assert not at_server.keys() & dict(message).keys()  # else the server would refuse the id
+                at_server |= dict(message)
+            case "answer" if at_server:
+                answer(data.draw(st.sampled_from(sorted(at_server))), GOOD)
+            case "engine" if at_server:
+                answer(data.draw(st.sampled_from(sorted(at_server))), LOST)
+            case "connection":
+                at_server.clear()
+                unanswered.lost(AWAY, now)
+    unanswered.close()
+    while not unanswered.is_done:
+        now += 10.0
+        at_server |= dict(unanswered.next_message(now))
+        assert at_server, "a text is neither answered nor to be sent"
+        for number in sorted(at_server):
+            answer(number, GOOD)
+
+    assert sorted(answered) == list(range(num_taken))

@@ -1,0 +1,212 @@
+"""Engines that are killed, crash, hang or do not come back: what it costs, and who serves then."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from model.config import EOS_ID
+from service.engine.job import FailureKind, JobFailure, JobResult
+from service.engine.process import Report
+from service.engines.dispatcher import Dispatcher
+from service.engines.engine_keeper import EngineKeeper
+from service.errors import Unavailable
+from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
+from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
+
+
+async def test_snapshot_tells_of_an_engine_that_was_lost():
+    counts = Counts()
+    async with running(observer=counts) as dispatcher:
+        (pid,) = dispatcher.engine_pids
+        os.kill(pid, signal.SIGKILL)
+        await counts.until(lambda: counts.losses == 1)
+        (lost,) = dispatcher.snapshot(time.monotonic()).engines
+
+    assert (lost.pid, lost.state, lost.restarts, lost.rows) == (None, "starting", 1, 0)
+
+
+async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue_and_the_next():
+    counts = Counts()
+    async with running(observer=counts) as dispatcher:
+        (pid,) = dispatcher.engine_pids
+        jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(7)]
+        await counts.until(lambda: any(stats.steps for stats in counts.stats))
+
+        os.kill(pid, signal.SIGKILL)
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+
+        assert [type(result) for result in results] == [Unavailable] * 5 + [JobResult] * 2
+        assert "SIGKILL" in str(results[0])
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+        assert dispatcher.engine_pids != [pid]
+        assert counts.losses == 1
+
+
+async def test_engine_that_crashes_costs_its_own_jobs_only():
+    async with running() as dispatcher:
+        with pytest.raises(Unavailable, match="exit status 7"):
+            await dispatcher.submit((CRASH_TOKEN, EOS_ID), PARAMS, None)
+        assert not dispatcher.is_ready
+
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def test_engine_that_fails_in_the_decoder_says_so_on_standard_error(capfd):
+    async with running() as dispatcher:
+        with pytest.raises(Unavailable, match="exit status 1"):
+            await dispatcher.submit((BROKEN_TOKEN, EOS_ID), PARAMS, None)
+
+    assert "RuntimeError: broken decoder" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["stopped", "endless operation"])
+async def test_engine_that_stops_answering_is_killed_and_replaced(how):
+    async with running(config=replace(CONFIG, heartbeat_timeout_s=2.0)) as dispatcher:
+        (pid,) = dispatcher.engine_pids
+        if how == "stopped":
+            os.kill(pid, signal.SIGSTOP)
+
+        with pytest.raises(Unavailable, match="stopped answering"):
+            await dispatcher.submit((STUCK_TOKEN, EOS_ID), PARAMS, None)
+
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def test_busy_engine_gives_signs_of_life_between_its_steps():
+    counts = Counts()
+    async with running(observer=counts) as dispatcher:
+        await dispatcher.submit(SLOW, LONG, None)  # a good second
+
+        assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
+
+
+async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
+    counts = Counts()
+    switch = tmp_path / "starts"
+    switch.touch()
+    spec = replace(SPEC, bundle_dir=switch, runner_factory="tests.fakes.fake_runner:create_if_there")
+    async with running(spec, replace(CONFIG, restart_backoff_s=0.2), observer=counts) as dispatcher:
+        jobs = [dispatcher.submit(SLOW, LONG, None) for _ in range(7)]
+        await asyncio.sleep(0)
+        switch.unlink()
+
+        os.kill(dispatcher.engine_pids[0], signal.SIGKILL)
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*jobs, return_exceptions=True)
+
+        assert [type(result) for result in results] == [Unavailable] * 7
+        assert "no engine process is running" in str(results[-1])
+        with pytest.raises(Unavailable, match="no engine process is running"):
+            await dispatcher.submit(NORMAL, PARAMS, None)
+        assert dispatcher.queued_jobs == 0
+        assert (dispatcher.engines, dispatcher.missing_engines, counts.losses) == (0, 1, 1)
+        switch.touch()
+        assert (await first_answer(dispatcher)).hypotheses == expected(NORMAL).hypotheses
+        assert (dispatcher.engines, dispatcher.missing_engines) == (1, 0)
+    assert (dispatcher.engines, dispatcher.missing_engines) == (0, 0)
+
+
+async def first_answer(dispatcher: Dispatcher) -> JobResult:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await dispatcher.submit(NORMAL, PARAMS, None)
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+
+async def test_queue_is_kept_while_another_engine_is_up():
+    async with running(config=replace(CONFIG, num_engines=2)) as dispatcher:
+        dispatcher._slots[0].delayed(30.0)
+
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def test_while_an_engine_is_started_again_nobody_is_told_that_it_waits(monkeypatch):
+    async with running() as dispatcher:
+        (slot,) = dispatcher._slots
+        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+
+        slot.delayed(0.5)
+        assert dispatcher.snapshot(time.monotonic()).engines[0].state == "waiting"
+        with pytest.raises(Unavailable, match=r"the next start is at most 0\.5 s away"):
+            await dispatcher.submit(NORMAL, PARAMS, None)
+
+        slot.starting()
+        assert dispatcher.snapshot(time.monotonic()).engines[0].state == "starting"
+        with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
+            await dispatcher.submit(NORMAL, PARAMS, None)
+
+        monkeypatch.undo()
+        slot.restarted()
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+
+
+async def test_queue_is_kept_during_the_first_start_of_a_replacement(monkeypatch):
+    async with running() as dispatcher:
+        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+        dispatcher._slots[0].starting()
+        job = dispatcher.submit(NORMAL, PARAMS, None)
+        await asyncio.sleep(0)
+
+        assert (job.done(), dispatcher.queued_jobs) == (False, 1)
+        job.cancel()
+
+
+async def test_outcome_of_a_job_that_was_failed_meanwhile_is_ignored():
+    async with running() as dispatcher:
+        (slot,) = dispatcher._slots
+        job = dispatcher.submit(SLOW, LONG, None)
+        await asyncio.sleep(0)
+        (job_id,) = slot.jobs
+        slot.fail_all(Unavailable("the grace is over"))
+
+        slot.heard(Report((JobFailure(job_id=job_id, kind=FailureKind.INTERNAL, message="late"),)))
+
+        assert (slot.held.rows, dispatcher.running_jobs) == (0, 0)
+        with pytest.raises(Unavailable, match="grace"):
+            await job
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="waits on a pidfd")
+async def test_engine_ends_with_the_process_that_started_it():
+    program = (
+        "import asyncio, sys\n"
+        "from service.engines.dispatcher import Dispatcher\n"
+        "from tests.fakes.running_dispatcher import CONFIG, SPEC\n"
+        "async def main():\n"
+        "    dispatcher = Dispatcher(SPEC, CONFIG)\n"
+        "    await dispatcher.start()\n"
+        "    print(*dispatcher.engine_pids, flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout
+    engine = int(await parent.stdout.readline())
+
+    has_ended = asyncio.Event()
+    descriptor = os.pidfd_open(engine)
+    asyncio.get_running_loop().add_reader(descriptor, has_ended.set)
+    parent.kill()
+    await parent.wait()
+
+    async with asyncio.timeout(60):
+        await has_ended.wait()
+    asyncio.get_running_loop().remove_reader(descriptor)
+    os.close(descriptor)
+
+
+async def test_engine_leaves_signals_to_the_front_process():
+    async with running() as dispatcher:
+        (pid,) = dispatcher.engine_pids
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(pid, number)
+
+        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+        assert dispatcher.engine_pids == [pid]

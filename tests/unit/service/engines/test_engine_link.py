@@ -1,0 +1,85 @@
+"""What can go wrong between the front process and one engine, with a scripted process."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from service.engine.process import Report, to_frame
+from service.engine.spec import EngineSpec
+from service.engines import engine_link
+from service.engines.engine_link import EngineLink, EngineStartError, start_engine
+
+SPEC = EngineSpec(bundle_dir=Path("no-bundle"))
+
+
+class ScriptedProcess:
+    """A process that ends when it is killed."""
+
+    pid = 2**30  # of no process
+    returncode: int | None = None
+
+    async def wait(self) -> int:
+        self.returncode = -9
+        return -9
+
+
+class ScriptedWriter:
+    """A pipe that swallows everything."""
+
+    def write(self, frame: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    async def wait_closed(self) -> None:
+        pass
+
+
+def link_to(process: ScriptedProcess, *received: bytes) -> EngineLink:
+    reader = asyncio.StreamReader()
+    for data in received:
+        reader.feed_data(data)
+    return EngineLink(process, reader, ScriptedWriter())  # type: ignore[arg-type]
+
+
+async def test_process_that_cannot_be_made_is_an_engine_that_does_not_start(monkeypatch):
+    async def no_descriptors(*arguments: object, **settings: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("service.engines.engine_link.asyncio.create_subprocess_exec", no_descriptors)
+
+    with pytest.raises(EngineStartError, match=r"no process could be made.*Too many open files"):
+        await start_engine(SPEC, 60.0)
+
+
+async def test_greeting_that_is_no_record_is_an_engine_that_does_not_start(monkeypatch):
+    process = ScriptedProcess()
+
+    async def spawn() -> EngineLink:
+        return link_to(process, b"\0\0\0\2no")
+
+    monkeypatch.setattr(engine_link, "_spawn", spawn)
+
+    with pytest.raises(EngineStartError, match="cannot be understood: UnpicklingError"):
+        await start_engine(SPEC, 60.0)
+    assert process.returncode == -9
+
+
+async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_killed(monkeypatch):
+    pauses: list[float] = []
+    link = link_to(ScriptedProcess(), to_frame(Report()))
+    heard_in = {1, 3, 5}  # halves; nothing comes in 6 and 7
+
+    async def sleep(delay_s: float) -> None:
+        pauses.append(delay_s)
+        link._heard = len(pauses) in heard_in
+
+    monkeypatch.setattr("service.engines.engine_link.asyncio.sleep", sleep)
+
+    await link._watch(8.0)
+
+    assert pauses == [4.0] * 7
+    assert await link.describe_end() == "it stopped answering and was killed"

@@ -1,0 +1,226 @@
+"""API keys: the file's rules, finding a key, and files that change."""
+
+import errno
+import hmac
+import itertools
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from hmac import compare_digest
+from pathlib import Path
+
+import pytest
+
+from service.config import ConfigError
+from service.grpc import api_keys
+from service.grpc.api_keys import KeyFile, digest_of, generate_key, parse_keys
+from service.queue.clients import Client, Priority
+from tests.fakes.clock import Clock
+from tests.fakes.logs import log
+
+__all__ = ["log"]
+
+KEY, OTHER = generate_key(), generate_key()
+
+
+def entry(key: str = KEY, *lines: str, name: str = "shop") -> str:
+    return "\n".join(["[[keys]]", f'name = "{name}"', f'sha256 = "{digest_of(key).hex()}"', *lines, ""])
+
+
+def unreadable(number: int) -> Callable[..., str]:
+    """In place of `Path.read_text`."""
+
+    def read_text(file: Path, **_: object) -> str:
+        raise OSError(number, os.strerror(number), str(file))
+
+    return read_text
+
+
+class TestKey:
+    def test_keys_have_256_random_bits_and_a_prefix_that_scanners_find(self):
+        assert KEY.startswith("dragoman_")
+        assert len(KEY) == len("dragoman_") + 43  # 32 bytes in base64
+        assert KEY != OTHER
+
+    def test_found_by_the_key_and_by_nothing_near_it(self):
+        ring = parse_keys(entry())
+
+        found = ring.find(KEY)
+        assert found is not None
+        assert found.client.name == "shop"
+        assert [ring.find(near) for near in (OTHER, KEY[:-1], KEY + "a", "", KEY.upper(), "\udc80", "ä")] == [None] * 7
+
+    def test_the_digest_itself_is_no_key(self):
+        assert parse_keys(entry()).find(digest_of(KEY).hex()) is None
+
+    def test_every_digest_is_compared_in_constant_time(self, monkeypatch):
+        compared = []
+
+        def compare(left: bytes, right: bytes) -> bool:
+            compared.append(right)
+            return compare_digest(left, right)
+
+        monkeypatch.setattr(hmac, "compare_digest", compare)
+        third = generate_key()
+        parse_keys(entry() + entry(OTHER) + entry(third)).find(KEY)
+
+        assert compared == [digest_of(key) for key in (KEY, OTHER, third)]
+
+    def test_a_long_one_is_not_even_hashed(self, monkeypatch):
+        monkeypatch.setattr(api_keys, "digest_of", lambda key: pytest.fail("hashed"))
+
+        assert parse_keys(entry()).find("x" * 257) is None
+
+    def test_neither_key_nor_digest_is_in_its_description(self):
+        found = parse_keys(entry()).find(KEY)
+
+        assert digest_of(KEY).hex() not in repr(found)
+        assert str(digest_of(KEY)) not in repr(found)
+
+
+class TestEntry:
+    def test_defaults(self):
+        key = parse_keys(entry()).find(KEY)
+
+        assert key is not None
+        assert key.client == Client(name="shop", source="key", priority=Priority.INTERACTIVE, weight=1.0)
+        assert (key.models, key.is_admin, key.expires) == (None, False, None)
+
+    def test_every_field_arrives(self):
+        key = parse_keys(
+            entry(
+                KEY,
+                'priority = "batch"',
+                "weight = 2.5",
+                "max_queued_tokens = 7",
+                'models = ["a", "b"]',
+                "admin = true",
+                "expires = 2027-01-31T00:00:00Z",
+            )
+        ).find(KEY)
+
+        assert key is not None
+        assert key.client == Client(name="shop", source="key", priority=Priority.BATCH, weight=2.5, max_queued_tokens=7)
+        assert (key.models, key.is_admin) == (frozenset({"a", "b"}), True)
+        assert key.expires == datetime(2027, 1, 31, tzinfo=UTC)
+
+    @pytest.mark.parametrize("written", ["2027-01-31", "2027-01-31T00:00:00", "2027-01-31T01:00:00+01:00"])
+    def test_expiry_is_a_moment_in_utc_unless_it_says_otherwise(self, written):
+        key = parse_keys(entry(KEY, f"expires = {written}")).find(KEY)
+        moment = datetime(2027, 1, 31, tzinfo=UTC)
+
+        assert key is not None
+        assert key.expires == moment
+        assert [key.is_expired(moment - timedelta(seconds=1)), key.is_expired(moment)] == [False, True]
+
+    def test_a_key_and_its_successor_share_a_name(self):
+        ring = parse_keys(entry() + entry(OTHER))
+
+        assert [found.client.name for found in (ring.find(KEY), ring.find(OTHER)) if found] == ["shop", "shop"]
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("", "it needs [[keys]] entries, at least one, and nothing else"),
+            ("keys = []", "it needs [[keys]] entries"),
+            ("keys = 3", "it needs [[keys]] entries"),
+            (f"other = 1\n{entry()}", "and nothing else"),
+            ("[[keys]]", "keys[0].name: Field required"),
+            (entry() + entry(OTHER, "weigth = 1"), "keys[1].weigth: Unexpected keyword argument"),
+            (entry(KEY, "weight = 0"), "keys[0].weight: Input should be greater than 0"),
+            (entry(KEY, "weight = nan"), "keys[0].weight: Input should be a finite number"),
+            (entry(KEY, "max_queued_tokens = 0"), "keys[0].max_queued_tokens: "),
+            (entry(KEY, 'priority = "urgent"'), "keys[0].priority: "),
+            (entry(KEY, 'expires = "tomorrow"'), "keys[0].expires"),
+            (entry(name="a b"), "keys[0].name: "),
+            (entry(name="x" * 65), "keys[0].name: "),
+            (entry() + entry(), "two entries have the same sha256"),
+            ('[[keys]]\nname = "a"\nsha256 = "abc"', "keys[0].sha256: "),
+            ("".join(entry(str(number)) for number in range(1_001)), "it has 1,001 keys, at most 1,000 are accepted"),
+        ],
+        ids=itertools.count(),  # an id must not hold a random key
+    )
+    def test_what_is_wrong_is_said_in_one_line(self, text, problem):
+        with pytest.raises(ValueError, match=r".") as error:
+            parse_keys(text)
+
+        assert problem in str(error.value)
+        assert "\n" not in str(error.value)
+
+    def test_a_key_in_the_place_of_its_digest_is_not_repeated(self):
+        with pytest.raises(ValueError, match=r"keys\[0\]\.sha256") as error:
+            parse_keys(f'[[keys]]\nname = "a"\nsha256 = "{KEY}"')
+
+        assert KEY[9:] not in str(error.value)
+
+
+class TestFile:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        file = tmp_path / "keys.toml"
+        file.write_text(entry())
+        return file
+
+    def test_a_change_is_seen_after_the_period_and_not_before(self, file, log):
+        clock = Clock()
+        keys = KeyFile(file, period_s=10.0, clock=clock)
+        file.write_text(entry(OTHER) + entry(generate_key()))
+
+        clock.now = 9.9
+        before = keys.keys.find(KEY)
+        clock.now = 10.0
+        after = keys.keys
+
+        assert before is not None
+        assert after.find(KEY) is None
+        assert after.find(OTHER) is not None
+        assert json.loads(log.getvalue())["event"] == "api_keys_reloaded"
+
+    @pytest.mark.parametrize("content", [b"[[keys]", b"", b"\xff", None])
+    def test_a_broken_file_keeps_the_keys_before_it_and_is_logged_once(self, file, log, content):
+        clock = Clock()
+        keys = KeyFile(file, period_s=1.0, clock=clock)
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+
+        for clock.now in (1.0, 2.0, 3.0, 4.0):
+            assert keys.keys.find(KEY) is not None
+
+        (line,) = log.getvalue().splitlines()
+        event = json.loads(line)
+        assert (event["event"], event["level"]) == ("api_keys_not_reloaded", "error")
+        assert event["reason"].startswith(f"security.api_keys: {file}")
+
+    def test_a_file_that_could_not_be_read_is_tried_again_though_it_stays_the_same(self, file, log, monkeypatch):
+        """As when a key is removed by a file that only root can read, and its mode is mended."""
+        clock = Clock()
+        keys = KeyFile(file, period_s=10.0, clock=clock)
+        file.write_text(entry(OTHER))
+
+        for clock.now, number in ((10.0, errno.EACCES), (20.0, errno.EACCES), (30.0, errno.EMFILE)):
+            with monkeypatch.context() as broken:
+                broken.setattr(Path, "read_text", unreadable(number))
+                assert keys.keys.find(KEY) is not None
+        clock.now = 39.9
+        before = keys.keys.find(KEY)
+        clock.now = 40.0
+
+        assert before is not None
+        assert keys.keys.find(KEY) is None
+        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
+            "api_keys_not_reloaded",
+            "api_keys_not_reloaded",  # for another reason
+            "api_keys_reloaded",
+        ]
+
+    @pytest.mark.parametrize("content", ["[[keys]", "", None])
+    def test_a_broken_file_at_the_start_is_an_error_with_its_name(self, tmp_path, content):
+        file = tmp_path / "keys.toml"
+        if content is not None:
+            file.write_text(content)
+
+        with pytest.raises(ConfigError, match=f"^security.api_keys: {file}"):
+            KeyFile(file, period_s=1.0)

@@ -1,0 +1,70 @@
+"""Health: what it says, when it changes, and that draining is final."""
+
+import asyncio
+
+from grpc_health.v1 import health_pb2
+
+from service.grpc.health import Health, Status
+
+
+def asking(service: str) -> health_pb2.HealthCheckRequest:
+    return health_pb2.HealthCheckRequest(service=service)
+
+
+async def status(health: Health, service: str = "") -> int:
+    return (await health.check(asking(service), None)).status
+
+
+async def test_nothing_serves_at_first():
+    health = Health(("a.Service",))
+
+    assert [await status(health), await status(health, "a.Service")] == [Status.NOT_SERVING] * 2
+
+
+async def test_all_services_change_together():
+    health = Health(("a.Service",))
+
+    await health.set_serving(True)
+
+    assert [await status(health), await status(health, "a.Service")] == [Status.SERVING] * 2
+
+
+async def test_draining_is_final():
+    health = Health(())
+    await health.set_serving(True)
+
+    await health.drain()
+    await health.set_serving(True)
+
+    assert await status(health) == Status.NOT_SERVING
+
+
+async def test_watch_tells_each_change_once():
+    health = Health(())
+    watch = health.watch(asking(""), None)
+    seen = [(await anext(watch)).status]
+
+    for is_serving in (True, False):
+        change = asyncio.ensure_future(anext(watch))
+        await asyncio.sleep(0)
+        await health.set_serving(is_serving)
+        await health.set_serving(is_serving)
+        seen.append((await asyncio.wait_for(change, 5)).status)
+
+    assert seen == [Status.NOT_SERVING, Status.SERVING, Status.NOT_SERVING]
+
+
+async def test_watch_of_an_unknown_service_waits_without_end():
+    health = Health(())
+    watch = health.watch(asking("nobody"), None)
+
+    assert (await anext(watch)).status == Status.SERVICE_UNKNOWN
+    following = asyncio.ensure_future(anext(watch))
+    other = health.watch(asking(""), None)
+    await anext(other)
+    change = asyncio.ensure_future(anext(other))
+    await asyncio.sleep(0)  # both wait now, the unknown one first
+    await health.set_serving(True)
+    await asyncio.wait_for(change, 5)  # which wakes up after the unknown one
+    assert not following.done()
+    following.cancel()

@@ -1,0 +1,167 @@
+"""TranslateStream's service: which model a text gets, how a stream ends, and that its place comes back."""
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+import pytest
+
+from protos import translation_pb2 as pb
+from service.errors import DragomanError, NotFound
+from service.grpc.stream_servicer import METHOD
+from tests.fakes.calls import eventually, failure
+from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
+from tests.fakes.streams import answers_of
+
+__all__ = ["calls", "harness", "limits"]
+
+
+async def test_each_text_goes_to_the_version_that_serves_when_it_starts(harness, calls):
+    harness.catalog.loud.gates["slow"] = asyncio.Event()
+    call = calls.translate_stream()
+    answers = answers_of(call)
+    await send(call, "slow")
+    await harness.catalog.loud.begun.get()
+
+    harness.catalog.info = replace(INFO, version="2")
+    await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=7, text="later")]))
+    later = await anext(answers)
+    harness.catalog.loud.gates["slow"].set()
+    slow = await anext(answers)
+
+    assert [(answer.id, answer.model_version) for answer in (later, slow)] == [(7, "2"), (0, "1")]
+    call.cancel()
+
+
+async def test_progress_of_a_stream_is_the_sum_of_its_texts_and_has_no_phases(harness, calls):
+    harness.catalog.loud.gates["slow"] = asyncio.Event()
+    harness.catalog.loud.errors = {"bad": [NotFound("gone")]}
+    call = calls.translate_stream()
+    answers = answers_of(call)
+    await send(call, "slow", "xy", "bad")
+    assert sorted([(await anext(answers)).id, (await anext(answers)).id]) == [1, 2]
+    harness.catalog.loud.gates["slow"].set()
+    await anext(answers)
+    await call.done_writing()
+    await call.code()
+    await eventually(lambda: bool(harness.ended))
+
+    progress = harness.ended[0].progress
+    assert (progress.phase, progress.timings()) == ("stream", None)
+    assert (progress.texts, progress.finished_texts) == (3, 3)
+    assert (progress.source_tokens, progress.target_tokens) == (len("slow" + "xy" + "bad"), 2)
+
+
+async def test_time_of_a_stream_is_counted_as_one_and_by_its_priority(harness, calls):
+    call = calls.translate_stream()
+    settings = pb.StreamSettings(priority=pb.PRIORITY_BATCH)
+    await call.write(pb.TranslateStreamRequest(settings=settings, texts=[pb.StreamText(id=1, text="x")]))
+    await anext(answers_of(call))
+    await call.done_writing()
+    await call.code()
+    await eventually(lambda: bool(harness.ended))
+
+    labels = {"method": METHOD, "model": INFO.name, "priority": "batch", "code_class": "ok"}
+    read = harness.metrics.registry.get_sample_value
+    assert read("dragoman_request_duration_seconds_count", labels) == 1.0
+
+
+async def test_message_with_more_texts_than_a_request_may_have_is_refused(harness, calls):
+    fits, fails = calls.translate_stream(), calls.translate_stream()
+    await send(fits, *["x"] * 70)
+    assert (await anext(answers_of(fits))).translation.status.code == 0
+    await send(fails, *["x"] * 71)
+
+    error = await failure(anext(answers_of(fails)))
+
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "texts has 71 entries, at most 70 are accepted in a message"
+    fits.cancel()
+
+
+async def test_error_of_the_server_itself_ends_the_stream_without_its_words(harness, calls):
+    harness.catalog.loud.errors = {"odd": [cast("DragomanError", RuntimeError("geheim"))]}
+    call = calls.translate_stream()
+    await send(call, "odd")
+
+    error = await failure(anext(answers_of(call)))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert "geheim" not in str(error)
+
+
+@pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
+async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how):
+    harness.catalog.loud.gates["never"] = asyncio.Event()
+    call = calls.translate_stream()
+    await send(call, *(["x"] if how == "done" else ["never"]))
+    await harness.catalog.loud.begun.get()
+    assert (harness.admission.streams, harness.admission.requests) == (1, 1)
+
+    if how == "done":
+        await call.done_writing()
+        assert [answer.id async for answer in answers_of(call)] == [0]
+    elif how == "cancelled":
+        call.cancel()
+    else:
+        await send(call, "never")  # the id again
+        await failure(anext(answers_of(call)))
+
+    async with asyncio.timeout(5):
+        while harness.admission.requests:  # noqa: ASYNC110  the server's side of a call raises no events here
+            await asyncio.sleep(0.01)
+    assert (harness.admission.streams, harness.admission.tokens, harness.admission.characters) == (0, 0, 0)
+
+
+async def test_stream_that_comes_while_the_server_drains_is_refused(harness, calls):
+    harness.admission.close("the server is draining")
+
+    error = await failure(anext(answers_of(calls.translate_stream())))
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is draining")
+
+
+async def test_drained_stream_reads_no_more(harness, calls):
+    harness.catalog.loud.gates["slow"] = asyncio.Event()
+    call = calls.translate_stream()
+    answers = answers_of(call)
+    await send(call, "slow")
+    await harness.catalog.loud.begun.get()
+
+    harness.servicer.drain()
+    await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=7, text="too late")]))
+    harness.catalog.loud.gates["slow"].set()
+
+    assert (await anext(answers)).id == 0
+    error = await failure(anext(answers))
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert harness.catalog.loud.begun.empty()
+
+
+@pytest.mark.parametrize("limits", [SHORT_LIMITS])
+async def test_stream_that_lasts_too_long_ends(harness, calls):
+    error = await failure(anext(answers_of(calls.translate_stream())))
+
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert error.details() == "the call took longer than 0.5 s, the most this server allows"
+    await eventually(lambda: harness.admission.streams == 0)
+
+
+@pytest.mark.parametrize("limits", [replace(SHORT_LIMITS, max_stream_seconds=2.0)])
+async def test_place_of_a_stream_whose_client_does_not_read_comes_back_at_the_limit(harness, calls):
+    """Its answers are far more than gRPC takes from the server's hands unread."""
+    call = calls.translate_stream()
+    sending = asyncio.create_task(send_for_ever(call, "x" * 100_000))
+    await eventually(lambda: harness.admission.streams == 1)
+    await eventually(lambda: harness.admission.streams == 0)
+
+    assert not harness.ended
+    assert harness.catalog.loud.begun.qsize() > 2
+    sending.cancel()
+    call.cancel()
+
+
+async def send_for_ever(call: Any, text: str) -> None:
+    for number in count():
+        await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=number, text=text)]))

@@ -1,0 +1,232 @@
+"""Certificates of the server: which files are taken, when they are looked at, and what a broken one does."""
+
+import errno
+import json
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig
+from service.grpc.tls import ServerTls, TlsFiles, read_material, server_tls, warn_of_open_ports
+from service.grpc.watched_files import WatchedFiles
+from tests.fakes.certificates import Authority, Pair
+from tests.fakes.clock import Clock
+from tests.fakes.logs import log
+
+__all__ = ["log"]
+
+
+def too_many_open_files(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ours")
+
+
+@pytest.fixture
+def pair(authority: Authority) -> Pair:
+    return authority.issue("server")
+
+
+def files_of(pair: Pair, client_ca: Path | None = None) -> TlsFiles:
+    return TlsFiles(certificate=pair.certificate, key=pair.key, client_ca=client_ca)
+
+
+class TestFiles:
+    def test_material_is_what_the_files_hold(self, pair, authority):
+        material = read_material(files_of(pair, authority.certificate))
+
+        assert material.certificate == pair.certificate.read_bytes()
+        assert material.key == pair.key.read_bytes()
+        assert material.client_ca == authority.pem
+
+    def test_key_is_not_in_the_description(self, pair):
+        assert "PRIVATE" not in repr(read_material(files_of(pair)))
+
+    def test_key_of_another_certificate_is_named(self, pair, authority):
+        wrong = Pair(pair.certificate, authority.issue("other").key)
+
+        with pytest.raises(ConfigError) as error:
+            read_material(files_of(wrong))
+        assert str(error.value) == f"security.tls_key: {wrong.key} is not the key of {pair.certificate}"
+
+    def test_key_with_a_password_is_refused_and_nobody_is_asked_for_it(self, pair):
+        key = load_pem_private_key(pair.key.read_bytes(), None)
+        locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+        pair.key.write_bytes(locked)
+
+        with pytest.raises(ConfigError, match="holds no private key in PEM without a password"):
+            read_material(files_of(pair))
+
+    @pytest.mark.parametrize(
+        ("settings", "problem"),
+        [
+            ({"tls_certificate": Path("a")}, "security.tls_key is not set"),
+            ({"tls_key": Path("a")}, "security.tls_certificate is not set"),
+            ({"tls_client_ca": Path("a")}, "security.tls_certificate is not set"),
+        ],
+    )
+    def test_a_setting_without_its_partner_is_refused(self, settings, problem):
+        with pytest.raises(ConfigError, match=problem):
+            server_tls(SecurityConfig(**settings))
+
+    def test_there_is_no_tls_unless_it_is_set(self):
+        assert server_tls(SecurityConfig()) is None
+
+
+class TestRotation:
+    def test_new_files_are_taken_after_the_period_and_not_before(self, pair, authority, log):
+        clock = Clock()
+        tls = ServerTls(files_of(pair), period_s=10.0, clock=clock)
+        old = tls.material()
+        pair.replace(authority.issue("next"))
+
+        clock.now = 9.9
+        assert tls.material() is old
+        clock.now = 10.0
+        new = tls.material()
+
+        assert new.certificate == pair.certificate.read_bytes() != old.certificate
+        assert tls.material() is new
+        assert json.loads(log.getvalue())["event"] == "tls_reloaded"
+
+    def test_a_broken_pair_keeps_the_old_one_and_is_logged_once_until_it_is_whole(self, pair, authority, log):
+        """As when the key is replaced a while after its certificate."""
+        clock, later = Clock(), authority.issue("next")
+        tls = ServerTls(files_of(pair), period_s=1.0, clock=clock)
+        old = tls.material()
+
+        pair.certificate.write_bytes(later.certificate.read_bytes())
+        for clock.now in (1.0, 2.0, 3.0):
+            assert tls.material() is old
+        pair.key.write_bytes(later.key.read_bytes())
+        clock.now = 4.0
+
+        assert tls.material().key == later.key.read_bytes()
+        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
+            "tls_not_reloaded",
+            "tls_reloaded",
+        ]
+
+    @pytest.mark.parametrize(
+        ("owner", "reads"), [(Path, "read_bytes"), (ssl.SSLContext, "load_cert_chain")], ids=["read", "check"]
+    )
+    def test_files_that_could_not_be_read_are_tried_again_though_they_stay_the_same(
+        self, pair, authority, log, monkeypatch, owner, reads
+    ):
+        clock = Clock()
+        tls = ServerTls(files_of(pair), period_s=10.0, clock=clock)
+        old = tls.material()
+        pair.replace(authority.issue("next"))
+
+        with monkeypatch.context() as broken:
+            broken.setattr(owner, reads, too_many_open_files)
+            for clock.now in (10.0, 20.0):
+                assert tls.material() is old
+        clock.now = 30.0
+
+        assert tls.material().key == pair.key.read_bytes() != old.key
+        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
+            "tls_not_reloaded",
+            "tls_reloaded",
+        ]
+
+    def test_each_port_gets_the_change(self, pair, authority):
+        tls = ServerTls(files_of(pair), period_s=10.0)
+
+        assert tls.credentials() is not tls.credentials()
+
+
+class TestWatchedFiles:
+    def test_a_link_that_points_elsewhere_is_a_change(self, tmp_path):
+        """Kubernetes replaces a whole directory of secrets like this."""
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "key").write_text("same size")
+        link = tmp_path / "now"
+        link.symlink_to("one")
+        watched = WatchedFiles([link / "key"], period_s=1.0, now=0.0)
+
+        draft = tmp_path / "draft"
+        draft.symlink_to("two")
+        draft.replace(link)
+
+        assert [watched.have_changed(now) for now in (0.9, 1.0)] == [False, True]
+        watched.taken()
+        assert not watched.have_changed(2.0)
+
+    def test_a_file_that_comes_or_goes_is_a_change(self, tmp_path):
+        file = tmp_path / "file"
+        watched = WatchedFiles([file], period_s=1.0, now=0.0)
+
+        file.touch()
+        assert watched.have_changed(1.0)
+        watched.taken()
+        file.unlink()
+
+        assert watched.have_changed(2.0)
+        watched.taken()
+        assert not watched.have_changed(3.0)
+
+    def test_a_change_is_reported_once_a_period_until_it_is_taken(self, tmp_path):
+        file = tmp_path / "file"
+        watched = WatchedFiles([file], period_s=1.0, now=0.0)
+        file.touch()
+
+        assert [watched.have_changed(now) for now in (1.0, 1.5, 2.0)] == [True, False, True]
+        watched.taken()
+        assert not watched.have_changed(3.0)
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "is_warned"),
+    [
+        ("0.0.0.0", {"api_keys": Path("keys")}, True),
+        ("dragoman.example", {"api_keys": Path("keys")}, True),
+        ("0.0.0.0", {"api_keys": Path("keys"), "tls_certificate": Path("a")}, False),
+        ("0.0.0.0", {}, False),
+        ("127.0.0.2", {"api_keys": Path("keys")}, False),
+        ("::1", {"api_keys": Path("keys")}, False),
+        ("localhost", {"api_keys": Path("keys")}, False),
+    ],
+)
+def test_keys_that_everybody_on_the_way_can_read_are_warned_of(log, host, settings, is_warned):
+    config = ServerConfig(listen=ListenConfig(grpc_host=host), security=SecurityConfig(**settings))
+
+    warn_of_open_ports(config)
+
+    assert ("api_keys_without_tls" in log.getvalue()) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("listen", "settings", "warnings"),
+    [
+        ({}, {}, set()),
+        ({"admin_port": None}, {}, set()),
+        ({"admin_host": "127.0.0.1"}, {}, set()),
+        ({"admin_host": "0.0.0.0"}, {}, {"admin_port_open"}),
+        ({"admin_host": "0.0.0.0", "admin_port": None}, {}, set()),
+        ({"admin_host": "0.0.0.0"}, {"tls_certificate": Path("a")}, {"admin_port_open"}),
+        ({"admin_host": "0.0.0.0"}, {"tls_certificate": Path("a"), "tls_client_ca": Path("b")}, set()),
+        ({"admin_host": "0.0.0.0"}, {"api_keys": Path("k")}, {"api_keys_without_tls"}),
+        ({"admin_host": "0.0.0.0"}, {"api_keys": Path("k"), "tls_certificate": Path("a")}, set()),
+    ],
+)
+def test_admin_port_that_strangers_reach_is_warned_of(log, listen, settings, warnings):
+    config = ServerConfig(listen=ListenConfig(**{"admin_port": 50_052, **listen}), security=SecurityConfig(**settings))
+
+    warn_of_open_ports(config)
+
+    events = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert {event["event"] for event in events} == warnings
+    assert all(event["admin_host"] == "0.0.0.0" for event in events)

@@ -1,0 +1,56 @@
+"""Where tasks and threads stand, without what they hold."""
+
+import asyncio
+import json
+import os
+import signal
+
+from service.server import stack_dump
+from tests.fakes.logs import log
+
+__all__ = ["log"]
+
+SECRET = "geheim"
+
+
+async def innermost(started: asyncio.Event, text: str) -> None:
+    started.set()
+    await asyncio.Event().wait()
+
+
+async def outer(started: asyncio.Event) -> None:
+    await innermost(started, SECRET)
+
+
+async def test_a_task_is_shown_from_the_place_where_it_waits(log):
+    started = asyncio.Event()
+    task = asyncio.create_task(outer(started), name="the task")
+    await started.wait()
+
+    stack_dump.dump_tasks()
+    task.cancel()
+
+    event = json.loads(log.getvalue())
+    (stack,) = [stack for stack in event["tasks"] if stack.startswith("the task: ")]
+    places = stack.split(" < ")
+    assert [place.split()[-1] for place in places] == ["wait", "innermost", "outer"]
+    assert event["num_tasks"] == len(event["tasks"])
+    assert SECRET not in log.getvalue()
+
+
+async def test_the_signal_dumps_and_the_process_goes_on(log, tmp_path, monkeypatch):
+    with (tmp_path / "stderr").open("w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        stack_dump.install()
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            async with asyncio.timeout(10):
+                while not log.getvalue():  # noqa: ASYNC110 - a signal raises no event
+                    await asyncio.sleep(0.01)
+        finally:
+            stack_dump.uninstall()
+    threads = (tmp_path / "stderr").read_text()
+
+    assert json.loads(log.getvalue())["event"] == "stack_dump"
+    assert "most recent call first" in threads
+    assert SECRET not in threads

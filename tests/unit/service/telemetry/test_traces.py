@@ -1,0 +1,167 @@
+"""Spans of calls: what they say, whom they belong to, and that a real collector gets them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import grpc
+import pytest
+
+from service.config import load_config
+from service.records import Timings
+from service.server.diagnosis import open_traces
+from service.telemetry.calls import EndedCall, Progress
+
+pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from service.telemetry.traces import PHASES, Traces
+
+ROOT = Path(__file__).parents[4]
+TIMINGS = Timings(tokenize_ms=1.0, queue_ms=20.0, encode_ms=3.0, decode_ms=40.0, detokenize_ms=5.0, total_ms=70.0)
+TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C
+CALLER = {"traceparent": f"00-{TRACE_ID:032x}-b7ad6b7169203331-01"}
+
+
+def ended(code: str = "OK", headers: dict[str, str] | None = None, timings: Timings | None = TIMINGS) -> EndedCall:
+    return EndedCall(
+        method="dragoman.v1.TranslationService/Translate",
+        request_id="r1",
+        client="shop",
+        model="m",
+        code=code,
+        duration_s=0.07,
+        progress=Progress(texts=2, source_tokens=9, read_timings=None if timings is None else lambda: timings),
+        trace_headers=headers or {},
+    )
+
+
+def spans_of(*calls: EndedCall) -> tuple[ReadableSpan, ...]:
+    exporter = InMemorySpanExporter()
+    traces = Traces(exporter)
+    for call in calls:
+        traces(call)
+    traces._processor.force_flush()
+    spans = exporter.get_finished_spans()
+    traces.close()
+    return spans
+
+
+def test_a_call_is_a_span_with_what_is_known_of_it():
+    (span,) = spans_of(ended(timings=None))
+
+    assert (span.name, span.kind) == ("dragoman.v1.TranslationService/Translate", SpanKind.SERVER)
+    attributes = dict(span.attributes or {})
+    assert (attributes["dragoman.request_id"], attributes["dragoman.client"]) == ("r1", "shop")
+    assert (attributes["rpc.response.status_code"], attributes["dragoman.texts"]) == ("OK", 2)
+    assert span.start_time is not None
+    assert span.end_time == span.start_time + 70_000_000
+
+
+def test_phases_follow_each_other_within_the_call():
+    *phases, call = sorted(spans_of(ended()), key=lambda span: span.kind is SpanKind.SERVER)
+
+    assert [span.name for span in phases] == list(PHASES)
+    assert {span.parent.span_id for span in phases if span.parent} == {call.context.span_id}
+    assert phases[0].start_time == call.start_time
+    assert all(before.end_time == after.start_time for before, after in pairwise(phases))
+    lengths_ms = [((span.end_time or 0) - (span.start_time or 0)) / 1e6 for span in phases]
+    assert lengths_ms == [1.0, 20.0, 3.0, 40.0, 5.0]
+
+
+def test_a_call_belongs_to_its_caller_s_trace():
+    spans = spans_of(ended(headers=CALLER))
+
+    assert {span.context.trace_id for span in spans} == {TRACE_ID}
+    (call,) = [span for span in spans if span.kind is SpanKind.SERVER]
+    assert call.parent is not None
+    assert call.parent.span_id == 0xB7AD6B7169203331
+
+
+@pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}, {"traceparent": "00-" + "0" * 32 + "-1-01"}])
+def test_without_a_good_parent_a_call_begins_a_trace(headers):
+    (call,) = spans_of(ended(headers=headers, timings=None))
+
+    assert call.parent is None
+
+
+def test_what_the_caller_does_not_record_is_not_recorded():
+    not_sampled = {"traceparent": CALLER["traceparent"][:-2] + "00"}
+
+    assert spans_of(ended(headers=not_sampled)) == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("OK", StatusCode.UNSET), ("INVALID_ARGUMENT", StatusCode.UNSET), ("INTERNAL", StatusCode.ERROR)],
+)
+def test_only_the_server_s_own_failures_are_errors(code, status):
+    (span,) = spans_of(ended(code=code, timings=None))
+
+    assert span.status.status_code is status
+
+
+class Collector(otlp_grpc.TraceServiceServicer):
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.came = Event()
+
+    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.requests.append(request)
+        self.came.set()
+        return otlp.ExportTraceServiceResponse()
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[Collector, str]]:
+    servicer, server = Collector(), grpc.server(ThreadPoolExecutor(1))
+    otlp_grpc.add_TraceServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]  # generated
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield servicer, f"http://127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+def test_a_collector_gets_what_was_recorded_at_the_latest_at_the_end(collector, monkeypatch):
+    monkeypatch.setattr("service.telemetry.traces.EXPORT_TIMEOUT_S", 20.0)
+    servicer, endpoint = collector
+    traces = Traces.to(endpoint)
+    traces(ended(headers=CALLER))
+    traces.close()
+
+    (request,) = servicer.requests
+    (resource,) = request.resource_spans
+    assert "dragoman" in {item.value.string_value for item in resource.resource.attributes}
+    spans = [span for scope in resource.scope_spans for span in scope.spans]
+    assert len(spans) == 1 + len(PHASES)
+    assert {int.from_bytes(span.trace_id, "big") for span in spans} == {TRACE_ID}
+
+
+def test_traces_go_nowhere_by_default_and_nothing_is_loaded():
+    assert open_traces(load_config(None)) is None
+
+    code = (
+        "import sys, service.server.assembly\n"
+        "sys.exit(' '.join(name for name in sys.modules if name.startswith('opentelemetry')) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_the_libraries_the_error_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("opentelemetry", "service.telemetry.traces"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+
+    with pytest.raises(ValueError, match=r"`pip install opentelemetry-sdk .*` \(extra `otel`\)"):
+        open_traces(load_config(None, {"telemetry.otlp_endpoint": "http://127.0.0.1:1"}))

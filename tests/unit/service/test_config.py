@@ -1,0 +1,348 @@
+"""Settings: where they come from, which source wins, and what is said about wrong ones."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from model.bundle import PRETRAINED_DIR
+from service.cli.options import bundle_dir
+from service.config import ConfigError, ServerConfig, load_config, setting_sources
+
+
+@pytest.fixture(autouse=True)
+def no_settings_in_the_environment(monkeypatch):
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+NEVER_BY_DEFAULT = ["listen.max_connection_age_s", "limits.brownout_seconds"]
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    tmp_path.mkdir(exist_ok=True)
+    file = tmp_path / "dragoman.toml"
+    file.write_text(text)
+    return file
+
+
+def another(defaults: Any, name: str) -> object:
+    """A value that the setting takes and does not have by itself."""
+    default, hint = getattr(defaults, name), get_type_hints(type(defaults))[name]
+    hints = [hint, *get_args(hint)]  # of `int | None` also int
+    choices = [choice for part in hints if get_origin(part) is Literal for choice in get_args(part)]
+    if choices:
+        return next(choice for choice in choices if choice != default)
+    if bool in hints:
+        return not default
+    if Path in hints:
+        return Path("/elsewhere")
+    return "another" if str in hints else (default or 0) + 1
+
+
+class TestSources:
+    def test_defaults_hold_without_any_source(self):
+        assert load_config() == ServerConfig()
+
+    def test_documented_default_addresses(self):
+        listen = load_config().listen
+
+        assert (listen.grpc_host, listen.grpc_port) == ("127.0.0.1", 50051)
+        assert (listen.http_host, listen.http_port) == ("127.0.0.1", 8080)
+
+    def test_file_sets_a_value(self, tmp_path):
+        file = write(tmp_path, "[limits]\nmax_texts = 7\n")
+
+        assert load_config(file).limits.max_texts == 7
+
+    def test_environment_wins_over_the_file(self, tmp_path, monkeypatch):
+        file = write(tmp_path, "[limits]\nmax_texts = 7\nmax_characters = 70\n")
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
+
+        limits = load_config(file).limits
+
+        assert (limits.max_texts, limits.max_characters) == (8, 70)
+
+    def test_flag_wins_over_the_environment(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_CHARACTERS", "80")
+
+        limits = load_config(None, {"limits.max_texts": 9}).limits
+
+        assert (limits.max_texts, limits.max_characters) == (9, 80)
+
+    def test_flag_without_a_value_is_as_not_given(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
+
+        assert load_config(None, {"limits.max_texts": None}).limits.max_texts == 8
+
+    def test_strings_become_the_setting_s_type(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LISTEN__REFLECTION", "false")
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE__GRACE_S", "2.5")
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "/models/my")
+
+        config = load_config()
+
+        assert config.listen.reflection is False
+        assert config.lifecycle.grace_s == 2.5
+        assert config.engine.bundle == Path("/models/my")
+
+    @pytest.mark.parametrize("name", ["lifecycle.unready_exit_s", "telemetry.slow_request_s", *NEVER_BY_DEFAULT])
+    def test_never_is_a_value_in_every_source(self, monkeypatch, tmp_path, name):
+        group, setting = name.split(".")
+        variable = f"DRAGOMAN_{group}__{setting}".upper()
+        never, number = (write(tmp_path / text, f"[{group}]\n{setting} = {text}\n") for text in ('"never"', "7"))
+
+        def value(*sources: Any) -> object:
+            return getattr(getattr(load_config(*sources), group), setting)
+
+        assert value(number) == 7
+        assert value(never) is None
+        assert value(number, {name: "never"}) is None
+        monkeypatch.setenv(variable, "never")
+        assert value(number) is None
+        assert value(number, {name: "8"}) == 8
+        monkeypatch.delenv(variable)
+        for text in ('"never"', "null"):
+            monkeypatch.setenv(f"DRAGOMAN_{group}".upper(), f'{{"{setting}": {text}}}')
+            assert value(number) is None
+
+    @pytest.mark.parametrize(("name", "directory"), [("en-de", "en-de"), ("default", "en-de")])
+    def test_name_of_an_included_model_means_that_one(self, monkeypatch, tmp_path, name, directory):
+        (tmp_path / "dragoman.toml").write_text(f'[engine]\nbundle = "{name}"\n')
+        expected = PRETRAINED_DIR / directory
+
+        assert load_config(tmp_path / "dragoman.toml").engine.bundle == expected
+        assert load_config(None, {"engine.bundle": name}).engine.bundle == expected
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", name)
+        assert load_config().engine.bundle == expected
+
+    def test_empty_bundle_is_none(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "")
+
+        assert load_config().engine.bundle is None
+
+    def test_name_that_is_also_a_directory_here_is_refused_and_both_can_be_named(self, monkeypatch, tmp_path):
+        (tmp_path / "en-de").mkdir()
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "en-de")
+
+        with pytest.raises(ConfigError) as refused:
+            load_config()
+
+        assert str(refused.value) == (
+            "engine.bundle is 'en-de' (environment DRAGOMAN_ENGINE__BUNDLE): en-de is an included model and a "
+            f"directory here: write ./en-de for the directory, {PRETRAINED_DIR}/en-de for the included model"
+        )
+        assert load_config(None, {"engine.bundle": "./en-de"}).engine.bundle == Path("en-de")
+        assert load_config(None, {"engine.bundle": bundle_dir("./en-de")}).engine.bundle == Path("en-de")
+
+    def test_name_is_not_refused_where_the_included_models_are(self, monkeypatch):
+        monkeypatch.chdir(PRETRAINED_DIR)
+
+        assert load_config(None, {"engine.bundle": "en-de"}).engine.bundle == PRETRAINED_DIR / "en-de"
+
+    @pytest.mark.parametrize("service", ["DRAGOMAN", "DRAGOMAN_HTTP", "DRAGOMAN_ENGINE", "DRAGOMAN_SECURITY_LIMITS"])
+    def test_variables_that_a_cluster_sets_for_a_service_are_no_settings(self, monkeypatch, service):
+        address, port = "10.0.0.1", f"{service}_PORT_50051_TCP"
+        values = {"PROTO": "tcp", "PORT": "50051", "ADDR": address}
+        variables = {
+            f"{service}_SERVICE_HOST": address,
+            f"{service}_SERVICE_PORT": "50051",
+            f"{service}_SERVICE_PORT_GRPC": "50051",
+            f"{service}_PORT": f"tcp://{address}:50051",
+            port: f"tcp://{address}:50051",
+            **{f"{port}_{name}": value for name, value in values.items()},
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+        assert load_config() == ServerConfig()
+
+    @pytest.mark.parametrize("name", ["API_KEY", "SERVER", "ADMIN_SERVER", "TLS", "TLS_CA", "CONFIG", "IMAGE"])
+    def test_variables_of_clients_and_of_deployments_are_no_settings(self, monkeypatch, name):
+        monkeypatch.setenv(f"DRAGOMAN_{name}", "1")
+
+        assert load_config() == ServerConfig()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("setting", "value", "message"),
+        [
+            ("listen.grpc_port", 99_999, "listen.grpc_port is 99999 (flag): allowed is at least 0 and at most 65,535"),
+            ("listen.grpc_port", "many", "listen.grpc_port is 'many' (flag): allowed is at least 0 and at most 65,535"),
+            ("engine.threads", 0, "engine.threads is 0 (flag): allowed is at least 1 and at most 256"),
+            ("limits.max_texts", 0, "limits.max_texts is 0 (flag): allowed is at least 1 and at most 100,000"),
+            ("limits.max_queued_tokens", 0, "limits.max_queued_tokens is 0 (flag): allowed is at least 1"),
+            ("lifecycle.grace_s", -1, "lifecycle.grace_s is -1 (flag): allowed is at least 0 and at most 3,600"),
+            (
+                "limits.max_request_seconds",
+                float("nan"),
+                "limits.max_request_seconds is nan (flag): allowed is more than 0 and at most 86,400",
+            ),
+            (
+                "telemetry.slow_request_s",
+                "none",
+                "telemetry.slow_request_s is 'none' (flag): allowed is more than 0 and at most 86,400, or never",
+            ),
+            (
+                "limits.batch_aging_s",
+                "never",
+                "limits.batch_aging_s is 'never' (flag): allowed is more than 0 and at most 86,400",
+            ),
+            ("engine.precision", "int4", "engine.precision is 'int4' (flag): Input should be 'int8', 'fp32' or 'fp16'"),
+            ("listen.grcp_port", 1, "listen.grcp_port is not a setting: did you mean grpc_port?"),
+            ("lisen.grpc_port", 1, "lisen is not a setting: did you mean listen?"),
+            (
+                "telemetry.zzz",
+                1,
+                "telemetry.zzz is not a setting: there are log_level, log_format, slow_request_s, otlp_endpoint",
+            ),
+        ],
+    )
+    def test_wrong_setting_is_named_with_its_value_and_what_is_allowed(self, setting, value, message):
+        with pytest.raises(ConfigError) as error:
+            load_config(None, {setting: value})
+
+        assert str(error.value) == message
+
+    def test_variable_is_named(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_BEAM_SIZE", "1000")
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert str(error.value) == (
+            "limits.max_beam_size is '1000' (environment DRAGOMAN_LIMITS__MAX_BEAM_SIZE): "
+            "allowed is at least 1 and at most 64"
+        )
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "given"),
+        [
+            ("dragoman_lifecycle__unready_exit_s", "0", "'0'"),
+            ("Dragoman_Lifecycle__Unready_Exit_S", "0", "'0'"),
+            ("DRAGOMAN_LIFECYCLE", '{"unready_exit_s": 0}', "0"),
+            ("dragoman_lifecycle", '{"unready_exit_s": 0}', "0"),
+        ],
+    )
+    def test_variable_is_named_as_it_is_written(self, monkeypatch, variable, value, given):
+        monkeypatch.setenv(variable, value)
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert str(error.value) == (
+            f"lifecycle.unready_exit_s is {given} (environment {variable}): "
+            "allowed is more than 0 and at most 86,400, or never"
+        )
+
+    def test_variable_of_a_group_is_named_for_what_is_in_it_alone(self, monkeypatch, tmp_path):
+        file = write(tmp_path, "[lifecycle]\ngrace_s = 5\nstart_timeout_s = 5\n")
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE", '{"unready_exit_s": 7, "start_timeout_s": 7}')
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE__START_TIMEOUT_S", "8")
+
+        sources = setting_sources(file)
+
+        assert {name: sources[f"lifecycle.{name}"] for name in ("unready_exit_s", "start_timeout_s", "grace_s")} == {
+            "unready_exit_s": "environment DRAGOMAN_LIFECYCLE",
+            "start_timeout_s": "environment DRAGOMAN_LIFECYCLE__START_TIMEOUT_S",
+            "grace_s": f"file {file}",
+        }
+
+    def test_group_in_the_environment_that_is_no_table_is_named(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE", "[1]")
+
+        with pytest.raises(ConfigError, match=r"^lifecycle is \[1\] \(environment DRAGOMAN_LIFECYCLE\): "):
+            load_config(write(tmp_path, "[lifecycle]\ngrace_s = 5\n"))
+
+    def test_group_in_the_file_that_is_no_table_is_refused_whatever_else_is_given(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("DRAGOMAN_ENGINE__NUM_ENGINES", "2")
+        file = write(tmp_path, "engine = 3\n")
+
+        with pytest.raises(ConfigError, match=rf"^engine is 3 \(file {file}\): it is a group of settings"):
+            load_config(file, {"engine.device": "cpu"})
+
+    def test_number_that_python_will_not_read_is_named_with_its_file(self, tmp_path):
+        file = write(tmp_path, f"[limits]\nmax_texts = {'9' * 5_000}\n")
+
+        with pytest.raises(ConfigError, match=f"configuration file {file} is not valid TOML: .*4300 digits"):
+            load_config(file)
+
+    def test_group_in_the_environment_that_is_no_table_is_refused_beside_a_flag(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_ENGINE", "3")
+
+        with pytest.raises(ConfigError, match=r"^engine is 3 \(environment DRAGOMAN_ENGINE\): it is a group"):
+            load_config(None, {"engine.device": "cpu"})
+
+    def test_misspelled_variable_of_a_group_is_refused(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXT", "5")
+
+        with pytest.raises(ConfigError, match=r"^limits.max_text is not a setting: did you mean max_texts\?$"):
+            load_config()
+
+    @pytest.mark.parametrize(
+        ("variable", "meant"),
+        [
+            ("DRAGOMAN_SECURITY_API_KEYS", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("DRAGOMAN_SECURTIY__API_KEYS", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("DRAGOMAN_SECURITY_API__KEYS", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("dragoman_security_api_keys", "DRAGOMAN_SECURITY__API_KEYS"),
+            ("DRAGOMAN_LISTEN_PORT", "DRAGOMAN_LISTEN__HTTP_PORT"),
+        ],
+    )
+    def test_variable_that_is_nearly_a_setting_is_refused_and_the_right_one_named(self, monkeypatch, variable, meant):
+        monkeypatch.setenv(variable, "keys.toml")
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert str(error.value) == f"environment {variable} is not a setting: did you mean {meant}?"
+
+    def test_group_that_is_no_group_is_refused_in_one_line(self, monkeypatch):
+        monkeypatch.setenv("DRAGOMAN_LIMITS", "5")
+
+        with pytest.raises(ConfigError) as error:
+            load_config()
+
+        assert "limits" in str(error.value)
+        assert "\n" not in str(error.value)
+
+    def test_file_is_named(self, tmp_path):
+        file = write(tmp_path, "[limits]\nmax_texts = 0\n")
+
+        with pytest.raises(ConfigError, match=rf"limits.max_texts is 0 \(file {file}\)"):
+            load_config(file)
+
+    def test_missing_file_is_refused(self, tmp_path):
+        with pytest.raises(ConfigError, match=r"nowhere.toml cannot be read: No such file or directory"):
+            load_config(tmp_path / "nowhere.toml")
+
+    @pytest.mark.parametrize("content", [b"[limits\n", b"\xff\xfe"])
+    def test_file_that_is_no_toml_is_refused(self, tmp_path, content):
+        file = tmp_path / "dragoman.toml"
+        file.write_bytes(content)
+
+        with pytest.raises(ConfigError, match=r"dragoman.toml is not valid TOML"):
+            load_config(file)
+
+
+class TestRecords:
+    def test_settings_cannot_be_changed_afterwards(self):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            load_config().limits.max_texts = 3  # type: ignore[misc]
+
+    @pytest.mark.parametrize("group", dataclasses.fields(ServerConfig), ids=lambda group: group.name)
+    def test_every_setting_of_a_group_can_be_set_by_flag(self, group):
+        defaults = getattr(ServerConfig(), group.name)
+        given = {item.name: another(defaults, item.name) for item in dataclasses.fields(defaults)}
+
+        config = load_config(None, {f"{group.name}.{name}": value for name, value in given.items()})
+
+        assert dataclasses.asdict(getattr(config, group.name)) == given
+        assert not {name for name, value in given.items() if value == getattr(defaults, name)}

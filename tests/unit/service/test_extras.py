@@ -1,0 +1,65 @@
+"""What a message says of a package that is missing: its own name, and never Dragoman's, which is on no index."""
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.bulk import parquet, ray_engine
+from service.cli import plan_report
+from service.extras import PACKAGES, how_to_install
+from service.loadtest import report
+from service.registry.signature import Signatures
+
+ROOT = Path(__file__).resolve().parents[3]
+UNUSED: Any = None  # the package is missed before anything is looked at
+
+
+def run_on_ray() -> None:
+    ray_engine.translate_on_ray(UNUSED, UNUSED, UNUSED, UNUSED, UNUSED)
+
+
+@pytest.mark.parametrize("extra", sorted(PACKAGES))
+def test_packages_that_are_named_are_those_of_the_extra(extra):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    known = {re.split(r"[>=]", requirement)[0] for requirement in project["optional-dependencies"][extra]}
+
+    assert {package.strip("'") for package in PACKAGES[extra].split()} <= known
+
+
+@pytest.mark.parametrize(
+    ("module", "use", "message"),
+    [
+        ("matplotlib", lambda: report.check_file(Path("a.html")), "a.html needs matplotlib: "),
+        ("matplotlib", lambda: plan_report.check_chart(Path("a.png")), "a.png needs matplotlib: "),
+        ("pyarrow.parquet", parquet._parquet, "Parquet files need pyarrow: "),
+        ("ray", run_on_ray, "--engine ray needs Ray: "),
+        (
+            "cryptography.hazmat.primitives.asymmetric.ed25519",
+            lambda: Signatures(Path("key.pem")),
+            "models.public_key needs cryptography: ",
+        ),
+    ],
+)
+def test_missing_package_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, module: str, use: Callable[[], object], message: str
+):
+    extra = {"matplotlib": "loadtest", "pyarrow.parquet": "bulk", "ray": "ray"}.get(module, "sign")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setitem(sys.modules, module, None)
+
+    with pytest.raises(ValueError) as refused:
+        use()
+
+    assert str(refused.value) == message + how_to_install(extra)
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not in a checkout")
+def test_nobody_is_sent_to_an_index_for_dragoman():
+    files = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("service/**/*.py"), *ROOT.glob("deploy/**/*.yaml")]
+
+    assert [path.name for path in files if re.search(r"\bdragoman\[", path.read_text(encoding="utf-8"))] == []

@@ -1,0 +1,298 @@
+"""In-process translation: order, laziness, errors and limits, with an engine loop that spells words backwards."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model.bundle import Bundle
+from model.config import EOS_ID
+from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.loop import EngineLoop
+from service.errors import InternalError, InvalidInput, NotFound
+from service.local import LocalTranslator
+from service.records import TranslateOptions
+from service.registry.bundle_check import load_tokenizer
+from service.registry.model_info import describe
+from service.translation.codec import BLANK_TRANSLATION, TextCodec
+from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.echo_runner import EchoRunner
+from tests.fakes.model_info import OPTIONS, model_info
+
+INFO = model_info("backwards", default_options=replace(OPTIONS, max_target_tokens=50), max_source_tokens=10)
+
+
+class Letters:
+    """A tokenizer with one token a character."""
+
+    def encode(self, text: str) -> list[int]:
+        text.encode()
+        return [*map(ord, text), EOS_ID] if text.strip() else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+class BackwardsLoop:
+    """Runs `rows` jobs at a time, in order of arrival; a job of n tokens takes n steps."""
+
+    def __init__(self, rows: int = 4, *, broken: str = "") -> None:
+        self.jobs: dict[int, Job] = {}
+        self.submitted: list[Job] = []
+        self.cancelled: list[int] = []
+        self.most_live = 0
+        self._steps_left: dict[int, int] = {}
+        self._rows = rows
+        self._broken = broken
+
+    def submit(self, job: Job) -> None:
+        self.submitted.append(job)
+        self.jobs[job.id] = job
+        self._steps_left[job.id] = len(job.source_ids)
+        self.most_live = max(self.most_live, len(self.jobs))
+
+    def cancel(self, job_id: int) -> None:
+        self.cancelled.append(job_id)
+
+    def step(self) -> list[Outcome]:
+        for job_id in list(self.jobs)[: self._rows]:
+            self._steps_left[job_id] -= 1
+        finished = [job_id for job_id in self.jobs if self._steps_left[job_id] == 0]
+        return [self._end(self.jobs.pop(job_id)) for job_id in finished]
+
+    def _end(self, job: Job) -> Outcome:
+        word = job.source_ids[:-1]
+        if Letters().decode(word) == self._broken:
+            return JobFailure(
+                job_id=job.id, kind=FailureKind.NON_FINITE, message="the model produced non-finite scores"
+            )
+        hypotheses = (
+            Hypothesis(token_ids=word[::-1], score=-1.0, finish_reason=FinishReason.END_OF_SENTENCE),
+            Hypothesis(token_ids=word, score=-2.0, finish_reason=FinishReason.LENGTH),
+        )
+        return JobResult(job_id=job.id, hypotheses=hypotheses, queue_s=0, encode_s=0, decode_s=0, num_steps=len(word))
+
+
+def translator(loop: BackwardsLoop | None = None, window: int = 8) -> LocalTranslator:
+    codec = TextCodec(Letters(), max_characters=10_000, max_source_tokens=10)
+    return LocalTranslator(codec, loop or BackwardsLoop(), INFO, window=window)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 8, 1_000])
+def test_order_is_kept_whatever_is_read_ahead(window):
+    words = [str(number) * (number % 4 + 1) for number in range(1, 60)]
+
+    translations = list(translator(window=window).translate_all(words))
+
+    assert [translation.text for translation in translations] == [word[::-1] for word in words]
+
+
+def test_hypotheses_keep_score_reason_and_count_the_end():
+    (translation,) = translator().translate_all(["abc"])
+
+    first, second = translation.hypotheses
+    assert (first.text, first.score, first.finish_reason) == ("cba", -1.0, FinishReason.END_OF_SENTENCE)
+    assert (first.target_tokens, second.target_tokens) == (4, 3)
+    assert translation.source_tokens == 4
+
+
+def test_blank_texts_never_reach_the_engine():
+    loop = BackwardsLoop()
+
+    translations = list(translator(loop).translate_all(["", "  ", "ab", "\t"]))
+
+    assert [translation == BLANK_TRANSLATION for translation in translations] == [True, True, False, True]
+    assert translations[2].text == "ba"
+    assert len(loop.submitted) == 1
+
+
+def test_texts_of_a_window_start_longest_first():
+    loop = BackwardsLoop()
+
+    list(translator(loop, window=4).translate_all(["a", "bbb", "cc", "dddd"]))
+
+    assert [len(job.source_ids) for job in loop.submitted] == [5, 4, 3, 2]
+
+
+def test_reading_ahead_is_bounded_and_the_engine_never_waits_for_the_end_of_a_window():
+    loop = BackwardsLoop(rows=2)
+    taken = []
+
+    def words() -> Iterator[str]:
+        for number in range(100):
+            taken.append(number)
+            yield "word"
+
+    translations = translator(loop, window=6).translate_all(words())
+    next(translations)
+
+    assert len(taken) <= 6 + 3
+    assert len(list(translations)) == 99
+    assert loop.most_live <= 6 + 3
+
+
+def test_sentences_that_were_too_many_for_the_memory_run_again_and_one_that_is_too_large_alone_fails():
+    class Narrow(BackwardsLoop):
+        """Has memory for so many at once, and runs half as many after each time that there were more."""
+
+        most, at_once = 2, 16
+
+        def step(self) -> list[Outcome]:
+            running = list(self.jobs.values())[: self.at_once]
+            too_large = [job for job in running if job.source_ids[0] == ord("x")]
+            if len(running) <= self.most and not too_large:
+                return [self._end(self.jobs.pop(job.id)) for job in running]
+            self.at_once = max(1, self.at_once // 2)
+            return [
+                JobFailure(job_id=self.jobs.pop(job.id).id, kind=FailureKind.OUT_OF_MEMORY, message="too little memory")
+                for job in running
+            ]
+
+    words = ["ab", "cd", "ef", "xx", "gh", "ij"]
+
+    translations = list(translator(Narrow()).translate_all(words))
+
+    assert [item.text for item in translations if item.error is None] == ["ba", "dc", "fe", "hg", "ji"]
+    assert isinstance(translations[3].error, InternalError)
+
+
+def test_with_a_window_of_one_each_text_is_answered_before_the_next_is_read():
+    events = []
+
+    def words() -> Iterator[str]:
+        for word in ("ab", "cd"):
+            events.append(f"read {word}")
+            yield word
+
+    for translation in translator(window=1).translate_all(words()):
+        events.append(f"answer {translation.text}")  # noqa: PERF401 - the order between both is the point
+
+    assert events == ["read ab", "answer ba", "read cd", "answer dc"]
+
+
+def test_a_text_over_a_limit_fails_alone():
+    translations = list(translator().translate_all(["ok", "x" * 10, "y" * 10_001, "bad \ud800", "fine"]))
+
+    errors = [translation.error for translation in translations]
+    assert errors[0] is None
+    assert "texts[1] has 11 tokens, at most 10" in str(errors[1])
+    assert "texts[2] has 10001 characters, at most 10000" in str(errors[2])
+    assert "texts[3] cannot be split" in str(errors[3])
+    assert all(isinstance(error, InvalidInput) for error in errors[1:4])
+    assert translations[4].text == "enif"
+
+
+def test_a_failure_of_the_engine_stays_with_its_text():
+    translations = list(translator(BackwardsLoop(broken="bad")).translate_all(["good", "bad", "fine"]))
+
+    assert isinstance(translations[1].error, InternalError)
+    assert "non-finite" in str(translations[1].error)
+    assert [translations[0].text, translations[2].text] == ["doog", "enif"]
+
+
+def test_options_override_the_model_s_defaults_one_by_one():
+    loop = BackwardsLoop()
+
+    list(translator(loop).translate_all(["a"], TranslateOptions(beam_size=2, max_target_tokens=7)))
+
+    assert loop.submitted[0].params == SearchParams(
+        beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (TranslateOptions(beam_size=0), "beam_size is 0"),
+        (TranslateOptions(beam_size=17), "beam_size is 17"),
+        (TranslateOptions(num_hypotheses=5), "num_hypotheses is 5"),
+        (TranslateOptions(max_target_tokens=51), "max_target_tokens is 51"),
+        (TranslateOptions(patience=float("nan")), "patience is nan"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_before_anything_is_read(options, message):
+    unread = iter(["a"])
+
+    with pytest.raises(InvalidInput, match=message):
+        translator().translate_all(unread, options)
+    assert list(unread) == ["a"]
+
+
+def test_a_caller_that_stops_early_leaves_nothing_behind():
+    loop = BackwardsLoop()
+    service = translator(loop)
+
+    first = service.translate_all(["a", "bb", "cc"])
+    next(first)
+    first.close()  # type: ignore[attr-defined]  # it is a generator
+    again = [translation.text for translation in service.translate_all(["xyz", "uv"])]
+
+    assert set(loop.cancelled) == {job.id for job in loop.submitted[:3]} - {loop.submitted[2].id}
+    assert again == ["zyx", "vu"]
+
+
+@pytest.mark.timeout(20)
+def test_calls_that_take_turns_each_get_their_own_translations():
+    local = translator()
+    words, others = [f"a{number}" for number in range(20)], [f"{number}b" for number in range(30)]
+
+    pairs = zip(local.translate_all(words), local.translate_all(others), strict=False)
+
+    assert [(one.hypotheses[0].text, other.hypotheses[0].text) for one, other in pairs] == [
+        (word[::-1], other[::-1]) for word, other in zip(words, others, strict=False)
+    ]
+
+
+def test_two_calls_after_each_other_never_share_a_job_id():
+    loop = BackwardsLoop()
+    service = translator(loop)
+
+    list(service.translate_all(["a", "b"]))
+    list(service.translate_all(["c"]))
+
+    assert len({job.id for job in loop.submitted}) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"model": "other"}, "there is no model 'other'; loaded: backwards"),
+        ({"model": "BACKWARDS"}, "there is no model 'BACKWARDS'; loaded: backwards"),
+        ({"source_language": "fr"}, "there is no model for 'fr' to any language; language pairs: en-de"),
+        ({"target_language": "ja"}, "there is no model for any language to 'ja'; language pairs: en-de"),
+    ],
+)
+def test_another_model_than_the_one_that_is_loaded_is_not_found_as_a_server_says_it(asked, message):
+    with pytest.raises(NotFound) as error:
+        translator().require(**asked)
+
+    assert str(error.value) == message
+
+
+def test_the_loaded_model_is_found_under_its_names():
+    translator().require()
+    translator().require(model="backwards", source_language="EN", target_language="de")
+
+
+@pytest.fixture(scope="module")
+def echo_bundle(tmp_path_factory) -> Bundle:
+    return Bundle.load(write_echo_bundle(tmp_path_factory.mktemp("bundles") / "echo"))
+
+
+def test_the_real_loop_is_driven_to_the_end(echo_bundle):
+    codec = TextCodec(load_tokenizer(echo_bundle), max_characters=100, max_source_tokens=100)
+    loop = EngineLoop(EchoRunner(step_s=0.0, nan_length=5))
+    service = LocalTranslator(codec, loop, describe(echo_bundle), window=50)
+    texts = ["word " * (number % 7) + "ends" for number in range(200)]
+
+    translations = list(service.translate_all([*texts, "Hi."], TranslateOptions(beam_size=3)))
+
+    assert [translation.text for translation in translations[:-1]] == texts
+    assert isinstance(translations[-1].error, InternalError)  # its five tokens give NaN
+    assert loop.is_idle
+
+
+def test_a_directory_that_is_no_bundle_is_refused_by_name(tmp_path: Path):
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        LocalTranslator.open(tmp_path)
