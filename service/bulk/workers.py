@@ -19,7 +19,7 @@ from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pie
 from service.bulk.patience import MAX_OUTAGE_S, WaitReport, late_if_alive, until_answered
 from service.client.retry import RetryPolicy
 from service.errors import DragomanError
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.records import ModelInfo, TranslateAll, TranslateOptions, Translation
 
 if TYPE_CHECKING:

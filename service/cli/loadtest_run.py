@@ -30,7 +30,7 @@ from service.loadtest.report import COLUMNS, Report, StageResult, check_file, fi
 from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS, Stage
 from service.loadtest.search import Target, highest_rate
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.records import TranslateOptions
 from service.text_lines import text_of_line
 

@@ -3,7 +3,7 @@
 from service.client.channel import ClientConfig, TlsOptions, config_from_environment
 from service.client.client import AsyncClient, Client
 from service.client.retry import RetryPolicy
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.records import TranslateOptions
 
 __all__ = [

@@ -39,7 +39,7 @@ from service.client.texts import Batch, batches, require_several
 from service.client.unanswered import Unanswered
 from service.errors import DeadlineExceeded, Unavailable
 from service.grpc.replies import to_models, to_reply, to_request, to_stream_settings
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.records import ModelInfo, TranslateOptions, TranslateReply, Translation
 
 

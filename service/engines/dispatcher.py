@@ -16,20 +16,19 @@ from typing import Literal, Protocol
 from service.engine.job import Job, JobResult, Outcome, SearchParams, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
-from service.engines.engine_keeper import KeeperConfig
-from service.engines.engine_link import EngineStartError
-from service.engines.engine_slot import EngineSlot, Pending
+from service.engines.engine_process import EngineStartError
+from service.engines.handle import EngineHandle, EngineSnapshot, Pending
 from service.engines.outcomes import drop_reason, fail
-from service.engines.snapshot import DispatchSnapshot
+from service.engines.supervisor import SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
-from service.queue.backlog import Backlog, Forecast, Load
-from service.queue.clients import ANYBODY, Client, Priority
+from service.queue.callers import ANYBODY, Caller, Priority
 from service.queue.fair_queue import Entry
+from service.queue.job_queue import EngineLoad, Forecast, JobQueue
 from service.queue.placement import Room, Share, deal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchConfig(KeeperConfig):
+class DispatchConfig(SupervisorConfig):
     """How many engine processes there are and how they are kept."""
 
     num_engines: int = 1
@@ -40,6 +39,15 @@ class DispatchConfig(KeeperConfig):
         for name in ("num_engines", "lookahead_jobs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, at least 1 is needed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSnapshot:
+    """One dispatcher."""
+
+    queued_jobs: int
+    queued_tokens: int
+    engines: tuple[EngineSnapshot, ...]
 
 
 class EngineObserver(Protocol):
@@ -64,8 +72,8 @@ class Dispatcher:
     def __init__(self, spec: EngineSpec, config: DispatchConfig, *, observer: EngineObserver | None = None) -> None:
         self._config = config
         self._observer = observer
-        self._slots = [EngineSlot(self, spec, config) for _ in range(config.num_engines)]
-        self._backlog: Backlog[Pending] = Backlog(
+        self._slots = [EngineHandle(self, spec, config) for _ in range(config.num_engines)]
+        self._backlog: JobQueue[Pending] = JobQueue(
             aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs
         )
         self._queued_tokens = 0
@@ -155,11 +163,11 @@ class Dispatcher:
         sources: Sequence[int],
         params: SearchParams,
         *,
-        client: Client = ANYBODY,
+        caller: Caller = ANYBODY,
         priority: Priority = Priority.INTERACTIVE,
     ) -> Forecast:
         """When sentences with so many source tokens each would be done if they were submitted now."""
-        return self._backlog.forecast(sources, params, client=client, priority=priority, load=self._load())
+        return self._backlog.forecast(sources, params, caller=caller, priority=priority, load=self._load())
 
     def submit(
         self,
@@ -167,7 +175,7 @@ class Dispatcher:
         params: SearchParams,
         deadline: float | None,
         *,
-        client: Client = ANYBODY,
+        caller: Caller = ANYBODY,
         priority: Priority = Priority.INTERACTIVE,
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
@@ -191,7 +199,7 @@ class Dispatcher:
             fail(pending.future, refusal)
             return pending.future
         pending.entry = self._backlog.add(
-            pending, len(job.source_ids), params, client=client, priority=priority, now=now
+            pending, len(job.source_ids), params, caller=caller, priority=priority, now=now
         )
         self._queued_tokens += len(job.source_ids)
         pending.future.add_done_callback(partial(self._settle, pending))
@@ -246,7 +254,7 @@ class Dispatcher:
         self._is_scheduled = False
         now = time.monotonic()
         rooms = {slot: slot.held.room for slot in self._slots if slot.keeper.is_up}
-        given: dict[Pending, EngineSlot] = {}
+        given: dict[Pending, EngineHandle] = {}
         while (entry := self._first(now)) is not None:
             pending, job = entry.item, entry.item.job
             slot = self._choose_slot(job, now)
@@ -265,7 +273,7 @@ class Dispatcher:
             given[pending].take_back(pending)
             slot.add(pending)
             given[pending] = slot
-        batches: dict[EngineSlot, list[Start]] = {}
+        batches: dict[EngineHandle, list[Start]] = {}
         for pending, slot in given.items():
             batches.setdefault(slot, []).append(Start(pending.job))
         for slot, starts in batches.items():
@@ -288,10 +296,12 @@ class Dispatcher:
             self._pause.cancel()
         self._pause = asyncio.get_running_loop().call_later(seconds, self.schedule)
 
-    def _load(self) -> Load:
+    def _load(self) -> EngineLoad:
         """Of the engines that are up; of none, as of one with nothing to do."""
         slots = [slot for slot in self._slots if slot.keeper.is_up] or self._slots[:1]
-        return Load(len(slots), sum(slot.held.rows for slot in slots), sum(slot.held.runnable_rows for slot in slots))
+        return EngineLoad(
+            len(slots), sum(slot.held.rows for slot in slots), sum(slot.held.runnable_rows for slot in slots)
+        )
 
     def _refusal(self) -> Unavailable | None:
         """Why a job cannot be taken now."""
@@ -304,7 +314,7 @@ class Dispatcher:
             return Unavailable("no engine process is running; one is being started")
         return Unavailable(f"no engine process is running; the next start is at most {min(pauses):g} s away")
 
-    def _choose_slot(self, job: Job, now: float) -> EngineSlot | None:
+    def _choose_slot(self, job: Job, now: float) -> EngineHandle | None:
         lookahead_jobs = self._backlog.lookahead_jobs(now)
         slots = [slot for slot in self._slots if slot.keeper.is_up and slot.held.has_room(job, lookahead_jobs)]
         return min(slots, key=lambda slot: (slot.held.share, slot.held.work), default=None)
@@ -339,7 +349,7 @@ def _expire(pending: Pending) -> None:
     fail(pending.future, DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
 
 
-def _dealt_by_length(given: Sequence[Pending], rooms: Mapping[EngineSlot, Room]) -> dict[Pending, EngineSlot]:
+def _dealt_by_length(given: Sequence[Pending], rooms: Mapping[EngineHandle, Room]) -> dict[Pending, EngineHandle]:
     """Another engine for each job, if several engines have room for several jobs: neighbours in length to each."""
     if min(len(given), len(rooms)) < 2:
         return {}

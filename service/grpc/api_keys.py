@@ -33,7 +33,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from service.config import ConfigError
 from service.grpc import priorities
 from service.grpc.watched_files import WatchedFiles
-from service.queue.clients import Client
+from service.queue.callers import Caller
 from service.telemetry.logs import get_logger
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key
@@ -63,7 +63,7 @@ _ENTRIES: TypeAdapter[list[KeyEntry]] = TypeAdapter(list[KeyEntry])
 class ApiKey:
     """What the holder of a key is and may do."""
 
-    client: Client
+    client: Caller
     digest: bytes = field(repr=False)
     models: frozenset[str] | None = None  # None: all
     is_admin: bool = False
@@ -137,7 +137,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def _to_key(entry: KeyEntry) -> ApiKey:
-    client = Client(
+    client = Caller(
         name=entry.name,
         source="key",
         priority=priorities.named(entry.priority),

@@ -14,7 +14,7 @@ from service.errors import PermissionDenied, Unauthenticated
 from service.grpc import health
 from service.grpc.api_keys import ApiKey, KeyFile
 from service.grpc.identity import Metadata, TrustedProxies, identify, trusted_proxies
-from service.queue.clients import Client
+from service.queue.callers import Caller
 
 AUTHORIZATION = "authorization"
 _OPEN = f"{health.SERVICE_NAME}/"
@@ -58,7 +58,7 @@ class Authenticator:
             raise PermissionDenied(f"the API key of {key.client.name} has no admin rights")
         return key
 
-    def client_of(self, key: ApiKey | None, metadata: Metadata, peer: str) -> Client:
+    def client_of(self, key: ApiKey | None, metadata: Metadata, peer: str) -> Caller:
         """In whose name the call is made: the key's, else a trusted proxy's word, else the peer's address."""
         return key.client if key else identify(peer, metadata, self._proxies)
 

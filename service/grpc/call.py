@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from service.errors import PermissionDenied
-from service.queue.clients import ANYBODY, Client
+from service.queue.callers import ANYBODY, Caller
 from service.telemetry.calls import Progress, follow
 
 
@@ -19,7 +19,7 @@ class Call:
     deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
     is_limit_ours: bool  # the deadline is the server's limit ...
     limit_s: float  # ... which is this for its method
-    client: Client = ANYBODY
+    client: Caller = ANYBODY
     models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
     code: str = "OK"
     priority: str = ""  # of its work, as a label; empty where it has none, and until that is known

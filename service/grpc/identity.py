@@ -9,7 +9,7 @@ from typing import TypeAlias
 from urllib.parse import unquote
 
 from service.config import ConfigError, SecurityConfig
-from service.queue.clients import Client
+from service.queue.callers import Caller
 from service.telemetry.escaping import printable
 
 MAX_NAME_CHARACTERS = 128
@@ -63,7 +63,7 @@ def _network(written: str) -> IPv4Network | IPv6Network:
         raise ConfigError(f"security.trusted_proxies has {written!r}: {error}") from None
 
 
-def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> Client:
+def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> Caller:
     """The client behind a call without a key.
 
     Args:
@@ -71,14 +71,14 @@ def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> C
     """
     address, client = _party_at(peer.rpartition(":")[0] or peer)
     claimed = proxies.client_named(metadata, address) if proxies else None
-    return client if claimed is None else Client(name=_bounded(claimed), source="proxy")
+    return client if claimed is None else Caller(name=_bounded(claimed), source="proxy")
 
 
 @lru_cache(maxsize=_PEERS_KEPT)
-def _party_at(place: str) -> tuple[IpAddress | None, Client]:
+def _party_at(place: str) -> tuple[IpAddress | None, Caller]:
     """The address, and the client that it is by itself; `place` is gRPC's name of a peer without the port."""
     address = address_of(f"{place}:")
-    return address, Client(name=_bounded(_name_of(address, place)), source="peer")
+    return address, Caller(name=_bounded(_name_of(address, place)), source="peer")
 
 
 @lru_cache(maxsize=1_024)  # connections have many calls, and those that are refused must be cheap

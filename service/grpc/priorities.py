@@ -1,7 +1,7 @@
 """The classes of work as they are called on the wire and in files of API keys."""
 
 from protos import translation_pb2 as pb
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 
 _ON_WIRE = {Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE, Priority.BATCH: pb.PRIORITY_BATCH}
 _OF_WIRE: dict[int, Priority] = {number: priority for priority, number in _ON_WIRE.items()}

@@ -25,7 +25,7 @@ from service.errors import (
     Unavailable,
 )
 from service.grpc import priorities
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.records import (
     ModelInfo,
     Timings,

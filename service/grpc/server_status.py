@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from protos import admin_pb2 as pb
-from service.engines.snapshot import EngineSnapshot
+from service.engines.handle import EngineSnapshot
 from service.grpc.call import Call
 from service.registry.snapshot import ModelSnapshot
 

@@ -19,7 +19,7 @@ from service.grpc.choice import choose
 from service.grpc.status import code_number
 from service.grpc.wire import deserializer
 from service.queue.admission import Admission
-from service.queue.usage import UsageBooks, usage_of
+from service.queue.usage import UsageLog, usage_of
 from service.records import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
 from service.registry.catalog import Catalog
 from service.telemetry.metrics import Metrics
@@ -36,7 +36,7 @@ class TranslationServicer:
     """Answers the service's methods but TranslateStream, which has a servicer of its own."""
 
     def __init__(
-        self, catalog: Catalog, admission: Admission, metrics: Metrics, limits: LimitsConfig, usage: UsageBooks
+        self, catalog: Catalog, admission: Admission, metrics: Metrics, limits: LimitsConfig, usage: UsageLog
     ) -> None:
         self._catalog = catalog
         self._admission = admission
@@ -51,7 +51,7 @@ class TranslationServicer:
         client, now = call.client, time.monotonic()
         priority = client.allowed(priorities.from_wire(request.priority))
         call.priority = priorities.name_of(priority)
-        with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, client=client) as permit:
+        with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, caller=client) as permit:
             model, params = choose(request, call, self._catalog, brownout_seconds=self._limits.brownout_seconds)
             with model.lease:
                 translations, timings = await model.translator.translate(

@@ -26,8 +26,8 @@ from service.grpc.servicer import SERVICE_NAME, to_translation
 from service.grpc.status import code_of
 from service.grpc.wire import Malformed, deserializer
 from service.queue.admission import MIN_RETRY_S, Admission, Permit
-from service.queue.clients import Identity, Priority
-from service.queue.usage import UsageBooks, usage_of
+from service.queue.callers import Identity, Priority
+from service.queue.usage import UsageLog, usage_of
 from service.queue.waiting_lines import WaitingLines
 from service.records import Translation
 from service.registry.catalog import Catalog, LoadedModel
@@ -53,7 +53,7 @@ class StreamServicer:
         lines: WaitingLines,
         metrics: Metrics,
         limits: LimitsConfig,
-        usage: UsageBooks,
+        usage: UsageLog,
     ) -> None:
         """A servicer without streams.
 
@@ -170,7 +170,7 @@ class _TextSource:
         metrics: Metrics,
         limits: LimitsConfig,
         permit: Permit,
-        usage: UsageBooks,
+        usage: UsageLog,
     ) -> None:
         self.call: Call = current_call()
         self.call.progress.phase = "stream"
@@ -289,7 +289,7 @@ class _TextSource:
             )
         of_model = self._metrics.model(model.info.name)
         of_model.translated(translations, timings, method=self.call.method, priority=self.call.priority)
-        self._usage.add(permit.client, usage_of([text], translations))
+        self._usage.add(permit.caller, usage_of([text], translations))
         return StreamAnswer(
             id=text_id,
             translation=_without_index(translations[0]),

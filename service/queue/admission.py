@@ -14,8 +14,8 @@ from typing import Literal, Self
 
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
-from service.queue.backlog import Forecast
-from service.queue.clients import ANYBODY, Client, Identity
+from service.queue.callers import ANYBODY, Caller, Identity
+from service.queue.job_queue import Forecast
 
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
 CHARACTERS_PER_TOKEN = 8
@@ -75,7 +75,7 @@ class Admission:
         """Let requests in again."""
         self._refusal = None
 
-    def admit(self, num_texts: int, *, now: float, deadline: float | None = None, client: Client = ANYBODY) -> "Permit":
+    def admit(self, num_texts: int, *, now: float, deadline: float | None = None, caller: Caller = ANYBODY) -> "Permit":
         """A permit for one request; release it when the request is answered.
 
         Args:
@@ -95,21 +95,21 @@ class Admission:
         self._check_num_texts(num_texts)
         if deadline is not None and deadline <= now:
             raise DeadlineExceeded("the deadline had passed when the request arrived")
-        held = self._holdings.get(client.identity, _Holding())
+        held = self._holdings.get(caller.identity, _Holding())
         requests = self.requests - self.streams
-        if self._is_full(requests, 1, held.requests, self._limits.max_concurrent_requests, client):
+        if self._is_full(requests, 1, held.requests, self._limits.max_concurrent_requests, caller):
             limit = self._limits.max_concurrent_requests
             raise self._overloaded(f"{requests} requests are being served, at most {limit} are", "queue_full")
-        if self._is_full(self.tokens, 1, held.tokens, self._limits.max_queued_tokens, client):
+        if self._is_full(self.tokens, 1, held.tokens, self._limits.max_queued_tokens, caller):
             limit = self._limits.max_queued_tokens
             raise self._overloaded(f"{self.tokens} source tokens wait or run, at most {limit} may", "token_budget")
-        if client.max_queued_tokens is not None and held.tokens >= client.max_queued_tokens:
-            raise self._over_budget(f"{held.tokens} of your source tokens wait or run", client.max_queued_tokens)
-        self._holdings.setdefault(client.identity, held).requests += 1
+        if caller.max_queued_tokens is not None and held.tokens >= caller.max_queued_tokens:
+            raise self._over_budget(f"{held.tokens} of your source tokens wait or run", caller.max_queued_tokens)
+        self._holdings.setdefault(caller.identity, held).requests += 1
         self.requests += 1
-        return Permit(self, client)
+        return Permit(self, caller)
 
-    def admit_stream(self, client: Client = ANYBODY) -> "Permit":
+    def admit_stream(self, caller: Caller = ANYBODY) -> "Permit":
         """A permit for one stream, whose texts take theirs from it (`Permit.part`); a full budget does not refuse it.
 
         Raises:
@@ -118,18 +118,18 @@ class Admission:
         """
         if self._refusal is not None:
             raise self._refusal()
-        limit, own = self._limits.max_streams, self._streams[client.identity]
-        if _is_full(self.streams, 1, own, limit, _num_clients(self._streams, client)):
+        limit, own = self._limits.max_streams, self._streams[caller.identity]
+        if _is_full(self.streams, 1, own, limit, _num_clients(self._streams, caller)):
             raise self._overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
-        self._streams[client.identity] += 1
+        self._streams[caller.identity] += 1
         self.requests += 1
         self.streams += 1
-        return Permit(self, client, "stream")
+        return Permit(self, caller, "stream")
 
-    def admit_part(self, client: Client) -> "Permit":
+    def admit_part(self, caller: Caller) -> "Permit":
         """A permit for one text of a stream that is inside."""
-        self._holdings.setdefault(client.identity, _Holding()).parts += 1
-        return Permit(self, client, "part")
+        self._holdings.setdefault(caller.identity, _Holding()).parts += 1
+        return Permit(self, caller, "part")
 
     def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
         """Refuse what would wait too long, or would be too late; for a permit.
@@ -150,12 +150,12 @@ class Admission:
             )
             raise self._overloaded(message, "deadline_unattainable", room_in_s=needed_s - left_s)
 
-    def leave(self, client: Client, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
+    def leave(self, caller: Caller, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
         """Count a request, its characters and its tokens out, for a permit."""
         if kind == "stream":
-            self._stream_left(client)
+            self._stream_left(caller)
         else:
-            self._work_left(client, characters, tokens, kind)
+            self._work_left(caller, characters, tokens, kind)
         self.requests -= kind != "part"
         self.streams -= kind == "stream"
         self.characters -= characters
@@ -165,19 +165,19 @@ class Admission:
         if self.requests == 0:
             self._on_empty()
 
-    def _stream_left(self, client: Client) -> None:
-        self._streams[client.identity] -= 1
-        if not self._streams[client.identity]:
-            del self._streams[client.identity]
+    def _stream_left(self, caller: Caller) -> None:
+        self._streams[caller.identity] -= 1
+        if not self._streams[caller.identity]:
+            del self._streams[caller.identity]
 
-    def _work_left(self, client: Client, characters: int, tokens: int, kind: Kind) -> None:
-        held = self._holdings[client.identity]
+    def _work_left(self, caller: Caller, characters: int, tokens: int, kind: Kind) -> None:
+        held = self._holdings[caller.identity]
         held.requests -= kind == "request"
         held.parts -= kind == "part"
         held.characters -= characters
         held.tokens -= tokens
         if held.requests == held.parts == 0:
-            del self._holdings[client.identity]
+            del self._holdings[caller.identity]
 
     def _check_num_texts(self, num_texts: int) -> None:
         limit = self._limits.max_texts
@@ -186,12 +186,12 @@ class Admission:
         if num_texts > limit:
             raise InvalidInput(f"texts has {num_texts} entries, from 1 to {limit} are accepted", field="texts")
 
-    def take_characters(self, client: Client, count: int) -> None:
+    def take_characters(self, caller: Caller, count: int) -> None:
         """Count characters in, for a permit; raises Overloaded when they, or the tokens they make, do not fit."""
         limit = CHARACTERS_PER_TOKEN * self._limits.max_queued_tokens
-        held = self._holdings[client.identity]
+        held = self._holdings[caller.identity]
         used, own = (max(each.characters, CHARACTERS_PER_TOKEN * each.tokens) for each in (self, held))
-        if used > 0 and self._is_full(used, count, own, limit, client):
+        if used > 0 and self._is_full(used, count, own, limit, caller):
             raise self._overloaded(
                 f"{self.characters} characters, {self.tokens} source tokens wait or run and the request has {count} "
                 f"characters, at most {limit} characters, {self._limits.max_queued_tokens} tokens may",
@@ -200,26 +200,26 @@ class Admission:
         held.characters += count
         self.characters += count
 
-    def take_tokens(self, client: Client, count: int) -> None:
+    def take_tokens(self, caller: Caller, count: int) -> None:
         """Count tokens in, for a permit; raises Overloaded when they do not fit."""
         # A request larger than a whole budget still gets through when it is alone in it.
         limit = self._limits.max_queued_tokens
-        held = self._holdings[client.identity]
-        if self.tokens > 0 and self._is_full(self.tokens, count, held.tokens, limit, client):
+        held = self._holdings[caller.identity]
+        if self.tokens > 0 and self._is_full(self.tokens, count, held.tokens, limit, caller):
             raise self._overloaded(
                 f"{self.tokens} source tokens wait or run and the request has {count}, at most {limit} may",
                 "token_budget",
             )
-        own_limit = client.max_queued_tokens
+        own_limit = caller.max_queued_tokens
         if own_limit is not None and held.tokens > 0 and held.tokens + count > own_limit:
             message = f"{held.tokens} of your source tokens wait or run and the request has {count}"
             raise self._over_budget(message, own_limit)
         held.tokens += count
         self.tokens += count
 
-    def _is_full(self, used: int, count: int, own: int, limit: int, client: Client) -> bool:
+    def _is_full(self, used: int, count: int, own: int, limit: int, caller: Caller) -> bool:
         """Whether there is no room for `count` more, for a client that holds `own` of the `used`."""
-        return _is_full(used, count, own, limit, _num_clients(self._holdings, client))
+        return _is_full(used, count, own, limit, _num_clients(self._holdings, caller))
 
     def _over_budget(self, message: str, limit: int) -> Overloaded:
         return self._overloaded(f"{message}, at most {limit} may", "client_budget")
@@ -233,8 +233,8 @@ class Admission:
 class Permit:
     """One request's place inside; a context manager that releases it."""
 
-    def __init__(self, admission: Admission, client: Client, kind: Kind = "request") -> None:
-        self.client = client
+    def __init__(self, admission: Admission, caller: Caller, kind: Kind = "request") -> None:
+        self.caller = caller
         self._admission = admission
         self._kind = kind
         self._characters = 0
@@ -250,7 +250,7 @@ class Permit:
         """
         assert not self._is_released, "the permit was released"
         with self._refusable():
-            self._admission.take_characters(self.client, count)
+            self._admission.take_characters(self.caller, count)
         self._characters += count
 
     def take_tokens(self, count: int) -> None:
@@ -261,7 +261,7 @@ class Permit:
         """
         assert not self._is_released, "the permit was released"
         with self._refusable():
-            self._admission.take_tokens(self.client, count)
+            self._admission.take_tokens(self.caller, count)
         self._tokens += count
 
     def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
@@ -271,14 +271,14 @@ class Permit:
 
     def part(self) -> "Permit":
         """A permit for one text of the stream that holds this one; released before it, and no request of its own."""
-        return self._admission.admit_part(self.client)
+        return self._admission.admit_part(self.caller)
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""
         if self._is_released:
             return
         self._is_released = True
-        self._admission.leave(self.client, self._characters, self._tokens, self._kind, was_refused=self._was_refused)
+        self._admission.leave(self.caller, self._characters, self._tokens, self._kind, was_refused=self._was_refused)
 
     @contextmanager
     def _refusable(self) -> Iterator[None]:
@@ -297,9 +297,9 @@ class Permit:
         self.release()
 
 
-def _num_clients(holders: Collection[Identity], client: Client) -> int:
+def _num_clients(holders: Collection[Identity], caller: Caller) -> int:
     """How many share what the holders have a part of, with this client."""
-    return len(holders) + (client.identity not in holders)
+    return len(holders) + (caller.identity not in holders)
 
 
 def _is_full(used: int, count: int, own: int, limit: int, num_clients: int) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-from service.queue.clients import Client, Identity, Priority
+from service.queue.callers import Caller, Identity, Priority
 
 MIN_WEIGHT = 0.01  # a smaller weight counts as this one: a turn of it is worth too little to be looked for
 _QUANTUM_MEMORY = 64  # pushes over which the worth of a turn follows their costs
@@ -35,7 +35,7 @@ class Entry(Generic[Item]):
 
     item: Item
     cost: float
-    client: Client
+    caller: Caller
     priority: Priority  # as asked for
     arrived_at: float
     number: int  # of its arrival
@@ -89,10 +89,10 @@ class FairQueue(Generic[Item]):
         """Of everything that waits."""
         return sum(turns.cost for turns in self._turns)
 
-    def push(self, item: Item, *, client: Client, priority: Priority, cost: float, now: float) -> Entry[Item]:
+    def push(self, item: Item, *, caller: Caller, priority: Priority, cost: float, now: float) -> Entry[Item]:
         """Put an item behind all others of its client and class; the entry is its name in the queue."""
         self.typical_cost += (cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else cost
-        entry = Entry(item, cost, client, priority, now, next(self._numbers))
+        entry = Entry(item, cost, caller, priority, now, next(self._numbers))
         self._turns_of(priority).add(entry, quantum=self.typical_cost)
         if priority is Priority.BATCH:
             self._batch[entry.number] = entry
@@ -120,10 +120,10 @@ class FairQueue(Generic[Item]):
         flow.turns.charge(flow, entry.cost)
         self.remove(entry)
 
-    def cost_ahead(self, client: Client, priority: Priority, cost: float) -> float:
+    def cost_ahead(self, caller: Caller, priority: Priority, cost: float) -> float:
         """Cost of what waits now and goes before the end of `cost` more of this client's work."""
         turns = self._turns_of(priority)
-        ahead = turns.cost_ahead((client.identity, priority), _weight(client), cost, self.typical_cost)
+        ahead = turns.cost_ahead((caller.identity, priority), _weight(caller), cost, self.typical_cost)
         if priority is Priority.INTERACTIVE:
             return ahead + min(self._aged.cost, (ahead + cost) * AGED_SHARE / (1 - AGED_SHARE))
         return ahead + self._interactive.cost + self._aged.cost
@@ -172,10 +172,10 @@ class _Turns(Generic[Item]):
         yield from self.old.values()
 
     def add(self, entry: Entry[Item], *, quantum: float) -> None:
-        key = (entry.client.identity, entry.priority)
+        key = (entry.caller.identity, entry.priority)
         flow = self.fresh.get(key) or self.old.get(key)
         if flow is None:
-            weight = _weight(entry.client)
+            weight = _weight(entry.caller)
             flow = self.fresh[key] = _Flow(key, weight, self, deficit=quantum * weight)
         flow.entries[entry.number] = entry
         flow.cost += entry.cost
@@ -247,5 +247,5 @@ def _sum_of(flows: "Collection[_Flow[Item]]", most: "Callable[[_Flow[Item]], flo
     return found * max(1.0, len(flows) / _SAMPLE)
 
 
-def _weight(client: Client) -> float:
-    return max(MIN_WEIGHT, client.weight)
+def _weight(caller: Caller) -> float:
+    return max(MIN_WEIGHT, caller.weight)

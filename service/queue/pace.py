@@ -5,7 +5,7 @@ of those that ended is spread over time, a little faster than places come free o
 long.  Engines with room, and those of one client alone, take everything at once.  Pure and synchronous.
 """
 
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 
 _SHARED_FOR_S = 1.0  # after work of another than the last one came, the engines count as shared for so long
 # With 1.25, the p99 of clients who ask seldom, beside a greedy one, was 1.7 - 1.9 times what it was alone; without any,
@@ -23,11 +23,11 @@ class Pace:
         self._credit: float | None = None  # rows that may start; below zero: a pause; None: engines have room
         self._credit_at = 0.0
 
-    def arrived(self, client: str, priority: Priority, now: float) -> None:
+    def arrived(self, caller: str, priority: Priority, now: float) -> None:
         """Work of this client and class came."""
-        if self._last is not None and (client, priority) != self._last:
+        if self._last is not None and (caller, priority) != self._last:
             self._shared_at = now
-        self._last = client, priority
+        self._last = caller, priority
 
     def is_shared(self, now: float) -> bool:
         """Whether several clients or classes have work, or had it a moment ago."""

@@ -1,6 +1,6 @@
 """What each client has used, for quotas and bills: counted at once, and a line in the log for each period and client.
 
-Never texts.  A metric names only clients that the operator has named (`Client.source` is "key"): addresses, and words
+Never texts.  A metric names only clients that the operator has named (`Caller.source` is "key"): addresses, and words
 of a proxy, would be labels without end.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.queue.clients import Client
+from service.queue.callers import Caller
 from service.records import Translation
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
@@ -31,7 +31,7 @@ class UsageCounter(Protocol):
     """What counts; `service.telemetry.metrics.Metrics` does."""
 
     def client_used(
-        self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
+        self, caller: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
     ) -> None:
         """Add to a client's counts."""
         ...
@@ -49,7 +49,7 @@ def usage_of(texts: Sequence[str], translations: Sequence[Translation]) -> Usage
     )
 
 
-class UsageBooks:
+class UsageLog:
     """Counts usage, and logs its sums; told the time."""
 
     def __init__(self, counter: UsageCounter) -> None:
@@ -57,11 +57,11 @@ class UsageBooks:
         self._last_written = 0.0
         self._sums: dict[tuple[str, str], dict[str, int]] = {}  # by the client's source and name
 
-    def add(self, client: Client, usage: Usage) -> None:
+    def add(self, caller: Caller, usage: Usage) -> None:
         """Put it in the books, and into the client's next line."""
         amounts = {name: getattr(usage, name) for name in Usage.__slots__}
-        self._counter.client_used(label_of(client), **amounts)
-        sums = self._sums.setdefault((client.source, client.name), dict.fromkeys((*Usage.__slots__, "calls"), 0))
+        self._counter.client_used(label_of(caller), **amounts)
+        sums = self._sums.setdefault((caller.source, caller.name), dict.fromkeys((*Usage.__slots__, "calls"), 0))
         sums["calls"] += 1
         for name, amount in amounts.items():
             sums[name] += amount
@@ -79,6 +79,6 @@ class UsageBooks:
             get_logger().info("usage", client=name, client_source=source, **amounts)
 
 
-def label_of(client: Client) -> str:
+def label_of(caller: Caller) -> str:
     """The client's name in metrics."""
-    return client.name if client.source == "key" else OTHER
+    return caller.name if caller.source == "key" else OTHER

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from service.engines.snapshot import DispatchSnapshot
+from service.engines.dispatcher import DispatchSnapshot
 from service.records import ModelInfo
 from service.registry.changes import Refusal
 from service.registry.host import HostState, ModelHost

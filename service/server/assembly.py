@@ -19,7 +19,7 @@ from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import ServerTls, server_tls, warn_of_open_ports
 from service.http.http_server import HttpServer, Page
 from service.queue.admission import Admission
-from service.queue.usage import UsageBooks
+from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
 from service.registry.snapshot import model_snapshots
 from service.server.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
@@ -50,7 +50,7 @@ class Parts:
     readiness: Readiness
     interceptor: CallInterceptor
     streams: StreamServicer
-    usage: UsageBooks
+    usage: UsageLog
     grpc_server: grpc.aio.Server
     tls: ServerTls | None  # for every gRPC port; None: no encryption
     admin_server: grpc.aio.Server
@@ -92,7 +92,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         is_ready=lambda: reloader.is_ready,
         queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in reloader.hosts), default=0.0),
     )
-    usage, checks = UsageBooks(metrics), Health((servicer.SERVICE_NAME,))
+    usage, checks = UsageLog(metrics), Health((servicer.SERVICE_NAME,))
     translation = TranslationServicer(reloader.catalog, admission, metrics, config.limits, usage)
     streams = StreamServicer(reloader.catalog, admission, lines, metrics, config.limits, usage)
     warn_of_open_ports(config)

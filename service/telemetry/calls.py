@@ -39,7 +39,7 @@ class EndedCall:
     method: str  # as a label
     request_id: str
     client: str
-    client_source: str = ""  # how that is known: see `service.queue.clients.Client`
+    client_source: str = ""  # how that is known: see `service.queue.callers.Caller`
     model: str  # empty where none was needed
     code: str  # name of the gRPC status
     duration_s: float

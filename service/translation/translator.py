@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 from service.engine.job import JobResult, SearchParams
 from service.errors import DeadlineExceeded, InternalError, InvalidInput
 from service.queue.admission import Permit
-from service.queue.backlog import Forecast
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
+from service.queue.job_queue import Forecast
 from service.records import Timings, Translation
 from service.telemetry.calls import current_progress
 from service.translation.codec import BLANK_TRANSLATION, TextCodec
@@ -35,7 +35,7 @@ class JobSubmitter(Protocol):
         """Seconds of work that waits."""
         ...
 
-    def forecast(self, sources: Sequence[int], params: SearchParams, *, client: Client, priority: Priority) -> Forecast:
+    def forecast(self, sources: Sequence[int], params: SearchParams, *, caller: Caller, priority: Priority) -> Forecast:
         """When sentences of so many tokens would be done."""
         ...
 
@@ -45,7 +45,7 @@ class JobSubmitter(Protocol):
         params: SearchParams,
         deadline: float | None,
         *,
-        client: Client,
+        caller: Caller,
         priority: Priority,
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence; cancelling the future cancels the job."""
@@ -140,7 +140,7 @@ class Translator:
         self._check_time(lengths, params, permit, deadline, priority)
         on_admitted()
         submit = partial(
-            self._dispatcher.submit, params=params, deadline=deadline, client=permit.client, priority=priority
+            self._dispatcher.submit, params=params, deadline=deadline, caller=permit.caller, priority=priority
         )
         progress.phase = "queue"
         results = await self._run(sources, submit, clock)
@@ -156,7 +156,7 @@ class Translator:
         deadline: float | None,
         priority: Priority,
     ) -> None:
-        forecast = self._dispatcher.forecast(lengths, params, client=permit.client, priority=priority)
+        forecast = self._dispatcher.forecast(lengths, params, caller=permit.caller, priority=priority)
         permit.check(forecast, now=time.monotonic(), deadline=deadline)
 
     async def _encode(

@@ -1,4 +1,4 @@
-"""An engine keeper without a process: its engine makes a step, dies and comes back when the test says so."""
+"""An engine supervisor without a process: its engine makes a step, dies and comes back when the test says so."""
 
 import time
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from service.engine.job import Outcome
 from service.engine.loop import EngineLoop
 from service.engine.process import Cancel, Command, Report, Start
 from service.engine.spec import EngineSpec
-from service.engines.engine_keeper import EngineListener, KeeperConfig
+from service.engines.supervisor import EngineListener, SupervisorConfig
 from tests.fakes.fake_runner import FakeRunner
 
 
 class HandSteppedEngine:
-    """In place of `EngineKeeper`: the engine loop itself around a scripted model."""
+    """In place of `EngineSupervisor`: the engine loop itself around a scripted model."""
 
-    def __init__(self, spec: EngineSpec, config: KeeperConfig, listener: EngineListener) -> None:
+    def __init__(self, spec: EngineSpec, config: SupervisorConfig, listener: EngineListener) -> None:
         self.started_ids: list[int] = []
         self.most_rows = 0
         self._spec = spec

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
 from service.queue.fair_queue import Entry, FairQueue
 
 INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
@@ -18,14 +18,14 @@ class Line:
         self.entries: dict[str, Entry[str]] = {}
 
     def push(
-        self, item: str, client: str = "a", *, cost: float = 1.0, priority: Priority = INTERACTIVE, weight: float = 1.0
+        self, item: str, caller: str = "a", *, cost: float = 1.0, priority: Priority = INTERACTIVE, weight: float = 1.0
     ) -> None:
-        who = Client(name=client, weight=weight)
-        self.entries[item] = self.queue.push(item, client=who, priority=priority, cost=cost, now=self.now)
+        who = Caller(name=caller, weight=weight)
+        self.entries[item] = self.queue.push(item, caller=who, priority=priority, cost=cost, now=self.now)
 
-    def push_many(self, client: str, number: int, **options: float) -> None:
+    def push_many(self, caller: str, number: int, **options: float) -> None:
         for index in range(number):
-            self.push(f"{client}{index}", client, **options)  # type: ignore[arg-type]
+            self.push(f"{caller}{index}", caller, **options)  # type: ignore[arg-type]
 
     def pop(self) -> str:
         entry = self.queue.peek(self.now)

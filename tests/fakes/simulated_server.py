@@ -18,9 +18,9 @@ from service.engine.scheduler import Scheduler, SchedulerConfig
 from service.engines.held import Held
 from service.errors import Overloaded
 from service.queue.admission import Admission, Permit
-from service.queue.backlog import Backlog, Load
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
 from service.queue.fair_queue import Entry
+from service.queue.job_queue import EngineLoad, JobQueue
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
 STATS_STEPS = 5  # between two reports of what was done
@@ -30,7 +30,7 @@ STATS_STEPS = 5  # between two reports of what was done
 class Request:
     """One call with one text, and what became of it."""
 
-    client: Client
+    caller: Caller
     at: float
     source_tokens: int
     num_steps: int  # that its translation takes
@@ -57,7 +57,7 @@ class Request:
 
 
 def poisson(
-    client: Client,
+    caller: Caller,
     rate: float,
     seconds: float,
     *,
@@ -73,7 +73,7 @@ def poisson(
     now = rng.expovariate(rate)
     while now < seconds:
         steps = rng.choice(num_steps)
-        requests.append(Request(client, now, steps, steps, timeout_s, priority, params))
+        requests.append(Request(caller, now, steps, steps, timeout_s, priority, params))
         now += rng.expovariate(rate)
     return requests
 
@@ -123,7 +123,7 @@ class SimulatedServer:
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.limits)
-        self.backlog: Backlog[Request] = Backlog(
+        self.backlog: JobQueue[Request] = JobQueue(
             aging_s=self.limits.batch_aging_s, max_lookahead_jobs=self.max_lookahead_jobs
         )
         self.scheduler = Scheduler(SchedulerConfig(max_rows=self.max_rows))
@@ -168,19 +168,19 @@ class SimulatedServer:
         """How it is searched."""
         return request.params or self.params
 
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """How full the engine is."""
-        return Load(num_engines=1, rows=self.holds.rows, max_rows=self.holds.runnable_rows)
+        return EngineLoad(num_engines=1, rows=self.holds.rows, max_rows=self.holds.runnable_rows)
 
     def _arrive(self, request: Request) -> None:
         permit = None
         try:
-            permit = self.admission.admit(1, now=request.heard_at, deadline=request.deadline, client=request.client)
+            permit = self.admission.admit(1, now=request.heard_at, deadline=request.deadline, caller=request.caller)
             permit.take_tokens(request.source_tokens)
             forecast = self.backlog.forecast(
                 [request.source_tokens],
                 self.params_of(request),
-                client=request.client,
+                caller=request.caller,
                 priority=request.priority,
                 load=self.load(),
             )
@@ -195,7 +195,7 @@ class SimulatedServer:
             request,
             request.source_tokens,
             self.params_of(request),
-            client=request.client,
+            caller=request.caller,
             priority=request.priority,
             now=request.heard_at,
         )

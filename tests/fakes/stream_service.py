@@ -17,7 +17,7 @@ from service.grpc import stream_servicer
 from service.grpc.interceptors import CallInterceptor
 from service.grpc.stream_servicer import METHOD, StreamServicer
 from service.queue.admission import Admission
-from service.queue.usage import UsageBooks
+from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
 from service.records import ModelInfo, Timings, TranslatedText, Translation
 from service.registry.catalog import Catalog, LoadedModel
@@ -87,7 +87,7 @@ class Harness:
         self.ended: list[EndedCall] = []
         self.admission = Admission(limits, on_leave=self.lines.departed)
         self.servicer = StreamServicer(
-            cast("Catalog", self.catalog), self.admission, self.lines, self.metrics, limits, UsageBooks(self.metrics)
+            cast("Catalog", self.catalog), self.admission, self.lines, self.metrics, limits, UsageLog(self.metrics)
         )
         interceptor = CallInterceptor(
             self.metrics,

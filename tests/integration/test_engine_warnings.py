@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from model.bundle import default_bundle_dir
 from service.engine.spec import EngineSpec
-from service.engines.engine_link import start_engine
+from service.engines.engine_process import start_engine
 
 
 async def test_an_engine_that_cannot_share_weights_serves_and_says_why(tmp_path, monkeypatch):

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from service.engine.job import JobResult, SearchParams, StepStats
-from service.queue.backlog import Backlog, Load
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
 from service.queue.fair_queue import Entry
+from service.queue.job_queue import EngineLoad, JobQueue
 
 WAITING = (100, 1_000, 10_000, 100_000)
 CLIENTS = (1, 50, 1_000)
 TURNS = 2_000  # at each point
 PARAMS = SearchParams()
 SOURCE_TOKENS = 24
-FULL = Load(num_engines=1, rows=128, max_rows=128)
+FULL = EngineLoad(num_engines=1, rows=128, max_rows=128)
 
 Row = dict[str, int | float | str]
 
@@ -26,7 +26,7 @@ def measure() -> list[Row]:
 
 
 def _measure(waiting: int, num_clients: int) -> Row:
-    backlog, clients = _measured_backlog(), [Client(name=str(number)) for number in range(num_clients)]
+    backlog, clients = _measured_backlog(), [Caller(name=str(number)) for number in range(num_clients)]
     began = time.process_time()
     entries = [_add(backlog, clients[number % num_clients]) for number in range(waiting)]
     added = time.process_time()
@@ -34,7 +34,7 @@ def _measure(waiting: int, num_clients: int) -> Row:
         entry = backlog.peek(0.0)
         assert entry is not None
         backlog.serve(entry, PARAMS.beam_size)
-        entries.append(_add(backlog, entry.client))
+        entries.append(_add(backlog, entry.caller))
     served = time.process_time()
     for number in range(TURNS):
         _forecast(backlog, clients[number % num_clients])
@@ -51,8 +51,8 @@ def _measure(waiting: int, num_clients: int) -> Row:
     }
 
 
-def _measured_backlog() -> Backlog[int]:
-    backlog: Backlog[int] = Backlog(aging_s=10.0, max_lookahead_jobs=8)
+def _measured_backlog() -> JobQueue[int]:
+    backlog: JobQueue[int] = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
     result = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=SOURCE_TOKENS)
     for _ in range(32):
         backlog.finished(SOURCE_TOKENS, PARAMS, result)
@@ -60,12 +60,12 @@ def _measured_backlog() -> Backlog[int]:
     return backlog
 
 
-def _add(backlog: Backlog[int], client: Client) -> Entry[int]:
-    return backlog.add(0, SOURCE_TOKENS, PARAMS, client=client, priority=Priority.INTERACTIVE, now=0.0)
+def _add(backlog: JobQueue[int], caller: Caller) -> Entry[int]:
+    return backlog.add(0, SOURCE_TOKENS, PARAMS, caller=caller, priority=Priority.INTERACTIVE, now=0.0)
 
 
-def _forecast(backlog: Backlog[int], client: Client) -> None:
-    backlog.forecast([SOURCE_TOKENS], PARAMS, client=client, priority=Priority.INTERACTIVE, load=FULL)
+def _forecast(backlog: JobQueue[int], caller: Caller) -> None:
+    backlog.forecast([SOURCE_TOKENS], PARAMS, caller=caller, priority=Priority.INTERACTIVE, load=FULL)
 
 
 def draw(axes: Axes, rows: Sequence[Row]) -> None:

@@ -11,7 +11,7 @@ from service import files
 from service.cli import keys_command, keys_run
 from service.cli.keys_run import NewKey, append_entry, entry_of, run_new_key
 from service.grpc.api_keys import parse_keys
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 
 
 def test_key_and_entry_are_printed_where_no_file_takes_the_entry(capsys):

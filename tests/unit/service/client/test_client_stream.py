@@ -14,7 +14,7 @@ from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig
 from service.client.retry import RetryPolicy
 from service.errors import DeadlineExceeded, InvalidInput, NotFound, Unavailable
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.records import TranslateOptions
 from tests.fakes.calls import eventually
 from tests.fakes.scripted_server import ScriptedServer, running, shout_each, shouted

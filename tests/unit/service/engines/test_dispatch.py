@@ -12,9 +12,9 @@ from service.engine.job import StepStats
 from service.engine.process import Report
 from service.engine.scheduler import SchedulerConfig
 from service.engines.dispatcher import DispatchConfig, Dispatcher
-from service.engines.engine_keeper import EngineKeeper
+from service.engines.supervisor import EngineSupervisor
 from service.errors import InternalError, Unavailable
-from service.queue.backlog import Load
+from service.queue.job_queue import EngineLoad
 from service.telemetry.calls import Progress, follow
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN
 from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
@@ -54,7 +54,7 @@ async def test_engine_that_runs_less_for_want_of_memory_is_given_less():
 
         assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
         assert [engine.max_rows for engine in dispatcher.snapshot(time.monotonic()).engines] == [4]
-        assert dispatcher._load() == Load(num_engines=1, rows=6, max_rows=4)
+        assert dispatcher._load() == EngineLoad(num_engines=1, rows=6, max_rows=4)
         for job in jobs:
             job.cancel()
 
@@ -111,7 +111,7 @@ async def test_sentences_that_do_not_all_find_rows_go_to_the_engine_with_the_few
 async def test_engine_that_is_not_up_is_dealt_nothing(monkeypatch):
     async with running(config=replace(CONFIG, num_engines=3)) as dispatcher:
         lost = dispatcher._slots[0].keeper
-        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda keeper: keeper is not lost))
+        monkeypatch.setattr(EngineSupervisor, "is_up", property(lambda keeper: keeper is not lost))
         jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(4)]
         await asyncio.sleep(0)
 
@@ -124,7 +124,7 @@ async def test_job_waits_while_no_engine_is_up(monkeypatch):
     async with running(config=replace(CONFIG, num_engines=2)) as dispatcher:
         errors: list[dict[str, object]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+        monkeypatch.setattr(EngineSupervisor, "is_up", property(lambda _: False))
         job = dispatcher.submit(SLOW, PARAMS, None)
         await asyncio.sleep(0)
 

@@ -13,7 +13,7 @@ from model.config import EOS_ID
 from service.engine.job import FailureKind, JobFailure, JobResult
 from service.engine.process import Report
 from service.engines.dispatcher import Dispatcher
-from service.engines.engine_keeper import EngineKeeper
+from service.engines.supervisor import EngineSupervisor
 from service.errors import Unavailable
 from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
@@ -130,7 +130,7 @@ async def test_queue_is_kept_while_another_engine_is_up():
 async def test_while_an_engine_is_started_again_nobody_is_told_that_it_waits(monkeypatch):
     async with running() as dispatcher:
         (slot,) = dispatcher._slots
-        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+        monkeypatch.setattr(EngineSupervisor, "is_up", property(lambda _: False))
 
         slot.delayed(0.5)
         assert dispatcher.snapshot(time.monotonic()).engines[0].state == "waiting"
@@ -149,7 +149,7 @@ async def test_while_an_engine_is_started_again_nobody_is_told_that_it_waits(mon
 
 async def test_queue_is_kept_during_the_first_start_of_a_replacement(monkeypatch):
     async with running() as dispatcher:
-        monkeypatch.setattr(EngineKeeper, "is_up", property(lambda _: False))
+        monkeypatch.setattr(EngineSupervisor, "is_up", property(lambda _: False))
         dispatcher._slots[0].starting()
         job = dispatcher.submit(NORMAL, PARAMS, None)
         await asyncio.sleep(0)

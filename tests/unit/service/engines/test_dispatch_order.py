@@ -10,12 +10,12 @@ import pytest
 from service.engine.job import JobResult, StepStats
 from service.engine.scheduler import SchedulerConfig
 from service.errors import DeadlineExceeded
-from service.queue.backlog import Forecast
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
+from service.queue.job_queue import Forecast
 from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, running
 
 ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
-A, B = Client(name="a"), Client(name="b")
+A, B = Caller(name="a"), Caller(name="b")
 
 
 def _note(answered: list[str], name: str, _: object) -> None:
@@ -35,8 +35,8 @@ async def order_of(jobs: "dict[str, asyncio.Future[JobResult]]") -> list[str]:
 
 async def test_clients_take_turns():
     async with running(ONE_AT_A_TIME) as dispatcher:
-        jobs = {f"a{n}": dispatcher.submit(NORMAL, PARAMS, None, client=A) for n in range(3)}
-        jobs |= {f"b{n}": dispatcher.submit(NORMAL, PARAMS, None, client=B) for n in range(3)}
+        jobs = {f"a{n}": dispatcher.submit(NORMAL, PARAMS, None, caller=A) for n in range(3)}
+        jobs |= {f"b{n}": dispatcher.submit(NORMAL, PARAMS, None, caller=B) for n in range(3)}
 
         assert await order_of(jobs) == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
@@ -117,7 +117,7 @@ async def test_idle_engine_tries_whatever_was_measured():
 async def test_starts_that_are_spread_come_without_another_event():
     """Two clients, a full engine, and nothing that happens but time."""
     async with running(ONE_AT_A_TIME) as dispatcher:
-        jobs = {f"a{n}": dispatcher.submit(NORMAL, PARAMS, None, client=A) for n in range(20)}
-        jobs |= {f"b{n}": dispatcher.submit(NORMAL, PARAMS, None, client=B) for n in range(20)}
+        jobs = {f"a{n}": dispatcher.submit(NORMAL, PARAMS, None, caller=A) for n in range(20)}
+        jobs |= {f"b{n}": dispatcher.submit(NORMAL, PARAMS, None, caller=B) for n in range(20)}
 
         assert len(await order_of(jobs)) == 40

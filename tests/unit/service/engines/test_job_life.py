@@ -23,7 +23,7 @@ from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.engines import engine_slot
+from service.engines import handle as engine_handle
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
@@ -110,7 +110,7 @@ class JobLife(RuleBasedStateMachine):
             self.engines.append(HandSteppedEngine(*details))  # type: ignore[arg-type]
             return self.engines[-1]
 
-        with mock.patch.object(engine_slot, "EngineKeeper", make):
+        with mock.patch.object(engine_handle, "EngineSupervisor", make):
             self.dispatcher = Dispatcher(SPEC, DispatchConfig(num_engines=NUM_ENGINES, lookahead_jobs=2))
         self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)

@@ -15,7 +15,7 @@ import pytest
 from service.config import ConfigError
 from service.grpc import api_keys
 from service.grpc.api_keys import KeyFile, digest_of, generate_key, parse_keys
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
 from tests.fakes.clock import Clock
 from tests.fakes.logs import log
 
@@ -84,7 +84,7 @@ class TestEntry:
         key = parse_keys(entry()).find(KEY)
 
         assert key is not None
-        assert key.client == Client(name="shop", source="key", priority=Priority.INTERACTIVE, weight=1.0)
+        assert key.client == Caller(name="shop", source="key", priority=Priority.INTERACTIVE, weight=1.0)
         assert (key.models, key.is_admin, key.expires) == (None, False, None)
 
     def test_every_field_arrives(self):
@@ -101,7 +101,7 @@ class TestEntry:
         ).find(KEY)
 
         assert key is not None
-        assert key.client == Client(name="shop", source="key", priority=Priority.BATCH, weight=2.5, max_queued_tokens=7)
+        assert key.client == Caller(name="shop", source="key", priority=Priority.BATCH, weight=2.5, max_queued_tokens=7)
         assert (key.models, key.is_admin) == (frozenset({"a", "b"}), True)
         assert key.expires == datetime(2027, 1, 31, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.grpc import priorities
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 
 
 @pytest.mark.parametrize("priority", [None, *Priority])

@@ -2,10 +2,11 @@
 
 import pytest
 
-from service.engines.snapshot import DispatchSnapshot, EngineSnapshot
+from service.engines.dispatcher import DispatchSnapshot
+from service.engines.handle import EngineSnapshot
 from service.grpc.call import Call
 from service.grpc.server_status import DEFAULT_MAX_REQUESTS, ServerSnapshot, state_of, to_response
-from service.queue.clients import Client
+from service.queue.callers import Caller
 from service.registry.snapshot import ModelSnapshot
 from service.telemetry.calls import Progress
 from tests.fakes.model_info import model_info
@@ -31,7 +32,7 @@ def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Ca
         deadline=NOW + remaining_s,
         is_limit_ours=True,
         limit_s=60.0,
-        client=Client(name="shop", source="key"),
+        client=Caller(name="shop", source="key"),
         progress=Progress(phase="decode", texts=3, finished_texts=1),
     )
     listed.use_model("m")

@@ -18,7 +18,7 @@ from service.loadtest.report import Report, StageResult, check_file, figures
 from service.loadtest.run import _received
 from service.loadtest.schedule import Stage, due_times, share
 from service.loadtest.search import Target, highest_rate
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.records import TranslateOptions
 
 

@@ -8,7 +8,7 @@ import pytest
 from service.planning.fit import fit
 from service.planning.measured import read
 from service.planning.search import Demand, Planner
-from service.queue.clients import ANYBODY
+from service.queue.callers import ANYBODY
 from tests.fakes.simulated_server import SimulatedServer, poisson
 
 SECONDS, WARM_UP_S = 90.0, 10.0

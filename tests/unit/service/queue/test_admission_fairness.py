@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from service.config import LimitsConfig
 from service.errors import Overloaded
 from service.queue.admission import Admission, Permit
-from service.queue.backlog import Forecast
-from service.queue.clients import Client
+from service.queue.callers import Caller
+from service.queue.job_queue import Forecast
 
 LIMITS = LimitsConfig(
     max_concurrent_requests=8, max_queued_tokens=100, max_queue_seconds=20.0, retry_after_s=2.0, max_streams=4
 )
-GREEDY, OTHER = Client(name="greedy"), Client(name="other")
+GREEDY, OTHER = Caller(name="greedy"), Caller(name="other")
 
 
 @pytest.fixture
@@ -23,21 +23,21 @@ def admission() -> Admission:
     return Admission(LIMITS)
 
 
-def admit(admission: Admission, client: Client, tokens: int = 0) -> Permit:
-    permit = admission.admit(1, now=0.0, client=client)
+def admit(admission: Admission, caller: Caller, tokens: int = 0) -> Permit:
+    permit = admission.admit(1, now=0.0, caller=caller)
     permit.take_tokens(tokens)
     return permit
 
 
-def refusal(admission: Admission, client: Client, tokens: int = 0) -> str:
+def refusal(admission: Admission, caller: Caller, tokens: int = 0) -> str:
     with pytest.raises(Overloaded) as error:
-        admit(admission, client, tokens)
+        admit(admission, caller, tokens)
     return error.value.reason
 
 
 class TestIdentity:
     def test_word_of_a_proxy_does_not_use_up_the_share_of_the_address_it_names(self, admission):
-        peer, claimed = (Client(name="10.0.0.7", source=source) for source in ("peer", "proxy"))
+        peer, claimed = (Caller(name="10.0.0.7", source=source) for source in ("peer", "proxy"))
         for _ in range(8):
             admit(admission, claimed)
 
@@ -53,23 +53,23 @@ class TestStreams:
         for _ in range(2):  # half of the limit is the other's share
             admission.admit_stream(OTHER)
 
-        for client in (GREEDY, OTHER):
+        for caller in (GREEDY, OTHER):
             with pytest.raises(Overloaded, match="6 streams are open, at most 4 may be"):
-                admission.admit_stream(client)
+                admission.admit_stream(caller)
 
     def test_twice_the_limit_is_never_exceeded(self, admission):
         for number in range(9):
             with suppress(Overloaded):
-                admission.admit_stream(Client(name=f"first {number}"))
+                admission.admit_stream(Caller(name=f"first {number}"))
         for number in range(20):
             with suppress(Overloaded):
-                admission.admit_stream(Client(name=f"then {number}"))
+                admission.admit_stream(Caller(name=f"then {number}"))
 
         assert admission.streams <= 8
 
     def test_streams_without_a_text_take_nothing_of_a_share(self, admission):
         for number in range(4):
-            admission.admit_stream(Client(name=f"idle {number}"))
+            admission.admit_stream(Caller(name=f"idle {number}"))
         for _ in range(8):
             admit(admission, GREEDY)
 
@@ -97,8 +97,8 @@ class TestShares:
         assert refusal(admission, OTHER, 1) == "token_budget"
 
     def test_characters_are_shared_alike(self, admission):
-        admission.admit(1, now=0.0, client=GREEDY).take_characters(800)
-        other = admission.admit(1, now=0.0, client=OTHER)
+        admission.admit(1, now=0.0, caller=GREEDY).take_characters(800)
+        other = admission.admit(1, now=0.0, caller=OTHER)
 
         other.take_characters(400)
 
@@ -108,7 +108,7 @@ class TestShares:
     def test_twice_the_limit_is_never_exceeded_however_many_clients_come(self, admission):
         for number in range(100):
             try:
-                admit(admission, Client(name=str(number)), 40)
+                admit(admission, Caller(name=str(number)), 40)
             except Overloaded:
                 continue
 
@@ -124,7 +124,7 @@ class TestShares:
 
 
 class TestOwnBudget:
-    CLIENT = Client(name="small", max_queued_tokens=10)
+    CLIENT = Caller(name="small", max_queued_tokens=10)
 
     def test_budget_is_refused_by_name_when_it_is_used_up(self, admission):
         admit(admission, self.CLIENT, 10)
@@ -135,7 +135,7 @@ class TestOwnBudget:
 
     def test_request_that_does_not_fit_beside_others_is_refused(self, admission):
         admit(admission, self.CLIENT, 4)
-        permit = admission.admit(1, now=0.0, client=self.CLIENT)
+        permit = admission.admit(1, now=0.0, caller=self.CLIENT)
 
         with pytest.raises(Overloaded, match="4 of your source tokens wait or run and the request has 7, at most 10"):
             permit.take_tokens(7)
@@ -204,7 +204,7 @@ def test_every_permit_returns_what_it_took_and_no_client_is_remembered(actions):
             held.pop(amount % len(held))[0].release()
             continue
         try:
-            permit = admission.admit(1, now=0.0, client=Client(name=name, max_queued_tokens=70))
+            permit = admission.admit(1, now=0.0, caller=Caller(name=name, max_queued_tokens=70))
         except Overloaded:
             continue
         try:

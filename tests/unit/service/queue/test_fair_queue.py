@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
 from service.queue.fair_queue import FairQueue
 from tests.fakes.queue_of_strings import BATCH, INTERACTIVE, Line, line
 
@@ -135,32 +135,32 @@ class TestRemoval:
 
 class TestWhatGoesAhead:
     def test_nothing_is_ahead_of_anybody_in_an_empty_queue(self, line):
-        assert line.queue.cost_ahead(Client(name="a"), INTERACTIVE, 5.0) == 0.0
+        assert line.queue.cost_ahead(Caller(name="a"), INTERACTIVE, 5.0) == 0.0
 
     def test_all_of_a_client_s_own_work_is_ahead(self, line):
         line.push_many("a", 7, cost=2.0)
 
-        assert line.queue.cost_ahead(Client(name="a"), INTERACTIVE, 2.0) == 14.0
+        assert line.queue.cost_ahead(Caller(name="a"), INTERACTIVE, 2.0) == 14.0
 
     def test_of_a_greedy_client_only_its_turns_are_ahead(self, line):
         line.push_many("greedy", 1_000, cost=2.0)
         line.push_many("b", 2, cost=2.0)
 
-        assert line.queue.cost_ahead(Client(name="b"), INTERACTIVE, 2.0) == 4.0 + 6.0
+        assert line.queue.cost_ahead(Caller(name="b"), INTERACTIVE, 2.0) == 4.0 + 6.0
 
     def test_nobody_s_old_work_is_ahead_of_a_client_that_was_away(self, line):
         line.push_many("greedy", 1_000)
         line.pop()
         line.pop()
 
-        assert line.queue.cost_ahead(Client(name="b"), INTERACTIVE, 1.0) == 0.0
+        assert line.queue.cost_ahead(Caller(name="b"), INTERACTIVE, 1.0) == 0.0
 
     def test_interactive_work_is_ahead_of_batch_work_and_not_the_reverse(self, line):
         line.push_many("a", 10)
         line.push("batch", "b", priority=BATCH, cost=100.0)
 
-        assert line.queue.cost_ahead(Client(name="b"), BATCH, 1.0) == 110.0
-        assert line.queue.cost_ahead(Client(name="a"), INTERACTIVE, 1.0) == 10.0
+        assert line.queue.cost_ahead(Caller(name="b"), BATCH, 1.0) == 110.0
+        assert line.queue.cost_ahead(Caller(name="a"), INTERACTIVE, 1.0) == 10.0
 
 
 PUSHES = st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority), st.sampled_from([0.5, 1.0, 3.0, 20.0]))
@@ -175,9 +175,9 @@ def test_every_job_leaves_once_and_each_client_is_served_in_order(steps):
     order: dict[tuple[str, Priority], list[int]] = defaultdict(list)
     for number, step in enumerate(steps):
         if isinstance(step, tuple):
-            client, priority, cost = step
-            line.push(str(number), client, priority=priority, cost=cost)
-            waiting[str(number)] = (client, priority)
+            caller, priority, cost = step
+            line.push(str(number), caller, priority=priority, cost=cost)
+            waiting[str(number)] = (caller, priority)
         elif step == "wait":
             line.now += 4.0
         elif step == "cancel" and waiting:
@@ -237,7 +237,7 @@ def test_ever_new_clients_do_not_hold_up_one_that_was_served_before(line):
 def test_clients_of_one_name_and_two_sources_have_a_flow_each():
     queue: FairQueue[str] = FairQueue(aging_s=10.0)
     for source in ("peer", "proxy"):
-        client = Client(name="10.0.0.7", source=source)
-        queue.push(source, client=client, priority=Priority.INTERACTIVE, cost=1.0, now=0.0)
+        caller = Caller(name="10.0.0.7", source=source)
+        queue.push(source, caller=caller, priority=Priority.INTERACTIVE, cost=1.0, now=0.0)
 
     assert num_flows(queue) == 2

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.clients import Client
+from service.queue.callers import Caller
 from tests.fakes.queue_of_strings import AGING_S, BATCH, INTERACTIVE, Line, line
 
 __all__ = ["line"]
@@ -66,8 +66,8 @@ class TestPriorities:
             line.queue.peek(line.now)  # each moves some of the aged
         line.push_many("b", 5)
 
-        assert line.queue.cost_ahead(Client(name="b"), INTERACTIVE, 1.0) == pytest.approx(5 + 2)
-        assert line.queue.cost_ahead(Client(name="c"), BATCH, 1.0) == 105
+        assert line.queue.cost_ahead(Caller(name="b"), INTERACTIVE, 1.0) == pytest.approx(5 + 2)
+        assert line.queue.cost_ahead(Caller(name="c"), BATCH, 1.0) == 105
 
     def test_younger_batch_work_waits(self, line):
         line.push("batch", "a", priority=BATCH)

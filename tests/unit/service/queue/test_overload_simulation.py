@@ -12,7 +12,7 @@ import pytest
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
 from service.queue.step_time import StepTime
 from tests.fakes.simulated_server import Front, Request, SimulatedServer, percentile, poisson
 
@@ -20,7 +20,7 @@ CAPACITY = 100.0
 PROMPT = Front(call_s=0.001)
 PAUSING = Front(call_s=0.001, pause_s=0.1, pause_every_s=2.8)  # as with Python's own garbage collection
 UNLIMITED = LimitsConfig(max_concurrent_requests=100_000)  # refusals come from estimates alone
-ANYONE = Client(name="anyone")
+ANYONE = Caller(name="anyone")
 EQUAL, MIXED = (10,), tuple(range(4, 17))  # decoder steps of a sentence
 SHAPES = {  # by name: steps, rows, beam, seconds a step
     "equal lengths": (EQUAL, 10, 1, 0.01),
@@ -120,18 +120,18 @@ def test_greedy_client_does_not_double_the_p99_of_the_others(shape, seed):
 
     def nine() -> list[list[Request]]:
         return [
-            poisson(Client(name=f"{n}"), CAPACITY / 18, seconds, seed=100 * seed + n, num_steps=steps) for n in range(9)
+            poisson(Caller(name=f"{n}"), CAPACITY / 18, seconds, seed=100 * seed + n, num_steps=steps) for n in range(9)
         ]
 
     alone, beside = nine(), nine()
-    greedy = poisson(Client(name="greedy"), 4.5 * CAPACITY, seconds, seed=100 * seed + 99, num_steps=steps)
+    greedy = poisson(Caller(name="greedy"), 4.5 * CAPACITY, seconds, seed=100 * seed + 99, num_steps=steps)
     run(shape, *alone)
 
     run(shape, *beside, greedy)
 
-    others = [request for client in beside for request in client]
+    others = [request for caller in beside for request in caller]
     assert all(request.done_at is not None for request in others)
-    assert p99(others) <= 1.9 * p99([request for client in alone for request in client])
+    assert p99(others) <= 1.9 * p99([request for caller in alone for request in caller])
     answered = [r for r in [*others, *greedy] if r.done_at is not None and r.done_at <= seconds]
     assert len(answered) / seconds >= 0.97 * CAPACITY
 
@@ -142,16 +142,16 @@ def test_long_sentences_of_a_greedy_client_are_waited_for_in_proportion(steps, m
     """Nothing that runs gives its rows back; the nine have sentences of ten steps."""
 
     def nine() -> list[list[Request]]:
-        return [poisson(Client(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n) for n in range(9)]
+        return [poisson(Caller(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n) for n in range(9)]
 
     alone, beside = nine(), nine()
-    greedy = poisson(Client(name="greedy"), 45.0 * CAPACITY / steps, 15.0, seed=100 * seed + 99, num_steps=(steps,))
+    greedy = poisson(Caller(name="greedy"), 45.0 * CAPACITY / steps, 15.0, seed=100 * seed + 99, num_steps=(steps,))
     run("equal lengths", *alone)
 
     run("equal lengths", *beside, greedy)
 
     def later(clients: list[list[Request]]) -> list[Request]:  # when enough has been measured
-        return [request for client in clients for request in client if request.at > 5.0]
+        return [request for caller in clients for request in caller if request.at > 5.0]
 
     assert p99(later(beside)) <= most * p99(later(alone))
 
@@ -164,10 +164,10 @@ def answered(requests: Sequence[Request], seconds: float) -> float:
 def test_clients_with_narrow_and_wide_beams_leave_no_rows_unused():
     """Sentences of one row that run for long, beside those of 16 that run for a moment; 70 % of the capacity."""
     narrow = poisson(
-        Client(name="a"), 22.4, 20.0, seed=1, num_steps=(200,), timeout_s=6.0, params=SearchParams(beam_size=1)
+        Caller(name="a"), 22.4, 20.0, seed=1, num_steps=(200,), timeout_s=6.0, params=SearchParams(beam_size=1)
     )
     wide = poisson(
-        Client(name="b"), 28.0, 20.0, seed=2, num_steps=(10,), timeout_s=0.5, params=SearchParams(beam_size=16)
+        Caller(name="b"), 28.0, 20.0, seed=2, num_steps=(10,), timeout_s=0.5, params=SearchParams(beam_size=16)
     )
 
     SimulatedServer(max_rows=128, limits=UNLIMITED).run([narrow, wide])
@@ -180,10 +180,10 @@ def test_long_texts_of_a_greedy_client_do_not_fill_an_engine_beyond_its_source_t
     """Rows are free then, and whatever is given to the engine waits inside, first come, first served."""
 
     def nine() -> list[list[Request]]:
-        return [poisson(Client(name=f"{n}"), 4.0, 10.0, seed=100 + n) for n in range(9)]
+        return [poisson(Caller(name=f"{n}"), 4.0, 10.0, seed=100 + n) for n in range(9)]
 
     alone, beside = nine(), nine()
-    greedy = poisson(Client(name="greedy"), 500.0, 10.0, seed=999, timeout_s=20.0)
+    greedy = poisson(Caller(name="greedy"), 500.0, 10.0, seed=999, timeout_s=20.0)
     for request in greedy:
         request.source_tokens = 300
     generous = replace(UNLIMITED, max_queued_tokens=10**8, max_queue_seconds=1_000.0)
@@ -191,14 +191,14 @@ def test_long_texts_of_a_greedy_client_do_not_fill_an_engine_beyond_its_source_t
 
     SimulatedServer(max_rows=128, limits=generous).run([*beside, greedy])
 
-    others = [request for client in beside for request in client]
-    assert p99(others) <= 2.0 * p99([request for client in alone for request in client])
+    others = [request for caller in beside for request in caller]
+    assert p99(others) <= 2.0 * p99([request for caller in alone for request in caller])
 
 
 @pytest.mark.parametrize(("beam", "max_rows"), [(4, 2), (4, 1), (16, 8)])
 def test_an_engine_with_fewer_rows_than_a_beam_is_never_idle_for_two_clients(beam, max_rows):
     """As after memory was short; a sentence then runs alone, and the next one follows at once."""
-    clients = [poisson(Client(name=name), 30.0, 10.0, seed=seed) for seed, name in enumerate("ab")]
+    clients = [poisson(Caller(name=name), 30.0, 10.0, seed=seed) for seed, name in enumerate("ab")]
     generous = replace(UNLIMITED, max_queue_seconds=1_000.0)
 
     SimulatedServer(max_rows=max_rows, params=SearchParams(beam_size=beam), limits=generous).run(clients)
@@ -210,14 +210,14 @@ def nine_beside_a_greedy_tenth(seed: int, front: Front) -> float:
     """The nine's p99, in multiples of what it is alone with a front process that never pauses."""
 
     def nine() -> list[list[Request]]:
-        return [poisson(Client(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n) for n in range(9)]
+        return [poisson(Caller(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n) for n in range(9)]
 
     alone, beside = nine(), nine()
-    greedy = poisson(Client(name="greedy"), 4.5 * CAPACITY, 15.0, seed=100 * seed + 99, timeout_s=5.0)
+    greedy = poisson(Caller(name="greedy"), 4.5 * CAPACITY, 15.0, seed=100 * seed + 99, timeout_s=5.0)
     limits = LimitsConfig(max_concurrent_requests=100_000)
     SimulatedServer(limits=limits, front=PROMPT).run(alone)
     SimulatedServer(limits=limits, front=front).run([*beside, greedy])
-    return p99([request for client in beside for request in client]) / p99([r for client in alone for r in client])
+    return p99([request for caller in beside for request in caller]) / p99([r for caller in alone for r in caller])
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.queue.clients import Priority
+from service.queue.callers import Priority
 from service.queue.pace import Pace
 
 RATE = {"rows_per_s": 80.0, "step_s": 0.01}  # a quarter faster: 100 rows a second

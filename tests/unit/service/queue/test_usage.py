@@ -5,13 +5,13 @@ from structlog.testing import capture_logs
 
 from service.engine.job import FinishReason
 from service.errors import InternalError, TooLong
-from service.queue.clients import ANYBODY, Client, Priority
-from service.queue.usage import PERIOD_S, Usage, UsageBooks, usage_of
+from service.queue.callers import ANYBODY, Caller, Priority
+from service.queue.usage import PERIOD_S, Usage, UsageLog, usage_of
 from service.records import TranslatedText, Translation
 from service.telemetry.metrics import Metrics
 
 USAGE = Usage(texts=2, characters=30, source_tokens=9, target_tokens=8, row_steps=40)
-KEY = Client(name="shop", source="key")
+KEY = Caller(name="shop", source="key")
 
 
 def translated(source_tokens: int, *target_tokens: int, row_steps: int = 0) -> Translation:
@@ -22,12 +22,12 @@ def translated(source_tokens: int, *target_tokens: int, row_steps: int = 0) -> T
     return Translation(hypotheses=hypotheses, source_tokens=source_tokens, row_steps=row_steps)
 
 
-def used(metrics: Metrics, client: str) -> dict[str, float | None]:
+def used(metrics: Metrics, caller: str) -> dict[str, float | None]:
     read = metrics.registry.get_sample_value
     names = ("texts", "characters", "row_steps")
-    counts = {name: read(f"dragoman_client_{name}_total", {"client": client}) for name in names}
+    counts = {name: read(f"dragoman_client_{name}_total", {"client": caller}) for name in names}
     directions = ("source", "target")
-    tokens = {name: read("dragoman_client_tokens_total", {"client": client, "direction": name}) for name in directions}
+    tokens = {name: read("dragoman_client_tokens_total", {"client": caller, "direction": name}) for name in directions}
     return counts | tokens
 
 
@@ -47,7 +47,7 @@ def test_what_was_answered_counts_and_what_failed_does_not():
 
 def test_clients_with_a_key_are_counted_by_name():
     metrics = Metrics()
-    books = UsageBooks(metrics)
+    books = UsageLog(metrics)
 
     books.add(KEY, USAGE)
     books.add(KEY, USAGE)
@@ -57,11 +57,11 @@ def test_clients_with_a_key_are_counted_by_name():
 
 def test_all_others_are_counted_together():
     metrics = Metrics()
-    books = UsageBooks(metrics)
+    books = UsageLog(metrics)
 
     for number in range(100):
-        books.add(Client(name=f"10.0.0.{number}"), USAGE)
-        books.add(Client(name=f"user {number}", source="proxy"), USAGE)
+        books.add(Caller(name=f"10.0.0.{number}"), USAGE)
+        books.add(Caller(name=f"user {number}", source="proxy"), USAGE)
 
     assert used(metrics, "_other")["texts"] == 400
     assert b"".join(metrics.exposition()).decode().count("dragoman_client_texts_total{") == 1
@@ -72,9 +72,9 @@ def test_counts_are_exported_before_the_first_call():
 
 
 def test_a_client_s_calls_are_one_line_in_the_log_and_not_repeated():
-    books = UsageBooks(Metrics())
+    books = UsageLog(Metrics())
     books.add(KEY, USAGE)
-    books.add(Client(name="shop"), USAGE)
+    books.add(Caller(name="shop"), USAGE)
     books.add(KEY, USAGE)
 
     with capture_logs() as lines:
@@ -90,7 +90,7 @@ def test_a_client_s_calls_are_one_line_in_the_log_and_not_repeated():
 
 
 def test_lines_are_written_when_a_period_is_over():
-    books = UsageBooks(Metrics())
+    books = UsageLog(Metrics())
     books.write_if_due(100.0)
 
     with capture_logs() as lines:
@@ -111,7 +111,7 @@ def test_lines_are_written_when_a_period_is_over():
     ],
 )
 def test_client_gets_what_it_asks_for_or_the_highest_it_may_have(highest, asked, found):
-    assert Client(name="a", priority=highest).allowed(asked) is found
+    assert Caller(name="a", priority=highest).allowed(asked) is found
 
 
 def test_anybody_is_interactive():

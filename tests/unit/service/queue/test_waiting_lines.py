@@ -79,7 +79,7 @@ async def test_who_leaves_from_the_middle_wakes_nobody():
 
 async def test_each_departure_is_the_turn_of_another_line():
     lines = WaitingLines()
-    turns = [await waiting(lines.queue(client)) for client in ("greedy", "greedy", "modest")]
+    turns = [await waiting(lines.queue(caller)) for caller in ("greedy", "greedy", "modest")]
     done = []
 
     for _ in range(2):

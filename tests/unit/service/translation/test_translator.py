@@ -13,8 +13,8 @@ from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, Unavailable
 from service.queue.admission import Admission
-from service.queue.backlog import Forecast
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
+from service.queue.job_queue import Forecast
 from service.telemetry.calls import Progress, follow
 from service.translation import translator as translator_module
 from service.translation.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
@@ -47,18 +47,18 @@ class ManualDispatcher:
     def __init__(self) -> None:
         self.jobs: list[tuple[tuple[int, ...], SearchParams, float | None]] = []
         self.futures: list[asyncio.Future[JobResult]] = []
-        self.asked: list[tuple[Client, Priority]] = []
+        self.asked: list[tuple[Caller, Priority]] = []
         self.forecasts: list[tuple[int, ...]] = []
         self.answer_to_forecast = Forecast()
         self.queued_work_s = 0.0
 
-    def forecast(self, sources, params, *, client, priority):
+    def forecast(self, sources, params, *, caller, priority):
         self.forecasts.append(tuple(sources))
         return self.answer_to_forecast
 
-    def submit(self, source_ids, params, deadline, *, client, priority):
+    def submit(self, source_ids, params, deadline, *, caller, priority):
         self.jobs.append((tuple(source_ids), params, deadline))
-        self.asked.append((client, priority))
+        self.asked.append((caller, priority))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 
@@ -280,8 +280,8 @@ class TestWholeCall:
         assert error.value.reason == "queue_seconds"
 
     async def test_jobs_are_submitted_for_the_permit_s_client_with_the_call_s_priority(self, setup):
-        client = Client(name="a")
-        permit = setup.admission.admit(1, now=0.0, client=client)
+        client = Caller(name="a")
+        permit = setup.admission.admit(1, now=0.0, caller=client)
         task = asyncio.create_task(
             setup.translator.translate(["a"], PARAMS, permit=permit, deadline=None, priority=Priority.BATCH)
         )

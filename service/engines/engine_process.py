@@ -31,7 +31,7 @@ class EngineStartError(Exception):
     """The process did not become ready; `str(error)` says why."""
 
 
-async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineLink":
+async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineProcess":
     """An engine that is loaded and warm.
 
     Raises:
@@ -54,7 +54,7 @@ async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineLink":
     return link
 
 
-async def _kill_undisturbed(link: "EngineLink") -> None:
+async def _kill_undisturbed(link: "EngineProcess") -> None:
     """End the process also when we are cancelled meanwhile, as when another engine did not start either."""
     killing = asyncio.create_task(link.kill())
     try:
@@ -64,7 +64,7 @@ async def _kill_undisturbed(link: "EngineLink") -> None:
         raise
 
 
-async def _spawn() -> "EngineLink":
+async def _spawn() -> "EngineProcess":
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_connection(sock=ours)
@@ -86,10 +86,10 @@ async def _spawn() -> "EngineLink":
                 process.kill()
                 await process.wait()
             raise
-    return EngineLink(process, reader, writer)
+    return EngineProcess(process, reader, writer)
 
 
-class EngineLink:
+class EngineProcess:
     """A running engine process; `start_engine` makes one."""
 
     def __init__(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.job import JobResult, SearchParams, StepStats
-from service.queue.work import WorkMeter
+from service.queue.cost_model import CostModel
 
 GREEDY = SearchParams(beam_size=1, max_target_tokens=100)
 BEAM = SearchParams(beam_size=4, max_target_tokens=100)
@@ -22,9 +22,9 @@ def report(rows: int, busy_s: float, source_tokens: int = 0) -> StepStats:
 
 
 @pytest.fixture
-def meter() -> WorkMeter:
+def meter() -> CostModel:
     """Of sentences of 10 source tokens and 20 steps of 10 ms, greedy, 2,000 decoded rows a second."""
-    meter = WorkMeter()
+    meter = CostModel()
     for _ in range(40):
         meter.finished(10, GREEDY, result(20))
     meter.reported(report(rows=100, busy_s=0.05))
@@ -33,22 +33,22 @@ def meter() -> WorkMeter:
 
 class TestBeforeAnythingWasMeasured:
     def test_no_work_takes_time(self):
-        meter = WorkMeter()
+        meter = CostModel()
 
         assert not meter.is_measured
         assert (meter.seconds(1e9, 1), meter.own_s(10, BEAM, 10), meter.least_s(10, BEAM, 10)) == (0.0, 0.0, 0.0)
 
     def test_a_sentence_is_as_long_as_its_source(self):
-        assert WorkMeter().cost(10, GREEDY) == 10 + 10
+        assert CostModel().cost(10, GREEDY) == 10 + 10
 
     def test_a_rate_without_sentences_is_no_rate(self):
-        meter = WorkMeter()
+        meter = CostModel()
         meter.reported(report(rows=100, busy_s=0.05))
 
         assert meter.rate is None
 
     def test_a_few_sentences_are_not_enough(self):
-        meter = WorkMeter()
+        meter = CostModel()
         for _ in range(3):
             meter.finished(10, GREEDY, result(20))
         meter.reported(report(rows=100, busy_s=0.05))
@@ -89,7 +89,7 @@ class TestCost:
 
     @given(st.integers(1, 500), st.integers(1, 16), st.integers(1, 16))
     def test_longer_sources_and_wider_beams_cost_more(self, source_tokens, beam, more):
-        meter = WorkMeter()
+        meter = CostModel()
         params, wider = SearchParams(beam_size=beam), SearchParams(beam_size=beam + more)
 
         assert meter.cost(source_tokens, params) < meter.cost(source_tokens, wider)
@@ -129,7 +129,7 @@ class TestTime:
         assert meter.least_s(10, GREEDY, 10) == pytest.approx(0.2, rel=0.05)
 
     def test_least_time_is_little_where_sentences_differ(self):
-        meter = WorkMeter()
+        meter = CostModel()
         for number in range(40):
             meter.finished(10, GREEDY, result(5 if number % 2 else 30))
 

@@ -18,7 +18,7 @@ class Priority(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class Caller:
     """One party among those that share the server."""
 
     name: str  # stable: an API key's name, the proxy's word, or the peer's address without its port
@@ -37,4 +37,4 @@ class Client:
         return self.priority if asked is None else max(asked, self.priority)
 
 
-ANYBODY = Client(name="")
+ANYBODY = Caller(name="")

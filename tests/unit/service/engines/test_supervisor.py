@@ -9,12 +9,12 @@ import pytest
 
 from service.engine.process import Cancel, Command, Report
 from service.engine.spec import EngineSpec
-from service.engines import engine_keeper
-from service.engines.engine_keeper import EngineKeeper, KeeperConfig
-from service.engines.engine_link import EngineStartError
+from service.engines import supervisor
+from service.engines.engine_process import EngineStartError
+from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 
 SPEC = EngineSpec(bundle_dir=Path("no-bundle"))
-CONFIG = KeeperConfig(restart_backoff_s=0.5, max_restart_backoff_s=1.5, heartbeat_timeout_s=7.0)
+CONFIG = SupervisorConfig(restart_backoff_s=0.5, max_restart_backoff_s=1.5, heartbeat_timeout_s=7.0)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Events:
 class World:
     """Starts that fail or give links as scripted, and pauses that take no time."""
 
-    keeper: EngineKeeper
+    keeper: EngineSupervisor
     events: Events
     starts: list[ScriptedLink | Exception]
     pauses: list[float]
@@ -111,10 +111,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         pauses.append(delay_s)
         await real_sleep(0)
 
-    monkeypatch.setattr(engine_keeper, "start_engine", start_engine)
-    monkeypatch.setattr("service.engines.engine_keeper.asyncio.sleep", sleep)
+    monkeypatch.setattr(supervisor, "start_engine", start_engine)
+    monkeypatch.setattr("service.engines.supervisor.asyncio.sleep", sleep)
     events = Events()
-    return World(EngineKeeper(SPEC, CONFIG, events), events, starts, pauses)
+    return World(EngineSupervisor(SPEC, CONFIG, events), events, starts, pauses)
 
 
 async def test_engine_is_missing_from_its_loss_until_another_takes_its_place_however_many_starts_fail(world):
@@ -223,7 +223,7 @@ async def test_engine_that_is_soon_lost_again_does_not_start_from_zero(world):
 
 
 async def test_engine_that_lived_long_is_replaced_without_delay(world, monkeypatch):
-    monkeypatch.setattr(engine_keeper, "_STABLE_AFTER_S", -1.0)
+    monkeypatch.setattr(supervisor, "_STABLE_AFTER_S", -1.0)
     links = [ScriptedLink(number) for number in range(3)]
     world.starts += links
     await world.keeper.start()

@@ -3,20 +3,34 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from service.engine.job import FailureKind, Job, JobResult, Outcome
 from service.engine.process import Report
 from service.engine.spec import EngineSpec
-from service.engines.engine_keeper import EngineKeeper, KeeperConfig
 from service.engines.held import Held
 from service.engines.outcomes import fail, resolve
-from service.engines.snapshot import EngineSnapshot, EngineState
+from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 from service.errors import DragomanError, Unavailable
 from service.queue.fair_queue import Entry
 from service.telemetry.calls import Progress, current_progress
 
 _MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
+
+EngineState = Literal["up", "starting", "waiting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSnapshot:
+    """One place for an engine process."""
+
+    pid: int | None  # None: no process takes work now
+    state: EngineState  # waiting: for another attempt to start one
+    jobs: int  # sentences it holds
+    rows: int  # hypotheses it decodes, as it last reported
+    max_rows: int  # up to which it starts jobs, likewise; less than configured where memory is short
+    restarts: int  # processes lost in this place
+    silent_s: float  # since its last sign of life
 
 
 class SlotOwner(Protocol):
@@ -49,17 +63,17 @@ class Pending:
 
     job: Job
     future: "asyncio.Future[JobResult]"
-    slot: "EngineSlot | None" = None  # None: not given to an engine
+    slot: "EngineHandle | None" = None  # None: not given to an engine
     entry: "Entry[Pending] | None" = None  # its place in the queue
     progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
     timer: asyncio.TimerHandle | None = None
 
 
-class EngineSlot:
+class EngineHandle:
     """One engine and the jobs it holds; an `EngineListener`."""
 
-    def __init__(self, owner: SlotOwner, spec: EngineSpec, config: KeeperConfig) -> None:
-        self.keeper = EngineKeeper(spec, config, self)
+    def __init__(self, owner: SlotOwner, spec: EngineSpec, config: SupervisorConfig) -> None:
+        self.keeper = EngineSupervisor(spec, config, self)
         self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
         self.held = Held.none_of(spec.scheduler)
         self.live_rows = 0  # that were decoding at its last report

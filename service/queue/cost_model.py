@@ -47,7 +47,7 @@ class _Average:
         return max(0.0, self.mean - _RARELY * self.deviation)
 
 
-class WorkMeter:
+class CostModel:
     """What one model's engines need for what."""
 
     def __init__(self) -> None:

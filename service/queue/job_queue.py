@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from service.engine.job import JobResult, SearchParams, StepStats
-from service.queue.clients import Client, Priority
+from service.queue.callers import Caller, Priority
+from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry, FairQueue
 from service.queue.pace import Pace
-from service.queue.work import WorkMeter
 
 # An engine that clients share holds sentences for two steps beyond those that run, so that none passes with a row free
 # while the front process hears of it, and at least for as long as that process may be busy with something else.  They
@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class EngineLoad:
     """How full the engines are."""
 
     num_engines: int  # that are up
@@ -50,7 +50,7 @@ class Forecast:
     finish_s: float = 0.0  # until its last sentence is done
 
 
-class Backlog(Generic[Item]):
+class JobQueue(Generic[Item]):
     """Sentences that wait, of all clients."""
 
     def __init__(self, *, aging_s: float, max_lookahead_jobs: int) -> None:
@@ -61,7 +61,7 @@ class Backlog(Generic[Item]):
             max_lookahead_jobs: sent to an engine beyond what it can run, at most.
         """
         self._queue: FairQueue[Item] = FairQueue(aging_s=aging_s)
-        self._meter = WorkMeter()
+        self._meter = CostModel()
         self._pace = Pace()
         self._max_lookahead_jobs = max_lookahead_jobs
 
@@ -72,12 +72,12 @@ class Backlog(Generic[Item]):
         return iter(self._queue)
 
     def add(
-        self, item: Item, source_tokens: int, params: SearchParams, *, client: Client, priority: Priority, now: float
+        self, item: Item, source_tokens: int, params: SearchParams, *, caller: Caller, priority: Priority, now: float
     ) -> Entry[Item]:
         """Have a sentence wait; keep the entry to remove it."""
-        self._pace.arrived(" ".join(client.identity), priority, now)
+        self._pace.arrived(" ".join(caller.identity), priority, now)
         cost = self._meter.cost(source_tokens, params)
-        return self._queue.push(item, client=client, priority=priority, cost=cost, now=now)
+        return self._queue.push(item, caller=caller, priority=priority, cost=cost, now=now)
 
     def remove(self, entry: Entry[Item]) -> bool:
         """Take a sentence out that nobody wants any more; False if it has left."""
@@ -90,7 +90,7 @@ class Backlog(Generic[Item]):
             self._pace.forget()
         return entry
 
-    def pause_s(self, now: float, load: Load) -> float:
+    def pause_s(self, now: float, load: EngineLoad) -> float:
         """Seconds until what `peek` gave may start, if there is room."""
         if load.is_idle:
             self._pace.forget()
@@ -124,17 +124,17 @@ class Backlog(Generic[Item]):
         seconds = max(_LOOKAHEAD_S, _LOOKAHEAD_STEPS * self._meter.step_s)
         return min(self._max_lookahead_jobs, max(1, round(seconds * rate / cost)))
 
-    def waiting_s(self, load: Load) -> float:
+    def waiting_s(self, load: EngineLoad) -> float:
         """Seconds of work that waits, here and in the engines; 0 before that can be told."""
         row_steps = self._queue.cost + max(0.0, self._held_beyond(load))
         return self._meter.seconds(row_steps, load.num_engines)
 
     def forecast(
-        self, sources: Sequence[int], params: SearchParams, *, client: Client, priority: Priority, load: Load
+        self, sources: Sequence[int], params: SearchParams, *, caller: Caller, priority: Priority, load: EngineLoad
     ) -> Forecast:
         """When sentences with so many tokens each would be done if they came now."""
         total = sum(self._meter.cost(source_tokens, params) for source_tokens in sources)
-        ahead = self._queue.cost_ahead(client, priority, total) + self._held_beyond(load)
+        ahead = self._queue.cost_ahead(caller, priority, total) + self._held_beyond(load)
         ahead_s = self._meter.seconds(max(0.0, ahead), load.num_engines)
         wait_s = self._meter.seconds(max(0.0, ahead + total), load.num_engines)  # the last one's own place, too
         if wait_s <= 0.0 and load.is_idle:  # whatever was measured, this one can correct it
@@ -143,7 +143,7 @@ class Backlog(Generic[Item]):
         return Forecast(ahead_s, wait_s + self._meter.own_s(max(sources, default=0), params, rows))
 
     def is_hopeless(
-        self, source_tokens: int, params: SearchParams, deadline: float | None, *, now: float, load: Load
+        self, source_tokens: int, params: SearchParams, deadline: float | None, *, now: float, load: EngineLoad
     ) -> bool:
         """Whether a sentence that goes to an engine now is too late; never if the engines have nothing else to do."""
         if deadline is None or load.is_idle:
@@ -152,6 +152,6 @@ class Backlog(Generic[Item]):
         least_s = self._meter.least_s(source_tokens, params, load.rows_each(params.beam_size))
         return now + wait_s + least_s > deadline
 
-    def _held_beyond(self, load: Load) -> float:
+    def _held_beyond(self, load: EngineLoad) -> float:
         """Row-steps that engines hold beyond what they can run; below zero: that they could still start."""
         return (load.rows - load.max_rows) * self._meter.row_cost

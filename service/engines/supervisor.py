@@ -11,7 +11,7 @@ from typing import Protocol
 
 from service.engine.process import Command, Report
 from service.engine.spec import EngineSpec
-from service.engines.engine_link import EngineLink, EngineStartError, start_engine
+from service.engines.engine_process import EngineProcess, EngineStartError, start_engine
 from service.telemetry.logs import describe_error, get_logger
 
 _EXIT_S = 0.25  # between the end of its messages and its own, a crashing engine says what happened
@@ -19,7 +19,7 @@ _STABLE_AFTER_S = 30.0  # an engine that lived this long is replaced without del
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeeperConfig:
+class SupervisorConfig:
     """How patient to be with an engine process."""
 
     start_timeout_s: float = 60.0
@@ -52,14 +52,14 @@ class EngineListener(Protocol):
         ...
 
 
-class EngineKeeper:
+class EngineSupervisor:
     """A place for an engine process."""
 
-    def __init__(self, spec: EngineSpec, config: KeeperConfig, listener: EngineListener) -> None:
+    def __init__(self, spec: EngineSpec, config: SupervisorConfig, listener: EngineListener) -> None:
         self._spec = spec
         self._config = config
         self._listener = listener
-        self._link: EngineLink | None = None  # None: not started, or lost and being replaced
+        self._link: EngineProcess | None = None  # None: not started, or lost and being replaced
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -105,7 +105,7 @@ class EngineKeeper:
             await self._link.kill()  # it has nothing to save, and a step that is under way can be long
             self._link = None
 
-    async def _keep(self, link: EngineLink) -> None:
+    async def _keep(self, link: EngineProcess) -> None:
         num_failures = 0  # in a row
         while True:
             began = time.monotonic()
@@ -113,7 +113,7 @@ class EngineKeeper:
             num_failures = 0 if time.monotonic() - began > _STABLE_AFTER_S else num_failures
             link, num_failures = await self._replace(num_failures)
 
-    async def _replace(self, num_failures: int) -> tuple[EngineLink, int]:
+    async def _replace(self, num_failures: int) -> tuple[EngineProcess, int]:
         """A new engine, and how many attempts in a row have been made by then."""
         while True:
             await self._pause(num_failures)
@@ -142,10 +142,10 @@ class EngineKeeper:
             return 0.0
         return min(self._config.max_restart_backoff_s, self._config.restart_backoff_s * 2.0 ** (num_failures - 1))
 
-    async def _start_one(self) -> EngineLink:
+    async def _start_one(self) -> EngineProcess:
         return await start_engine(self._spec, self._config.start_timeout_s)
 
-    async def _serve(self, link: EngineLink) -> None:
+    async def _serve(self, link: EngineProcess) -> None:
         """Hand on the engine's reports until it is lost."""
         try:
             async for report in link.reports(self._config.heartbeat_timeout_s):

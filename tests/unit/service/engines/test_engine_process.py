@@ -8,8 +8,8 @@ import pytest
 
 from service.engine.process import Report, to_frame
 from service.engine.spec import EngineSpec
-from service.engines import engine_link
-from service.engines.engine_link import EngineLink, EngineStartError, start_engine
+from service.engines import engine_process
+from service.engines.engine_process import EngineProcess, EngineStartError, start_engine
 
 SPEC = EngineSpec(bundle_dir=Path("no-bundle"))
 
@@ -38,18 +38,18 @@ class ScriptedWriter:
         pass
 
 
-def link_to(process: ScriptedProcess, *received: bytes) -> EngineLink:
+def link_to(process: ScriptedProcess, *received: bytes) -> EngineProcess:
     reader = asyncio.StreamReader()
     for data in received:
         reader.feed_data(data)
-    return EngineLink(process, reader, ScriptedWriter())  # type: ignore[arg-type]
+    return EngineProcess(process, reader, ScriptedWriter())  # type: ignore[arg-type]
 
 
 async def test_process_that_cannot_be_made_is_an_engine_that_does_not_start(monkeypatch):
     async def no_descriptors(*arguments: object, **settings: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("service.engines.engine_link.asyncio.create_subprocess_exec", no_descriptors)
+    monkeypatch.setattr("service.engines.engine_process.asyncio.create_subprocess_exec", no_descriptors)
 
     with pytest.raises(EngineStartError, match=r"no process could be made.*Too many open files"):
         await start_engine(SPEC, 60.0)
@@ -58,10 +58,10 @@ async def test_process_that_cannot_be_made_is_an_engine_that_does_not_start(monk
 async def test_greeting_that_is_no_record_is_an_engine_that_does_not_start(monkeypatch):
     process = ScriptedProcess()
 
-    async def spawn() -> EngineLink:
+    async def spawn() -> EngineProcess:
         return link_to(process, b"\0\0\0\2no")
 
-    monkeypatch.setattr(engine_link, "_spawn", spawn)
+    monkeypatch.setattr(engine_process, "_spawn", spawn)
 
     with pytest.raises(EngineStartError, match="cannot be understood: UnpicklingError"):
         await start_engine(SPEC, 60.0)
@@ -77,7 +77,7 @@ async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_kill
         pauses.append(delay_s)
         link._heard = len(pauses) in heard_in
 
-    monkeypatch.setattr("service.engines.engine_link.asyncio.sleep", sleep)
+    monkeypatch.setattr("service.engines.engine_process.asyncio.sleep", sleep)
 
     await link._watch(8.0)
 
