@@ -15,9 +15,9 @@ from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchPara
 from service.errors import InternalError, InvalidInput
 from service.records import ModelInfo, TranslateOptions, Translation
 from service.registry.bundle_check import load_tokenizer
+from service.registry.codec import BLANK_TRANSLATION, TextCodec
 from service.registry.model_info import describe, index_of
 from service.threads import available_threads
-from service.translation.codec import BLANK_TRANSLATION, TextCodec
 from service.translation.search_options import search_params
 
 # Texts read ahead and sorted by length, so that sentences encoded together need little padding.  A thousand sentences

@@ -4,7 +4,7 @@ from protos import translation_pb2 as pb
 from service.engine.job import SearchParams
 from service.grpc.call import Call
 from service.grpc.replies import to_options
-from service.registry.catalog import Catalog, LoadedModel
+from service.registry.host import Catalog, ModelHost
 from service.translation.search_options import search_params, smaller_beam
 
 Asked = pb.TranslateRequest | pb.StreamSettings
@@ -12,7 +12,7 @@ Asked = pb.TranslateRequest | pb.StreamSettings
 
 def choose(
     asked: Asked, call: Call, catalog: Catalog, *, brownout_seconds: float | None
-) -> tuple[LoadedModel, SearchParams]:
+) -> tuple[ModelHost, SearchParams]:
     """The model that serves this now, noted in the call, and how it is to search: smaller where load and caller say so.
 
     Raises:
@@ -22,11 +22,11 @@ def choose(
     model, options = find_model(asked, call, catalog), to_options(asked.options)
     params = search_params(model.info, options)
     if options.allow_smaller_beam:
-        params = smaller_beam(params, waiting_s=model.translator.queued_work_s, threshold_s=brownout_seconds)
+        params = smaller_beam(params, waiting_s=model.dispatcher.queued_work_s, threshold_s=brownout_seconds)
     return model, params
 
 
-def find_model(asked: Asked, call: Call, catalog: Catalog) -> LoadedModel:
+def find_model(asked: Asked, call: Call, catalog: Catalog) -> ModelHost:
     """The model alone, likewise."""
     model = catalog.find(
         model=asked.model if asked.HasField("model") else None,

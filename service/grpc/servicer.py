@@ -4,7 +4,7 @@ Translates; decides nothing itself.  Errors leave as exceptions of `errors.py`; 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -21,8 +21,9 @@ from service.grpc.wire import deserializer
 from service.queue.admission import Admission
 from service.queue.usage import UsageLog, usage_of
 from service.records import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
-from service.registry.catalog import Catalog
+from service.registry.host import Catalog, ModelHost
 from service.telemetry.metrics import Metrics
+from service.translation.translator import Translator
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
@@ -36,13 +37,20 @@ class TranslationServicer:
     """Answers the service's methods but TranslateStream, which has a servicer of its own."""
 
     def __init__(
-        self, catalog: Catalog, admission: Admission, metrics: Metrics, limits: LimitsConfig, usage: UsageLog
+        self,
+        catalog: Catalog,
+        admission: Admission,
+        metrics: Metrics,
+        limits: LimitsConfig,
+        usage: UsageLog,
+        translator_of: Callable[[ModelHost], Translator],
     ) -> None:
         self._catalog = catalog
         self._admission = admission
         self._metrics = metrics
         self._limits = limits
         self._usage = usage
+        self._translator_of = translator_of
 
     async def translate(self, request: pb.TranslateRequest, context: object) -> pb.TranslateResponse:
         """One translation per text; see the contract for the statuses."""
@@ -54,7 +62,7 @@ class TranslationServicer:
         with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, caller=client) as permit:
             model, params = choose(request, call, self._catalog, brownout_seconds=self._limits.brownout_seconds)
             with model.lease:
-                translations, timings = await model.translator.translate(
+                translations, timings = await self._translator_of(model).translate(
                     request.texts,
                     params,
                     permit=permit,

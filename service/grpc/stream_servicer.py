@@ -30,11 +30,11 @@ from service.queue.callers import Identity, Priority
 from service.queue.usage import UsageLog, usage_of
 from service.queue.waiting_lines import WaitingLines
 from service.records import Translation
-from service.registry.catalog import Catalog, LoadedModel
+from service.registry.host import Catalog, ModelHost
 from service.telemetry.calls import Progress, follow
 from service.telemetry.metrics import Metrics
 from service.translation.text_stream import StreamAnswer, TextStream
-from service.translation.translator import KeptSources
+from service.translation.translator import KeptSources, Translator
 
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
 _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order
@@ -54,6 +54,7 @@ class StreamServicer:
         metrics: Metrics,
         limits: LimitsConfig,
         usage: UsageLog,
+        translator_of: Callable[[ModelHost], Translator],
     ) -> None:
         """A servicer without streams.
 
@@ -66,6 +67,7 @@ class StreamServicer:
         self._metrics = metrics
         self._limits = limits
         self._usage = usage
+        self._translator_of = translator_of
         self._sessions: set[_Session] = set()
         metrics.watch("streams", lambda: len(self._sessions))
         metrics.watch("stream_texts", self._num_texts)
@@ -85,7 +87,8 @@ class StreamServicer:
 
     @contextmanager
     def _session(self, permit: Permit) -> Iterator["_Session"]:
-        source = _TextSource(self._catalog, self._lines, self._metrics, self._limits, permit, self._usage)
+        common = (self._catalog, self._lines, self._metrics, self._limits, permit, self._usage)
+        source = _TextSource(*common, self._translator_of)
         session = _Session(source, self._limits, permit)
         self._sessions.add(session)
         try:
@@ -171,6 +174,7 @@ class _TextSource:
         limits: LimitsConfig,
         permit: Permit,
         usage: UsageLog,
+        translator_of: Callable[[ModelHost], Translator],
     ) -> None:
         self.call: Call = current_call()
         self.call.progress.phase = "stream"
@@ -180,6 +184,7 @@ class _TextSource:
         self._limits = limits
         self._permit = permit
         self._usage = usage
+        self._translator_of = translator_of
         self._settings = pb.StreamSettings()
 
     def choose(self, settings: pb.StreamSettings) -> None:
@@ -278,7 +283,7 @@ class _TextSource:
         model, params = self._choice()
         priority = self._priority()
         with self._permit.part() as permit, model.lease:
-            translations, timings = await model.translator.translate(
+            translations, timings = await self._translator_of(model).translate(
                 [text],
                 params,
                 permit=permit,
@@ -298,7 +303,7 @@ class _TextSource:
             beam_size=params.beam_size,
         )
 
-    def _choice(self) -> tuple[LoadedModel, SearchParams]:
+    def _choice(self) -> tuple[ModelHost, SearchParams]:
         """The model that serves these settings now, and how it is to search."""
         return choose(self._settings, self.call, self._catalog, brownout_seconds=self._limits.brownout_seconds)
 

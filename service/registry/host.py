@@ -1,27 +1,25 @@
-"""One version of one model in the server: its engine processes and what turns texts into their jobs, from start to end.
+"""One version of one model in the server, from start to end, and the catalog in which requests find it.
 
     LOADING -> SERVING -> DRAINING -> ENDED        and from LOADING, whatever goes wrong, -> ENDED
 
-Knows one bundle; not which others there are, nor why it is started or stopped.
+A host knows one bundle; not which others there are, nor why it is started or stopped.
 """
 
 import asyncio
-from concurrent.futures import Executor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from types import TracebackType
 
 from model.bundle import Bundle
-from model.tokenizer import Tokenizer
 from service.daemon_threads import in_daemon_thread
 from service.engine.cuda.device import Device
 from service.engines.dispatcher import Dispatcher
 from service.registry.bundle_check import load_tokenizer
-from service.registry.catalog import LoadedModel
-from service.registry.model_info import DEFAULT_MAX_BEAM_SIZE, describe
+from service.registry.codec import TextCodec
+from service.registry.model_info import DEFAULT_MAX_BEAM_SIZE, describe, index_of
 from service.registry.self_test import run_self_test
-from service.translation.codec import TextCodec
-from service.translation.translator import Translator
 
 
 class HostState(StrEnum):
@@ -45,38 +43,56 @@ class HostConfig:
     self_test_timeout_s: float = 60.0
 
 
-class ModelHost:
-    """Owns the engines of one bundle."""
+class Lease:
+    """Counts the calls that use a version now; each call enters it with `with model.lease:` before it waits."""
 
-    def __init__(self, bundle: Bundle, dispatcher: Dispatcher, executor: Executor, config: HostConfig) -> None:
+    def __init__(self) -> None:
+        self.calls = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def wait_idle(self) -> None:
+        """Return when no call uses the version."""
+        await self._is_idle.wait()
+
+    def __enter__(self) -> None:
+        self.calls += 1
+        self._is_idle.clear()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.calls -= 1
+        if self.calls == 0:
+            self._is_idle.set()
+
+
+class ModelHost:
+    """Owns the engines of one bundle, and offers what a request needs: `info`, `codec`, `dispatcher` and `lease`."""
+
+    def __init__(self, bundle: Bundle, dispatcher: Dispatcher, config: HostConfig) -> None:
         """Nothing runs yet.
 
         Args:
             dispatcher: of engines that run this bundle, not started.
-            executor: for texts too long for the event loop.
         """
         self.bundle = bundle
         self.sha256_12 = bundle.sha256_12
         self.dispatcher = dispatcher
         self.info = describe(bundle, config.precision, config.device, max_beam_size=config.max_beam_size)
+        self.lease = Lease()
         self.state = HostState.LOADING
-        self._executor = executor
         self._config = config
-        self._model: LoadedModel | None = None
+        self._codec: TextCodec | None = None
 
     @property
-    def model(self) -> LoadedModel:
-        """What requests use; only after `start`."""
-        assert self._model is not None
-        return self._model
-
-    @property
-    def calls(self) -> int:
-        """Requests that use it now."""
-        return self._model.lease.calls if self._model else 0
+    def codec(self) -> TextCodec:
+        """The tokenizer with the limits on texts; exists only after `start`."""
+        assert self._codec is not None
+        return self._codec
 
     async def start(self) -> None:
-        """Return when it is warm and has passed its self-test.
+        """Return when the model is warm and has passed its self-test.
 
         Raises:
             ValueError: tokenizer or self-test say that the bundle is not what it should be.
@@ -92,18 +108,17 @@ class ModelHost:
                 max_target_tokens=self.bundle.manifest.decoding.max_target_tokens,
                 timeout_s=self._config.self_test_timeout_s,
             )
-        translator = Translator(self._codec(tokenizer), self.dispatcher, self._executor)
-        self._model = LoadedModel(info=self.info, translator=translator)
+        self._codec = TextCodec(
+            tokenizer, max_characters=self._config.max_characters, max_source_tokens=self.info.max_source_tokens
+        )
         self.state = HostState.SERVING
 
     async def drain(self, within_s: float) -> bool:
-        """Wait until nobody uses it any more; False when that took too long.  Nobody must find it from now on."""
+        """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""
         self.state = HostState.DRAINING
-        if self._model is None:
-            return True
         try:
             async with asyncio.timeout(within_s):
-                await self._model.lease.wait_idle()
+                await self.lease.wait_idle()
         except TimeoutError:
             return False
         return True
@@ -113,9 +128,34 @@ class ModelHost:
         self.state = HostState.ENDED
         await self.dispatcher.close()
 
-    def _codec(self, tokenizer: Tokenizer) -> TextCodec:
-        return TextCodec(
-            tokenizer,
-            max_characters=self._config.max_characters,
-            max_source_tokens=self.info.max_source_tokens,
-        )
+
+class Catalog:
+    """The models that serve now, in the order in which requests try them."""
+
+    def __init__(self, models: Sequence[ModelHost] = ()) -> None:
+        self.models = tuple(models)
+
+    def replace(self, models: Sequence[ModelHost]) -> None:
+        """Have later requests find these models; those that have found theirs keep it."""
+        self.models = tuple(models)
+
+    def find(
+        self,
+        *,
+        model: str | None,
+        source_language: str,
+        target_language: str,
+        may_use: Callable[[str], bool] = lambda _: True,
+    ) -> ModelHost:
+        """Return the first model that fits; an empty language, and no model, fit all.
+
+        Args:
+            may_use: whether the caller may use the model of this name; a model that it may not use does not exist
+                for it.
+
+        Raises:
+            NotFound: no model fits; the message lists what there is.
+        """
+        models = [host for host in self.models if may_use(host.info.name)]
+        infos = [host.info for host in models]
+        return models[index_of(infos, model=model, source_language=source_language, target_language=target_language)]

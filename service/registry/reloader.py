@@ -16,9 +16,8 @@ from model.bundle import Bundle
 from service.daemon_threads import in_daemon_thread
 from service.engine.process import return_freed_memory
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
-from service.registry.catalog import Catalog
 from service.registry.changes import ModelChange, Refusal, Result
-from service.registry.host import HostState, ModelHost
+from service.registry.host import Catalog, HostState, ModelHost
 from service.registry.repository import Candidate, Candidates, RepositoryError, Source
 from service.telemetry.logs import describe_error, get_logger
 
@@ -321,7 +320,9 @@ class Reloader:
     async def _drain(self, host: ModelHost) -> None:
         is_done = await host.drain(self._drain_s)
         if not is_done:
-            get_logger().warning("model_still_used", model=host.info.name, version=host.info.version, calls=host.calls)
+            get_logger().warning(
+                "model_still_used", model=host.info.name, version=host.info.version, calls=host.lease.calls
+            )
         try:
             await host.close()
         finally:  # else its engines would be counted for ever
@@ -369,7 +370,7 @@ class Reloader:
         return checked
 
     def _publish(self) -> None:
-        self.catalog.replace([host.model for host in self._in_order()])
+        self.catalog.replace(self._in_order())
 
     def _in_order(self) -> list[ModelHost]:
         """The default one before all others, which are in the order of names."""

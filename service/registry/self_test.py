@@ -14,7 +14,7 @@ from typing import Protocol
 from model.bundle import BundleError
 from model.golden import MAX_TARGET_TOKENS, GoldenSentence
 from service.engine.job import JobResult, SearchParams
-from service.translation.codec import SupportsTokens
+from service.registry.codec import SupportsTokens
 
 ALLOWED_SHARE = 5  # one in so many may differ
 _ANY_TEXT = "Test."

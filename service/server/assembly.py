@@ -21,11 +21,13 @@ from service.http.http_server import HttpServer, Page
 from service.queue.admission import Admission
 from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
+from service.registry.host import ModelHost
 from service.registry.snapshot import model_snapshots
 from service.server.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.server.model_hosting import Models
 from service.server.readiness import Readiness
 from service.telemetry.metrics import CONTENT_TYPE
+from service.translation.translator import Translator
 
 LONGEST_PIECE_S = 0.0005  # of writing a page, in which no call moves on
 METHODS = frozenset(
@@ -93,8 +95,12 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in reloader.hosts), default=0.0),
     )
     usage, checks = UsageLog(metrics), Health((servicer.SERVICE_NAME,))
-    translation = TranslationServicer(reloader.catalog, admission, metrics, config.limits, usage)
-    streams = StreamServicer(reloader.catalog, admission, lines, metrics, config.limits, usage)
+
+    def translator_of(model: ModelHost) -> Translator:
+        return Translator(model.codec, model.dispatcher, models.executor)
+
+    translation = TranslationServicer(reloader.catalog, admission, metrics, config.limits, usage, translator_of)
+    streams = StreamServicer(reloader.catalog, admission, lines, metrics, config.limits, usage, translator_of)
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)

@@ -53,7 +53,7 @@ def host_models(config: ServerConfig) -> Models:
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     source, watch = model_source(config), config.models.watch_period_s if config.models.watch else None
     books = Books(metrics)
-    factory = HostFactory(config, metrics, executor)
+    factory = HostFactory(config, metrics)
     drain_s = config.limits.max_request_seconds
     reloader = Reloader(source, BundleChecker(config), factory, books, drain_s=drain_s)
     books.reloader = reloader
@@ -106,10 +106,9 @@ class BundleChecker:
 class HostFactory:
     """Makes hosts, all in the way this server runs models."""
 
-    def __init__(self, config: ServerConfig, metrics: Metrics, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
         self._config = config
         self._metrics = metrics
-        self._executor = executor
         self._host = HostConfig(
             precision=config.engine.precision,
             max_characters=config.limits.max_characters,
@@ -127,7 +126,7 @@ class HostFactory:
             get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
         keeping = dispatch_config(self._config, choice.device)
         dispatcher = Dispatcher(self.spec(bundle, choice.device), keeping, observer=observer)
-        return ModelHost(bundle, dispatcher, self._executor, replace(self._host, device=choice.device))
+        return ModelHost(bundle, dispatcher, replace(self._host, device=choice.device))
 
     def spec(self, bundle: Bundle, device: Device = "cpu") -> EngineSpec:
         """What its engines are told."""

@@ -17,8 +17,8 @@ from service.queue.admission import Permit
 from service.queue.callers import Caller, Priority
 from service.queue.job_queue import Forecast
 from service.records import Timings, Translation
+from service.registry.codec import BLANK_TRANSLATION, TextCodec
 from service.telemetry.calls import current_progress
-from service.translation.codec import BLANK_TRANSLATION, TextCodec
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096

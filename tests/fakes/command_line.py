@@ -14,7 +14,7 @@ from service.cli.app import app
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
-from service.translation.codec import BLANK_TRANSLATION
+from service.registry.codec import BLANK_TRANSLATION
 from tests.fakes.scripted_server import ScriptedServer
 
 

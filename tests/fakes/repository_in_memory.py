@@ -8,9 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from service.records import ModelInfo
-from service.registry.catalog import LoadedModel
 from service.registry.changes import ModelChange, Result
-from service.registry.host import HostState
+from service.registry.host import HostState, Lease
 from service.registry.reloader import Reloader
 from service.registry.repository import Candidate, Candidates, RepositoryError, version_order
 from tests.fakes.model_info import model_info
@@ -27,15 +26,8 @@ class FakeHost:
     state: HostState = HostState.LOADING
     is_closed: bool = False
     close_error: Exception | None = None
+    lease: Lease = field(default_factory=Lease)
     dispatcher: Any = field(default_factory=lambda: SimpleNamespace(is_ready=True))
-
-    def __post_init__(self) -> None:
-        translator: Any = None
-        self.model = LoadedModel(info=self.info, translator=translator)
-
-    @property
-    def calls(self) -> int:
-        return self.model.lease.calls
 
     async def start(self) -> None:
         await self.gate.wait()
@@ -46,7 +38,7 @@ class FakeHost:
     async def drain(self, within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
-                await self.model.lease.wait_idle()
+                await self.lease.wait_idle()
         except TimeoutError:
             return False
         return True

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -20,7 +21,7 @@ from service.queue.admission import Admission
 from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
 from service.records import ModelInfo, Timings, TranslatedText, Translation
-from service.registry.catalog import Catalog, LoadedModel
+from service.registry.host import Catalog, Lease, ModelHost
 from service.telemetry.calls import EndedCall, current_progress
 from service.telemetry.metrics import Metrics
 from service.translation.translator import Translator
@@ -73,10 +74,10 @@ class OneModel:
         self.loud = Loud()
         self.info: ModelInfo | None = INFO
 
-    def find(self, **_: object) -> LoadedModel:
+    def find(self, **_: object) -> ModelHost:
         if self.info is None:
             raise NotFound("there is no model; loaded: ")
-        return LoadedModel(info=self.info, translator=cast("Translator", self.loud))
+        return cast("ModelHost", SimpleNamespace(info=self.info, lease=Lease(), dispatcher=self.loud))
 
 
 class Harness:
@@ -87,7 +88,13 @@ class Harness:
         self.ended: list[EndedCall] = []
         self.admission = Admission(limits, on_leave=self.lines.departed)
         self.servicer = StreamServicer(
-            cast("Catalog", self.catalog), self.admission, self.lines, self.metrics, limits, UsageLog(self.metrics)
+            cast("Catalog", self.catalog),
+            self.admission,
+            self.lines,
+            self.metrics,
+            limits,
+            UsageLog(self.metrics),
+            lambda _: cast("Translator", self.catalog.loud),
         )
         interceptor = CallInterceptor(
             self.metrics,

@@ -7,7 +7,7 @@ from service.cli.lines import Line, LineTranslation, as_json, from_bytes, from_t
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
 from service.records import TranslatedText, Translation
-from service.translation.codec import BLANK_TRANSLATION
+from service.registry.codec import BLANK_TRANSLATION
 
 
 def translated(*texts: str) -> Translation:

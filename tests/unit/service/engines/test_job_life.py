@@ -28,7 +28,7 @@ from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
 from service.records import Timings, Translation
-from service.translation.codec import TextCodec
+from service.registry.codec import TextCodec
 from service.translation.translator import Translator
 from tests.fakes.fake_runner import FakeRunner
 from tests.fakes.hand_stepped_engine import HandSteppedEngine

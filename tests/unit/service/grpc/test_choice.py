@@ -1,7 +1,7 @@
 """Which model a call's texts go to, and how it searches, for both methods alike."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import pytest
 
@@ -9,11 +9,13 @@ from protos import translation_pb2 as pb
 from service.errors import InvalidInput, NotFound
 from service.grpc.call import Call
 from service.grpc.choice import choose
-from service.registry.catalog import Catalog, LoadedModel
+from service.registry.host import Catalog, ModelHost
 from tests.fakes.model_info import model_info
 
-BUSY: Any = SimpleNamespace(queued_work_s=100.0)
-CATALOG = Catalog([LoadedModel(info=model_info(name), translator=BUSY) for name in ("first", "second")])
+BUSY = SimpleNamespace(queued_work_s=100.0)
+CATALOG = Catalog(
+    [cast("ModelHost", SimpleNamespace(info=model_info(name), dispatcher=BUSY)) for name in ("first", "second")]
+)
 KINDS = pytest.mark.parametrize("kind", [pb.TranslateRequest, pb.StreamSettings])
 
 

@@ -1,6 +1,5 @@
 """How the settings decide what is asked of a bundle, how it is run, and what is counted."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +54,7 @@ def test_engines_are_told_their_bundle_and_to_check_it_first(bundle):
     config = ServerConfig(engine=EngineConfig(threads=3, precision="fp32"), limits=LimitsConfig(max_beam_size=1))
     loaded = Bundle.load(bundle)
 
-    factory = HostFactory(config, Metrics(), ThreadPoolExecutor(1))
+    factory = HostFactory(config, Metrics())
     spec, host = factory.spec(loaded), factory(loaded)
 
     assert (spec.bundle_dir, spec.num_threads, spec.precision) == (bundle, 3, "fp32")
@@ -64,7 +63,7 @@ def test_engines_are_told_their_bundle_and_to_check_it_first(bundle):
 
 
 def test_engine_refuses_a_bundle_that_was_replaced(bundle):
-    spec = HostFactory(ServerConfig(), Metrics(), ThreadPoolExecutor(1)).spec(Bundle.load(bundle))
+    spec = HostFactory(ServerConfig(), Metrics()).spec(Bundle.load(bundle))
     check_in_engine(spec)
 
     write_echo_bundle(bundle, version="2")
@@ -74,7 +73,7 @@ def test_engine_refuses_a_bundle_that_was_replaced(bundle):
 
 
 def test_engines_are_to_run_the_bundle_that_was_checked_whatever_has_taken_its_place_since(bundle):
-    factory = HostFactory(ServerConfig(), Metrics(), ThreadPoolExecutor(1))
+    factory = HostFactory(ServerConfig(), Metrics())
     checked = BundleChecker(ServerConfig())(candidate(bundle))
     before = factory.spec(checked).manifest_sha256
 
@@ -87,7 +86,7 @@ def test_engines_are_to_run_the_bundle_that_was_checked_whatever_has_taken_its_p
 @pytest.mark.parametrize("create", [runner.create_runner, device_runner.create])
 def test_bundle_that_is_replaced_behind_the_preflight_is_not_run(bundle, monkeypatch, create):
     monkeypatch.setattr(device_runner, "require_cuda", lambda: None)
-    spec = HostFactory(ServerConfig(), Metrics(), ThreadPoolExecutor(1)).spec(Bundle.load(bundle))
+    spec = HostFactory(ServerConfig(), Metrics()).spec(Bundle.load(bundle))
     check_in_engine(spec)
 
     write_echo_bundle(bundle, version="2")

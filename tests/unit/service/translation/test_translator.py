@@ -15,9 +15,9 @@ from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overlo
 from service.queue.admission import Admission
 from service.queue.callers import Caller, Priority
 from service.queue.job_queue import Forecast
+from service.registry.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
 from service.telemetry.calls import Progress, follow
 from service.translation import translator as translator_module
-from service.translation.codec import BLANK_TRANSLATION, SupportsTokens, TextCodec
 from service.translation.translator import KeptSources, Translator
 
 PARAMS = SearchParams(beam_size=3, num_hypotheses=2)
