@@ -20,7 +20,7 @@ from service.errors import DragomanError
 from service.extras import how_to_install
 from service.grpc.listening import Address, ListenError
 from service.records import TranslateOptions
-from service.registry.repository import Candidate, Source
+from service.registry.repository import BundleCandidate, BundleSource
 from service.threads import affine_cpus, available_threads, cpu_quota
 
 _MIN_OPEN_FILES = 1_024
@@ -50,7 +50,7 @@ class Finding:
 class Target:
     """What is to be served, and where."""
 
-    source: Source
+    source: BundleSource
     precision: str | None = None
     grpc: tuple[str, int]  # host, port
     http: tuple[str, int]
@@ -173,7 +173,7 @@ def check_port(subject: str, host: str, port: int) -> Finding:
     return Finding(Level.PASS, subject, f"{address} is free")
 
 
-def check_bundle(candidate: Candidate) -> Finding:
+def check_bundle(candidate: BundleCandidate) -> Finding:
     """Whether every file of the model is what its manifest says, and it is the one that its directory says."""
     from model.bundle import Bundle
     from service.registry.bundle_check import check_identity

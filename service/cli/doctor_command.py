@@ -27,7 +27,7 @@ def doctor(
     with reported():
         from service.cli.doctor import Level, Target, examine
         from service.config import load_config
-        from service.server.model_hosting import model_source
+        from service.registry.repository import bundle_source
 
         settings = load_config(
             config,
@@ -41,7 +41,7 @@ def doctor(
         listen = settings.listen
         admin = None if listen.admin_port is None else (listen.admin_host, listen.admin_port)
         target = Target(
-            source=model_source(settings),
+            source=bundle_source(settings),
             precision=settings.engine.precision,
             grpc=(listen.grpc_host, listen.grpc_port),
             http=(listen.http_host, listen.http_port),

@@ -142,7 +142,7 @@ def serve(
         import uvloop
 
         from service.cli.demo import demonstration
-        from service.server.server import serve as serve_until_stopped
+        from service.server.lifecycle import serve as serve_until_stopped
 
         with demonstration(demo, server_config), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             exit_code = runner.run(serve_until_stopped(server_config))

@@ -1,19 +1,114 @@
-"""What a bundle must be before it may serve, as far as that can be told without running its graphs.
+"""Checks of a bundle before it may serve, as far as they are possible without running its graphs.
 
-The part that a crafted file could crash, `check_in_engine`, runs inside the engine process, before anything of the
-bundle's is opened in the front process.  Imports little: an engine process loads this too.
+Files that could crash their parser, such as the tokenizer, are opened in an engine process first (`check_in_engine`).
+ONNX Runtime itself refuses a graph that reads a file outside its own directory, and `BundleChecker` refuses every file
+beside a graph that has no checksum in the manifest.  An engine process imports this module, so it imports little.
 """
 
-from model.bundle import Bundle, BundleError
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.bundle import GPU_PRECISION, MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
 from model.tokenizer import Tokenizer
+from service.engine.cuda.device import DeviceChoice, choose_device
 from service.engine.spec import EngineSpec
-from service.registry.repository import Candidate
+from service.extras import how_to_install
+from service.registry.repository import BundleCandidate
+
+if TYPE_CHECKING:
+    from service.config import ServerConfig
 
 IN_ENGINE = f"{__name__}:check_in_engine"  # for `EngineSpec.preflight`
 
 
-def check_identity(bundle: Bundle, candidate: Candidate) -> None:
-    """Refuse a bundle that is not the model its directory says.
+class KeyFileError(ValueError):
+    """A public key that cannot be used; `str(error)` is one line."""
+
+
+class Signatures:
+    """Checks the Ed25519 signature of a manifest, which holds the checksums of the bundle's other files.
+
+    `manifest.sig` is the 64 bytes of the signature.  A checksum alone shows damage, not who made the file.
+
+    Raises:
+        KeyFileError: the file holds no Ed25519 public key, or cryptography is not installed.
+    """
+
+    def __init__(self, public_key: Path) -> None:
+        try:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
+            from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
+        except ImportError as error:
+            raise KeyFileError(f"models.public_key needs cryptography: {how_to_install('sign')}") from error
+        try:
+            key = load_pem_public_key(public_key.read_bytes())
+        except OSError as error:
+            raise KeyFileError(f"models.public_key {public_key} cannot be read: {error.strerror}") from error
+        except Exception as error:  # the library's exceptions for a bad key have no common base
+            raise KeyFileError(f"models.public_key {public_key} is no public key in PEM") from error
+        if not isinstance(key, Ed25519PublicKey):
+            raise KeyFileError(f"models.public_key {public_key} is {type(key).__name__}, an Ed25519 key is needed")
+        self._path = public_key
+        self._key = key
+
+    def check(self, directory: Path) -> str:
+        """Return the SHA-256 of the signed manifest.
+
+        Raises:
+            BundleError: the signature is missing, or is not of this manifest by this key.
+        """
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+
+        file = directory / SIGNATURE_NAME
+        try:
+            signature, manifest = file.read_bytes(), (directory / MANIFEST_NAME).read_bytes()
+            self._key.verify(signature, manifest)
+        except FileNotFoundError as error:
+            raise BundleError(
+                f"{error.filename} is missing and models.public_key asks for it; sign the bundle"
+            ) from error
+        except OSError as error:
+            raise BundleError(f"{error.filename} cannot be read: {error.strerror}") from error
+        except InvalidSignature as error:
+            raise BundleError(
+                f"{file} is no signature of the manifest by {self._path}; sign the bundle again"
+            ) from error
+        return hashlib.sha256(manifest).hexdigest()
+
+
+class BundleChecker:
+    """Opens the bundle of a candidate if it may serve with these settings; callable from any thread.
+
+    Raises:
+        KeyFileError: the public key for signatures cannot be used.
+    """
+
+    def __init__(self, config: "ServerConfig") -> None:
+        self._device = config.engine.device
+        self._precision = config.engine.precision
+        key = config.models.public_key
+        self._signatures = None if key is None else Signatures(key)
+
+    def __call__(self, candidate: BundleCandidate) -> Bundle:
+        """Return the checked bundle.
+
+        Raises:
+            BundleError: it is no bundle, is damaged, is not signed, is another model than its directory says, or lacks
+                graphs that the settings ask for.
+        """
+        signed = "" if self._signatures is None else self._signatures.check(candidate.directory)
+        bundle = Bundle.load(candidate.directory, manifest_sha256=signed)  # nobody may replace it between the two
+        check_identity(bundle, candidate)
+        if device_for(bundle, self._device).device == "cpu":
+            bundle.variant(self._precision)  # raises if there is none
+        _require_all_listed(bundle)
+        return bundle
+
+
+def check_identity(bundle: Bundle, candidate: BundleCandidate) -> None:
+    """Check that the bundle is the model and version that its directory is named after.
 
     Raises:
         BundleError: name or version differ.
@@ -27,11 +122,28 @@ def check_identity(bundle: Bundle, candidate: Candidate) -> None:
             raise BundleError(f"{candidate.directory} has a manifest of {what} {found[:80]!a}; rename one of the two")
 
 
+def _require_all_listed(bundle: Bundle) -> None:
+    """Refuse files without a checksum where graphs can reach them: in the directory of a graph and below it."""
+    listed = {bundle.path(name) for name in (*bundle.manifest.files, MANIFEST_NAME, SIGNATURE_NAME)}
+    for directory in {path.parent for path in listed if path.suffix == ".onnx"}:
+        for path in sorted(directory.rglob("*")):
+            if path not in listed and (path.is_symlink() or not path.is_dir()):
+                raise BundleError(f"{path} lies beside the graphs and the manifest does not list it; remove it")
+
+
+def device_for(bundle: Bundle, setting: str) -> DeviceChoice:
+    """Choose where a bundle's graphs run; for `auto`, the first call takes a process and a second."""
+    return _choose_device(setting, has_graphs=GPU_PRECISION in bundle.manifest.variants)
+
+
+_choose_device = lru_cache(choose_device)
+
+
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The bundle's tokenizer.
+    """Load the bundle's tokenizer.
 
     Raises:
-        ValueError: it is no tokenizer, or not this model's.
+        ValueError: the file is no tokenizer, or one of another model.
     """
     tokenizer = Tokenizer.load(bundle.tokenizer_path)
     rows = bundle.manifest.config.vocab_size
@@ -42,10 +154,10 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer:
 
 
 def check_in_engine(spec: EngineSpec) -> None:
-    """Make sure, in the engine's process, that the bundle is still the one that was chosen, and try its tokenizer.
+    """Check in the engine process that the bundle is still the one that was chosen, and try its tokenizer.
 
     Raises:
-        ValueError: it has been replaced, or its tokenizer cannot be used.
+        ValueError: the bundle has been replaced, or its tokenizer cannot be used.
     """
     bundle = Bundle.load(spec.bundle_dir, verify=False, manifest_sha256=spec.manifest_sha256)
     load_tokenizer(bundle).encode("a")

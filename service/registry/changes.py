@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from service.errors import DragomanError, FailedPrecondition
-from service.registry.repository import Candidate
+from service.registry.repository import BundleCandidate
 
 
 class Result(StrEnum):
@@ -31,7 +31,7 @@ class ModelChange:
 class Refusal:
     """A version that may not serve."""
 
-    candidate: Candidate
+    candidate: BundleCandidate
     error: Exception
 
     @property

@@ -18,7 +18,7 @@ from service.engine.process import return_freed_memory
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.registry.changes import ModelChange, Refusal, Result
 from service.registry.host import Catalog, HostState, ModelHost
-from service.registry.repository import Candidate, Candidates, RepositoryError, Source
+from service.registry.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError
 from service.telemetry.logs import describe_error, get_logger
 
 _Outcome = TypeVar("_Outcome")
@@ -45,8 +45,8 @@ class Reloader:
 
     def __init__(
         self,
-        source: Source,
-        check: Callable[[Candidate], Bundle],
+        source: BundleSource,
+        check: Callable[[BundleCandidate], Bundle],
         make_host: Callable[[Bundle], ModelHost],
         observer: ReloadObserver,
         *,
@@ -67,11 +67,11 @@ class Reloader:
         self._observer = observer
         self._drain_s = drain_s
         self._serving: dict[str, ModelHost] = {}  # by the source's key
-        self._directories: dict[str, Candidate] = {}  # what those were made of
+        self._directories: dict[str, BundleCandidate] = {}  # what those were made of
         self._loading: set[ModelHost] = set()
         self._draining: dict[str, set[asyncio.Task[None]]] = {}
         self._leaving: set[ModelHost] = set()
-        self._checked: dict[Candidate, Bundle | Exception] = {}  # by `prepare`, until `load` takes them
+        self._checked: dict[BundleCandidate, Bundle | Exception] = {}  # by `prepare`, until `load` takes them
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[object]] = set()  # under way or waiting for their turn
         self._is_closing = False
@@ -90,7 +90,7 @@ class Reloader:
         """Whether a version of this model that lies there, above the one that serves, may not serve."""
         return any(self._name_of(refusal.candidate) == name for refusal in self.refusals)
 
-    async def prepare(self) -> Candidates:
+    async def prepare(self) -> BundleCandidates:
         """The candidates, one of each name checked where one can be; for `load`.
 
         Raises:
@@ -104,7 +104,7 @@ class Reloader:
                 raise error
         return candidates
 
-    async def load(self, candidates: Candidates) -> None:
+    async def load(self, candidates: BundleCandidates) -> None:
         """Bring up what `prepare` found, all names at once; return when each serves or is refused.
 
         Raises:
@@ -128,7 +128,7 @@ class Reloader:
         """
         return await self._exclusively(self._look_again(model))
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
+    async def follow(self, candidates: BundleCandidates) -> list[ModelChange] | None:
         """Make the changes that a scan suggests; what was refused is left alone until it changes.
 
         Returns:
@@ -181,7 +181,7 @@ class Reloader:
         finally:
             change.close()  # one that never began would complain
 
-    async def _load(self, candidates: Candidates) -> list[ModelChange]:
+    async def _load(self, candidates: BundleCandidates) -> list[ModelChange]:
         updates = (self._update(key, found, is_asked=False) for key, found in candidates.items())
         changes = await asyncio.gather(*updates)
         return [change for of_name in changes for change in of_name]
@@ -190,19 +190,19 @@ class Reloader:
         candidates = await self._scan()
         return await self._apply(candidates, self._keys(candidates, model), is_asked=True)
 
-    async def _follow(self, seen: Candidates) -> list[ModelChange] | None:
+    async def _follow(self, seen: BundleCandidates) -> list[ModelChange] | None:
         candidates = await self._scan()
         if candidates != seen:  # another change may have been made of what lies there now
             return None
         return await self._apply(candidates, self._keys(candidates, ""), is_asked=False)
 
-    async def _scan(self) -> Candidates:
+    async def _scan(self) -> BundleCandidates:
         try:
             return await in_daemon_thread(self._source.scan)
         except RepositoryError as error:
             raise FailedPrecondition(str(error)) from error
 
-    def _keys(self, candidates: Candidates, model: str) -> set[str]:
+    def _keys(self, candidates: BundleCandidates, model: str) -> set[str]:
         """Which keys of the source are meant."""
         keys = {*candidates, *self._serving}
         if not model:
@@ -213,7 +213,7 @@ class Reloader:
             raise NotFound(f"there is no model {model[:80]!a}, neither loaded nor in the repository")
         return meant
 
-    async def _apply(self, candidates: Candidates, keys: Iterable[str], *, is_asked: bool) -> list[ModelChange]:
+    async def _apply(self, candidates: BundleCandidates, keys: Iterable[str], *, is_asked: bool) -> list[ModelChange]:
         changes: list[ModelChange] = []
         candidates = {**self._missing(candidates), **candidates}
         self.refusals = [refusal for refusal in self.refusals if refusal.candidate.name in candidates]
@@ -226,7 +226,7 @@ class Reloader:
                 changes.append(self._retire(key))
         return changes
 
-    def _missing(self, candidates: Candidates) -> Candidates:
+    def _missing(self, candidates: BundleCandidates) -> BundleCandidates:
         """Required models whose directories are gone: as versions that will be refused, while the old ones serve."""
         return {
             key: (replace(served, manifest_sha256="", fingerprint=""),)
@@ -234,7 +234,7 @@ class Reloader:
             if served.is_required and key not in candidates
         }
 
-    async def _update(self, key: str, candidates: Sequence[Candidate], *, is_asked: bool) -> list[ModelChange]:
+    async def _update(self, key: str, candidates: Sequence[BundleCandidate], *, is_asked: bool) -> list[ModelChange]:
         """Have the first good candidate serve."""
         changes: list[ModelChange] = []
         known = {refusal.candidate for refusal in self.refusals}
@@ -253,7 +253,7 @@ class Reloader:
             changes.append(self._refuse(brought))
         return changes
 
-    def _is_served(self, key: str, candidate: Candidate) -> bool:
+    def _is_served(self, key: str, candidate: BundleCandidate) -> bool:
         served = self._directories.get(key)
         return (
             served is not None
@@ -261,7 +261,7 @@ class Reloader:
             and served.manifest_sha256 == candidate.manifest_sha256
         )
 
-    async def _bring_up(self, key: str, candidate: Candidate) -> ModelHost | Refusal:
+    async def _bring_up(self, key: str, candidate: BundleCandidate) -> ModelHost | Refusal:
         """A host that can serve, or why there is none."""
         if leaving := self._draining.get(key):
             await asyncio.wait(leaving)  # never three versions of a model at once
@@ -281,13 +281,13 @@ class Reloader:
             self._loading.discard(host)
         return host
 
-    async def _checked_bundle(self, candidate: Candidate) -> Bundle:
+    async def _checked_bundle(self, candidate: BundleCandidate) -> Bundle:
         known = self._checked.pop(candidate, None)
         if isinstance(known, Exception):
             raise known
         return await in_daemon_thread(partial(self._check, candidate)) if known is None else known
 
-    def _switch(self, key: str, candidate: Candidate, host: ModelHost) -> list[ModelChange]:
+    def _switch(self, key: str, candidate: BundleCandidate, host: ModelHost) -> list[ModelChange]:
         """From here on requests find the new one."""
         changes = [self._let_go(self._serving[key], key)] if key in self._serving else []
         self._serving[key] = host
@@ -342,7 +342,7 @@ class Reloader:
         name, version = self._name_of(candidate), candidate.version
         return self._changed(ModelChange(name=name, version=version, result=Result.REFUSED, reason=refusal.reason))
 
-    def _name_of(self, candidate: Candidate) -> str:
+    def _name_of(self, candidate: BundleCandidate) -> str:
         """The model that it would be a version of; a single bundle of no particular name replaces what serves."""
         return candidate.name or next((host.info.name for host in self._serving.values()), candidate.directory.name)
 
@@ -350,16 +350,16 @@ class Reloader:
         self._observer.model_changed(change.name, change.result)
         return change
 
-    def _forget_refusals(self, key: str, still_there: Sequence[Candidate]) -> None:
+    def _forget_refusals(self, key: str, still_there: Sequence[BundleCandidate]) -> None:
         """Of a key, keep only those of directories that are still there, whatever lies in them by now."""
         kept = {candidate.directory for candidate in still_there}
         self.refusals = [
             refusal for refusal in self.refusals if refusal.candidate.name != key or refusal.candidate.directory in kept
         ]
 
-    def _check_first(self, candidates: Candidates) -> dict[Candidate, Bundle | Exception]:
+    def _check_first(self, candidates: BundleCandidates) -> dict[BundleCandidate, Bundle | Exception]:
         """What checking gave, of each name until one is good."""
-        checked: dict[Candidate, Bundle | Exception] = {}
+        checked: dict[BundleCandidate, Bundle | Exception] = {}
         for found in candidates.values():
             for candidate in found:
                 try:

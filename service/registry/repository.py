@@ -1,103 +1,107 @@
-"""Where bundles are found: a directory of NAME/VERSION/, those that come with the package, or one bundle alone.
+"""Where bundles are found: a directory of NAME/VERSION/, the package's own models, or one single bundle.
 
-Says what there is and in which order it is tried; opens nothing but manifests, to tell their contents apart, and judges
-nothing.  Names that begin with a dot are left out: writers keep what is not finished there.  So is lost+found, which
-every ext4 volume has.  Another directory that cannot be read, or link that cannot be followed, is a candidate that
-will be refused, like a bad bundle: it stops no other, and what has been served from it serves on.
+A source lists candidates in the order in which they are tried.  It reads their manifests only to notice changes, and
+judges nothing.  It skips names that begin with a dot, where writers keep unfinished files, and lost+found, which every
+ext4 volume has.  Any other directory that cannot be read, or link that cannot be followed, becomes a candidate that the
+check refuses: it stops no other model, and what it has served before goes on.
 """
 
 import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from model.bundle import DEFAULT_NAME, MANIFEST_NAME, PRETRAINED_DIR, included_bundle_dirs
 
+if TYPE_CHECKING:
+    from service.config import ServerConfig
+
 _NUMBERS = re.compile(r"(\d+)")
-_OF_THE_FILE_SYSTEM = "lost+found"
 
 
 class RepositoryError(ValueError):
-    """There is no repository, or nothing in it; `str(error)` is one line."""
+    """A source without any candidate; `str(error)` is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class BundleCandidate:
     """A directory that may hold a bundle."""
 
     directory: Path
     name: str = ""  # that its manifest must have; empty: any
-    version: str = ""  # likewise
-    manifest_sha256: str = ""  # empty: it has no manifest that can be read
-    fingerprint: str = ""  # changes whenever a file of it does: paths, sizes, times
-    is_default: bool = False  # of several models that fit a request it answers, whatever their names
-    is_required: bool = False  # no server without it: a start fails if it is refused, and it is never retired
+    version: str = ""  # that its manifest must have; empty: any
+    manifest_sha256: str = ""  # empty: no manifest can be read
+    fingerprint: str = ""  # of paths, sizes and times: changes whenever one of the files does
+    is_default: bool = False  # answers requests that several models fit, whatever their names
+    is_required: bool = False  # the start fails if it is refused, and it is never retired
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """What people call it: NAME/VERSION, or the directory."""
         return "/".join(filter(None, (self.name, self.version))) or str(self.directory)
 
 
-# By name, the default one first and then in order of names; of each name the highest version first.
-Candidates = dict[str, tuple[Candidate, ...]]
+# By name, the default first and the others in alphabetical order; each name has its highest version first.
+BundleCandidates = dict[str, tuple[BundleCandidate, ...]]
 
 
-class Source(Protocol):
+class BundleSource(Protocol):
     """Where candidates come from."""
 
-    def scan(self) -> Candidates:
-        """What there is now.
+    def scan(self) -> BundleCandidates:
+        """Return the candidates that are there now.
 
         Raises:
-            RepositoryError: nothing.
+            RepositoryError: there is none.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SingleBundle:
-    """One bundle, of whatever name; the key of its candidate is the empty string."""
+    """One bundle of any name; the key of its candidate is the empty string."""
 
     directory: Path
 
-    def scan(self) -> Candidates:
-        """See `Source.scan`."""
+    def scan(self) -> BundleCandidates:
+        """See `BundleSource.scan`."""
         return {"": (_candidate(self.directory),)}
 
 
 @dataclass(frozen=True, slots=True)
 class IncludedBundles:
-    """Those that come with the package, by the names of their directories; the English-German one is the default."""
+    """The models that come with the package, named after their directories; the English-German one is the default."""
 
     directory: Path = PRETRAINED_DIR
 
-    def scan(self) -> Candidates:
-        """See `Source.scan`."""
+    def scan(self) -> BundleCandidates:
+        """See `BundleSource.scan`."""
         found = included_bundle_dirs(self.directory)
         if not found:
             raise RepositoryError(f"there is no included model in {self.directory}; install Dragoman again")
-        # The default one in any case: without it, others would answer requests that name nothing.
+        # The default is a candidate even if it is missing: otherwise another model would answer unspecific requests.
         names = dict.fromkeys([DEFAULT_NAME, *(path.name for path in found)])
-        return {name: (self._candidate(name),) for name in names}
-
-    def _candidate(self, name: str) -> Candidate:
-        candidate = _candidate(self.directory / name, name=name)
-        return replace(candidate, is_default=name == DEFAULT_NAME, is_required=True)
+        return {
+            name: (
+                replace(
+                    _candidate(self.directory / name, name=name), is_default=name == DEFAULT_NAME, is_required=True
+                ),
+            )
+            for name in names
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """NAME/VERSION/ under a directory."""
+    """A directory of NAME/VERSION/."""
 
     directory: Path
 
-    def scan(self) -> Candidates:
-        """See `Source.scan`."""
+    def scan(self) -> BundleCandidates:
+        """See `BundleSource.scan`."""
         try:
             found = {name.name: _versions(name) for name in _directories(self.directory)}
         except OSError as error:
@@ -110,8 +114,15 @@ class Repository:
         return candidates
 
 
+def bundle_source(config: "ServerConfig") -> BundleSource:
+    """Return the source that the settings name; without one, the included models."""
+    if config.models.directory is not None:
+        return Repository(config.models.directory)
+    return IncludedBundles() if config.engine.bundle is None else SingleBundle(config.engine.bundle)
+
+
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
-    """A key by which versions sort as people read them: numbers by value, everything else as text.
+    """Return a sort key that compares the numbers in a version by value and everything else as text.
 
     "9" < "10", "1.9" < "1.10", "1" < "1.0", and letters come after digits.
     """
@@ -122,8 +133,8 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def _versions(name: Path) -> tuple[Candidate, ...]:
-    """The highest version first; of a directory that cannot be read, the directory itself."""
+def _versions(name: Path) -> tuple[BundleCandidate, ...]:
+    """Candidates of one name, the highest version first; a directory that cannot be read is a candidate itself."""
     try:
         found = _directories(name)
     except FileNotFoundError:  # gone meanwhile
@@ -135,48 +146,35 @@ def _versions(name: Path) -> tuple[Candidate, ...]:
 
 
 def _directories(parent: Path) -> list[Path]:
-    return [path for path in parent.iterdir() if _may_hold_bundles(path.name) and _is_directory(path)]
+    names = (path for path in parent.iterdir() if not path.name.startswith(".") and path.name != "lost+found")
+    return [path for path in names if _is_directory(path)]
 
 
 def _is_directory(path: Path) -> bool:
-    """Also what cannot be asked, like a link into a directory that may not be entered: looking into it says why."""
+    """Also true of a path that gives no answer, such as a link into a closed directory: the check will say why."""
     try:
-        return stat.S_ISDIR(path.stat().st_mode)  # of is_dir, it depends on Python's version which errors it raises
-    except (FileNotFoundError, NotADirectoryError):  # gone, or a link to what is not there
+        return stat.S_ISDIR(path.stat().st_mode)  # which errors Path.is_dir raises depends on Python's version
+    except (FileNotFoundError, NotADirectoryError):  # gone, or a link to nothing
         return False
     except OSError:
         return True
 
 
-def _may_hold_bundles(name: str) -> bool:
-    return not name.startswith(".") and name != _OF_THE_FILE_SYSTEM
-
-
-def _candidate(directory: Path, *, name: str = "", version: str = "") -> Candidate:
-    digest = hashlib.sha256("\n".join(sorted(_traces(directory))).encode("utf-8", "surrogateescape"))
-    return Candidate(
-        directory=directory,
-        name=name,
-        version=version,
-        manifest_sha256=_manifest_sha256(directory),
-        fingerprint=digest.hexdigest(),
-    )
-
-
-def _traces(directory: Path) -> Iterator[str]:
-    """A line for each file: what changes when somebody writes to it or puts another in its place."""
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            path = os.path.join(parent, name)  # noqa: PTH118 - os.walk's own strings
+def _candidate(directory: Path, *, name: str = "", version: str = "") -> BundleCandidate:
+    traces = []  # a line for each file, which changes when somebody writes to the file or replaces it
+    for parent, _, files in os.walk(directory):
+        for file in files:
+            path = os.path.join(parent, file)  # noqa: PTH118 - os.walk's own strings
             try:
                 status = os.lstat(path)
             except OSError:  # gone meanwhile, which the next scan sees
                 continue
-            yield f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
-
-
-def _manifest_sha256(directory: Path) -> str:
+            traces.append(f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     try:
-        return hashlib.sha256((directory / MANIFEST_NAME).read_bytes()).hexdigest()
+        manifest_sha256 = hashlib.sha256((directory / MANIFEST_NAME).read_bytes()).hexdigest()
     except OSError:
-        return ""
+        manifest_sha256 = ""
+    fingerprint = hashlib.sha256("\n".join(sorted(traces)).encode("utf-8", "surrogateescape")).hexdigest()
+    return BundleCandidate(
+        directory=directory, name=name, version=version, manifest_sha256=manifest_sha256, fingerprint=fingerprint
+    )

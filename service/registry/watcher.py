@@ -10,7 +10,7 @@ from typing import Protocol
 from service.daemon_threads import in_daemon_thread
 from service.errors import DragomanError
 from service.registry.changes import ModelChange
-from service.registry.repository import Candidates, RepositoryError, Source
+from service.registry.repository import BundleCandidates, BundleSource, RepositoryError
 from service.telemetry.logs import describe_error, get_logger
 
 
@@ -21,7 +21,7 @@ class Reloads(Protocol):
         """Look at everything again."""
         ...
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
+    async def follow(self, candidates: BundleCandidates) -> list[ModelChange] | None:
         """Make the changes that this scan suggests; None when the source is another by then, and none was made."""
         ...
 
@@ -29,7 +29,7 @@ class Reloads(Protocol):
 class ModelWatcher:
     """Asks a reloader."""
 
-    def __init__(self, reloader: Reloads, source: Source, period_s: float | None) -> None:
+    def __init__(self, reloader: Reloads, source: BundleSource, period_s: float | None) -> None:
         """Nothing runs yet.
 
         Args:
@@ -39,14 +39,14 @@ class ModelWatcher:
         self._source = source
         self._period_s = period_s
         self._requested = asyncio.Event()
-        self._seen: Candidates | None = None  # at the last look
-        self._followed: Candidates | None = None
+        self._seen: BundleCandidates | None = None  # at the last look
+        self._followed: BundleCandidates | None = None
 
     def request(self) -> None:
         """Have everything looked at again soon; several requests before that count as one."""
         self._requested.set()
 
-    async def run(self, loaded: Candidates) -> None:
+    async def run(self, loaded: BundleCandidates) -> None:
         """Look again and again until cancelled.
 
         Args:

@@ -1,31 +1,34 @@
-"""The models of a front process: where they come from, what is asked of a bundle, and how each is run.
+"""The models of a front process: where they come from, and with how many engines, threads and budgets each one runs.
 
-Imports little on purpose: an engine takes about a second to load its model, and the front process's own libraries load
-meanwhile.
+This module imports little: an engine takes about a second to load its model, and the front process's own libraries load
+in the meantime.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
+from typing import Any
 
-from model.bundle import GPU_PRECISION, Bundle
-from service.config import ServerConfig
-from service.engine.cuda.device import Device, DeviceChoice, choose_device
+from model.bundle import Bundle
+from service.config import EngineConfig, ServerConfig
+from service.engine.cuda.device import Device
+from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.engines.dispatcher import Dispatcher
+from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.grpc import servicer, stream_servicer
-from service.registry.bundle_check import IN_ENGINE, check_identity
-from service.registry.graph_files import check_graph_files
+from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for
 from service.registry.host import HostConfig, ModelHost
 from service.registry.reloader import Reloader
-from service.registry.repository import Candidate, IncludedBundles, Repository, SingleBundle, Source
-from service.registry.signature import Signatures
+from service.registry.repository import bundle_source
 from service.registry.watcher import ModelWatcher
-from service.server.engine_start import dispatch_config, engine_spec, heartbeat_interval_s
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
+from service.threads import available_threads
 
 TOKENIZER_THREADS = 2
+_MAX_DEFAULT_ENGINES = 16  # each engine has caches and buffers of its own
+_IDLE_HEARTBEAT_S = 1.0
+_HEARTBEATS_PER_SILENCE = 8  # within the time that an engine may be silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,98 +47,84 @@ class Models:
 
 
 def host_models(config: ServerConfig) -> Models:
-    """Nothing is loaded yet.
+    """Make the parts that load and run models; nothing is loaded yet.
 
     Raises:
-        KeyFileError: the key for signatures cannot be used.
+        KeyFileError: the public key for signatures cannot be used.
     """
     metrics = Metrics(methods=(f"{servicer.SERVICE_NAME}/Translate", stream_servicer.METHOD))
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-    source, watch = model_source(config), config.models.watch_period_s if config.models.watch else None
+    source, watch = bundle_source(config), config.models.watch_period_s if config.models.watch else None
     books = Books(metrics)
-    factory = HostFactory(config, metrics)
+    factory = partial(make_host, config, metrics)
     drain_s = config.limits.max_request_seconds
     reloader = Reloader(source, BundleChecker(config), factory, books, drain_s=drain_s)
     books.reloader = reloader
     return Models(metrics=metrics, reloader=reloader, watcher=ModelWatcher(reloader, source, watch), executor=executor)
 
 
-def model_source(config: ServerConfig) -> Source:
-    """Where the bundles are."""
-    if config.models.directory is not None:
-        return Repository(config.models.directory)
-    return IncludedBundles() if config.engine.bundle is None else SingleBundle(config.engine.bundle)
+def make_host(config: ServerConfig, metrics: Metrics, bundle: Bundle) -> ModelHost:
+    """Make a host that runs this bundle as the settings say; it is not started."""
+    asked = config.engine.device
+    choice = device_for(bundle, asked)
+    if choice.reason:
+        get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
+    dispatcher = Dispatcher(
+        engine_spec(bundle, config, choice.device),
+        DispatchConfig(
+            num_engines=num_engines(config.engine, choice.device),
+            start_timeout_s=config.lifecycle.start_timeout_s,
+            heartbeat_timeout_s=config.lifecycle.engine_silence_s,
+            batch_aging_s=config.limits.batch_aging_s,
+        ),
+        observer=metrics.model(bundle.manifest.name),
+    )
+    host_config = HostConfig(
+        precision=config.engine.precision,
+        device=choice.device,
+        max_characters=config.limits.max_characters,
+        max_beam_size=config.limits.max_beam_size,
+        self_test=config.models.self_test,
+        self_test_timeout_s=config.lifecycle.start_timeout_s,
+    )
+    return ModelHost(bundle, dispatcher, host_config)
 
 
-def device_for(bundle: Bundle, setting: str) -> DeviceChoice:
-    """Where a bundle's graphs run; the first time, for `auto`, this takes a process and a second."""
-    return _choose_device(setting, has_graphs=GPU_PRECISION in bundle.manifest.variants)
+def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") -> EngineSpec:
+    """Return what an engine of this bundle is told; settings that are None leave the engine's own defaults."""
+    engine = config.engine
+    engines = num_engines(engine, device)
+    usual = SchedulerConfig() if device == "cpu" else GPU_BUDGETS
+    return EngineSpec(
+        bundle_dir=bundle.directory,
+        manifest_sha256=bundle.manifest_sha256,
+        preflight=IN_ENGINE,
+        device=device,
+        cuda_graphs=engine.cuda_graphs,
+        precision=engine.precision,
+        num_threads=engine.threads or max(1, available_threads() // engines),
+        shared_weights=engine.shared_weights and device == "cpu" and engines > 1,
+        scheduler=replace(usual, **_given(max_rows=engine.max_rows, max_source_tokens=engine.max_source_tokens)),
+        heartbeat_interval_s=min(_IDLE_HEARTBEAT_S, config.lifecycle.engine_silence_s / _HEARTBEATS_PER_SILENCE),
+        **_given(runner_factory=engine.runner_factory),
+    )
 
 
-_choose_device = lru_cache(choose_device)
+def num_engines(config: EngineConfig, device: Device = "cpu") -> int:
+    """Return how many engine processes a model has: by default one per thread on a CPU, and one on a GPU.
 
-
-class BundleChecker:
-    """Opens a candidate's bundle, or says why it may not serve; may be called from any thread.
-
-    Raises:
-        KeyFileError: the key for signatures cannot be used.
+    Engines of one thread do more together than one engine of many threads.  A second engine on a GPU would share its
+    kernels and have a copy of the weights.
     """
-
-    def __init__(self, config: ServerConfig) -> None:
-        self._device = config.engine.device
-        self._precision = config.engine.precision
-        key = config.models.public_key
-        self._signatures = Signatures(key) if key is not None else None
-
-    def __call__(self, candidate: Candidate) -> Bundle:
-        """The bundle.
-
-        Raises:
-            BundleError: it is none, is damaged, is another model than its directory says, or is not signed.
-        """
-        signed = "" if self._signatures is None else self._signatures.check(candidate.directory)
-        bundle = Bundle.load(candidate.directory, manifest_sha256=signed)  # nobody may replace it between the two
-        check_identity(bundle, candidate)
-        if device_for(bundle, self._device).device == "cpu":
-            bundle.variant(self._precision)  # raises if there is none
-        check_graph_files(bundle)
-        return bundle
+    if config.num_engines:
+        return config.num_engines
+    if device == "cuda":
+        return 1
+    return min(_MAX_DEFAULT_ENGINES, max(1, available_threads() // (config.threads or 1)))
 
 
-class HostFactory:
-    """Makes hosts, all in the way this server runs models."""
-
-    def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
-        self._config = config
-        self._metrics = metrics
-        self._host = HostConfig(
-            precision=config.engine.precision,
-            max_characters=config.limits.max_characters,
-            max_beam_size=config.limits.max_beam_size,
-            self_test=config.models.self_test,
-            self_test_timeout_s=config.lifecycle.start_timeout_s,
-        )
-
-    def __call__(self, bundle: Bundle) -> ModelHost:
-        """A host of this bundle, not started."""
-        observer = self._metrics.model(bundle.manifest.name)
-        choice = device_for(bundle, self._config.engine.device)
-        if choice.reason:
-            asked = self._config.engine.device
-            get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
-        keeping = dispatch_config(self._config, choice.device)
-        dispatcher = Dispatcher(self.spec(bundle, choice.device), keeping, observer=observer)
-        return ModelHost(bundle, dispatcher, replace(self._host, device=choice.device))
-
-    def spec(self, bundle: Bundle, device: Device = "cpu") -> EngineSpec:
-        """What its engines are told."""
-        return replace(
-            engine_spec(bundle.directory, self._config.engine, device),
-            heartbeat_interval_s=heartbeat_interval_s(self._config),
-            preflight=IN_ENGINE,
-            manifest_sha256=bundle.manifest_sha256,
-        )
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 # Gauge of a model: attribute of `Dispatcher`.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from service.config import LifecycleConfig, ServerConfig
 from service.grpc.authentication import authenticator
 from service.grpc.tls import server_tls
-from service.registry.repository import Candidate
+from service.registry.bundle_check import BundleChecker
+from service.registry.repository import BundleCandidate, bundle_source
 from service.server.diagnosis import require_trace_library
-from service.server.model_hosting import BundleChecker, model_source
 
 
 def check(config: ServerConfig) -> list[str]:
@@ -29,7 +29,7 @@ def _models(config: ServerConfig) -> Iterator[str]:
     """Each name of which no version can serve: by the newest one's fault, which is the first to mend."""
     try:
         checker = BundleChecker(config)
-        candidates = model_source(config).scan()
+        candidates = bundle_source(config).scan()
     except ValueError as error:
         yield str(error)
         return
@@ -38,7 +38,9 @@ def _models(config: ServerConfig) -> Iterator[str]:
             yield str(errors[0])
 
 
-def _errors_if_all_bad(check_bundle: Callable[[Candidate], object], found: Sequence[Candidate]) -> list[Exception]:
+def _errors_if_all_bad(
+    check_bundle: Callable[[BundleCandidate], object], found: Sequence[BundleCandidate]
+) -> list[Exception]:
     """What is wrong with each; empty as soon as one is good, as that one would serve."""
     errors: list[Exception] = []
     for candidate in found:

@@ -71,7 +71,7 @@ def test_no_python_file_of_ours_is_imported_without_its_package():
 @pytest.mark.parametrize(
     "module",
     [
-        "service.server.server",
+        "service.server.lifecycle",
         "service.client.client",
         "service.cli.app",
         "service.local",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from model.bundle import default_bundle_dir
 from service.config import EngineConfig
-from service.server.engine_start import num_engines
+from service.server.model_hosting import num_engines
 from tests.fakes.server_process import ServerProcess, start
 
 

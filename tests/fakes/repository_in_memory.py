@@ -11,7 +11,7 @@ from service.records import ModelInfo
 from service.registry.changes import ModelChange, Result
 from service.registry.host import HostState, Lease
 from service.registry.reloader import Reloader
-from service.registry.repository import Candidate, Candidates, RepositoryError, version_order
+from service.registry.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order
 from tests.fakes.model_info import model_info
 
 
@@ -69,7 +69,7 @@ class Directory:
         observer: Any = self
         self.reloader = Reloader(self, self.check, make_host, observer, drain_s=5.0)
 
-    def scan(self) -> Candidates:
+    def scan(self) -> BundleCandidates:
         self.scans += 1
         self.were_daemons.append(threading.current_thread().daemon)
         if not self.content:
@@ -77,11 +77,11 @@ class Directory:
         names = sorted({key.partition("/")[0] for key in self.content})
         return {name: tuple(self.candidates(name)) for name in names}
 
-    def candidates(self, name: str) -> list[Candidate]:
+    def candidates(self, name: str) -> list[BundleCandidate]:
         """Its versions, the highest first."""
         versions = [key.partition("/")[2] for key in self.content if key.startswith(f"{name}/")]
         return [
-            Candidate(
+            BundleCandidate(
                 directory=Path(name) / version,
                 name=name,
                 version=version,
@@ -93,7 +93,7 @@ class Directory:
             for version in sorted(versions, key=version_order, reverse=True)
         ]
 
-    def check(self, candidate: Candidate) -> Any:
+    def check(self, candidate: BundleCandidate) -> Any:
         self.checked.append(candidate.label)
         self.were_daemons.append(threading.current_thread().daemon)
         if candidate.label not in self.content:

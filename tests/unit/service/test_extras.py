@@ -13,7 +13,7 @@ from service.bulk import parquet, ray_engine
 from service.cli import plan_report
 from service.extras import PACKAGES, how_to_install
 from service.loadtest import report
-from service.registry.signature import Signatures
+from service.registry.bundle_check import Signatures
 
 ROOT = Path(__file__).resolve().parents[3]
 UNUSED: Any = None  # the package is missed before anything is looked at

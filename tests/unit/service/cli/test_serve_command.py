@@ -192,7 +192,7 @@ def test_serve_ends_with_the_server_s_exit_code(monkeypatch):
     async def refuse(_: object) -> int:
         return 1
 
-    monkeypatch.setattr("service.server.server.serve", refuse)
+    monkeypatch.setattr("service.server.lifecycle.serve", refuse)
 
     assert run("serve").exit_code == 1
 
@@ -213,7 +213,7 @@ async def test_serve_demo_translates_one_text_and_prints_both(server, monkeypatc
         await asyncio.to_thread(demo.join)
         return 0
 
-    monkeypatch.setattr("service.server.server.serve", serve_until_printed)
+    monkeypatch.setattr("service.server.lifecycle.serve", serve_until_printed)
     result = await asyncio.to_thread(run, "serve", "--port", server.address.split(":")[1], "--demo", "good day")
 
     assert result.exit_code == 0
@@ -224,7 +224,7 @@ def test_serve_demo_ends_quietly_when_the_server_never_starts(monkeypatch):
     async def refuse(_: object) -> int:
         return 1
 
-    monkeypatch.setattr("service.server.server.serve", refuse)
+    monkeypatch.setattr("service.server.lifecycle.serve", refuse)
     result = run("serve", "--port", "1", "--demo", "good day")
 
     assert result.exit_code == 1

@@ -228,7 +228,7 @@ def test_front_process_that_never_pauses_keeps_twice_the_p99(seed):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_pauses_of_the_front_process_alone_break_it(seed):
-    """Why `service.server.garbage` is there."""
+    """Why `lifecycle.spare_what_is_loaded` is there."""
     assert nine_beside_a_greedy_tenth(seed, PAUSING) > 2.0
 
 

@@ -9,7 +9,6 @@ import pytest
 from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle, DecodingDefaults
 from service.engine.cuda.device import Device
 from service.records import TranslateOptions
-from service.registry.bundle_check import load_tokenizer
 from service.registry.model_info import describe
 from tests.fakes.echo_bundle import write_echo_bundle
 
@@ -55,16 +54,3 @@ def test_contract_names_every_precision_and_device_of_a_model():
 
 def test_the_precision_that_was_asked_for_is_described(bundle):
     assert describe(bundle, "int8").precision == "int8"
-
-
-def test_a_bundle_s_own_tokenizer_is_loaded(bundle):
-    assert load_tokenizer(bundle).vocab_size == bundle.manifest.config.vocab_size
-
-
-def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(bundle):
-    manifest = bundle.manifest
-    other = replace(manifest, config=replace(manifest.config, vocab_size=9_999))
-    pieces = manifest.config.vocab_size
-
-    with pytest.raises(ValueError, match=f"shared.spm has {pieces} pieces, the model's embedding has 9999 rows"):
-        load_tokenizer(replace(bundle, manifest=other))

@@ -7,32 +7,32 @@ import pytest
 
 from service.errors import FailedPrecondition
 from service.registry.changes import ModelChange
-from service.registry.repository import Candidate, Candidates, RepositoryError
+from service.registry.repository import BundleCandidate, BundleCandidates, RepositoryError
 from service.registry.watcher import ModelWatcher
 from tests.fakes.calls import eventually
 
 
-def state(fingerprint: str) -> Candidates:
-    return {"a": (Candidate(directory=Path("a/1"), fingerprint=fingerprint),)}
+def state(fingerprint: str) -> BundleCandidates:
+    return {"a": (BundleCandidate(directory=Path("a/1"), fingerprint=fingerprint),)}
 
 
 class Scripted:
     """A source that shows one state after another, and a reloader that writes down what it is asked."""
 
-    def __init__(self, *states: Candidates | None) -> None:
+    def __init__(self, *states: BundleCandidates | None) -> None:
         self.states = list(states)
-        self.followed: list[Candidates] = []
+        self.followed: list[BundleCandidates] = []
         self.outcomes: list[Exception | None] = []  # of the next requests to follow; afterwards all succeed
         self.reloads = 0
         self.reloaded = asyncio.Event()
 
-    def scan(self) -> Candidates:
+    def scan(self) -> BundleCandidates:
         found = self.states.pop(0)
         if found is None:
             raise RepositoryError("it is gone")
         return found
 
-    async def follow(self, candidates: Candidates) -> list[ModelChange] | None:
+    async def follow(self, candidates: BundleCandidates) -> list[ModelChange] | None:
         self.followed.append(candidates)
         if not self.outcomes:
             return []

@@ -8,7 +8,7 @@ import pytest
 from service.errors import FailedPrecondition, NotFound
 from service.registry.changes import Refusal, Result, require_none_refused
 from service.registry.host import HostState
-from service.registry.repository import Candidate
+from service.registry.repository import BundleCandidate
 from tests.fakes.calls import eventually
 from tests.fakes.repository_in_memory import Directory, change
 
@@ -343,4 +343,4 @@ def test_refusals_become_one_failed_precondition_that_names_each():
 
 
 def test_reason_is_one_line():
-    assert Refusal(candidate=Candidate(directory=Path()), error=ValueError("a\n  b")).reason == "a b"
+    assert Refusal(candidate=BundleCandidate(directory=Path()), error=ValueError("a\n  b")).reason == "a b"

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bundle import BundleError
-from service.config import ServerConfig
-from service.registry.repository import IncludedBundles, Repository, RepositoryError, SingleBundle, version_order
-from service.server.model_hosting import BundleChecker
+from service.config import EngineConfig, ModelsConfig, ServerConfig
+from service.registry.bundle_check import BundleChecker
+from service.registry.repository import (
+    IncludedBundles,
+    Repository,
+    RepositoryError,
+    SingleBundle,
+    bundle_source,
+    version_order,
+)
 
 IN_ORDER = ["1", "1.0", "1.2", "1.9", "1.10", "2", "2-rc", "10", "2026-11-20", "2026-11-21", "a", "b1", "b2", "b10"]
 
@@ -170,6 +177,12 @@ def test_default_is_looked_for_also_where_only_others_are(tmp_path):
 def test_installation_without_models_is_an_error(tmp_path):
     with pytest.raises(RepositoryError, match="there is no included model in"):
         IncludedBundles(tmp_path).scan()
+
+
+def test_bundles_come_from_where_the_settings_say_or_with_the_package(tmp_path):
+    assert bundle_source(ServerConfig()) == IncludedBundles()
+    assert bundle_source(ServerConfig(engine=EngineConfig(bundle=tmp_path))) == SingleBundle(tmp_path)
+    assert bundle_source(ServerConfig(models=ModelsConfig(directory=tmp_path))) == Repository(tmp_path)
 
 
 @pytest.fixture

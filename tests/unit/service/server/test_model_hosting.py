@@ -1,4 +1,4 @@
-"""How the settings decide what is asked of a bundle, how it is run, and what is counted."""
+"""How the settings decide with which engines a bundle runs."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,98 +7,110 @@ from typing import Any
 import pytest
 
 from model.bundle import Bundle, BundleError
-from service.config import EngineConfig, LimitsConfig, ModelsConfig, ServerConfig
+from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerConfig
 from service.engine.cpu import runner
 from service.engine.cuda import device_runner
+from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 from service.registry.bundle_check import IN_ENGINE, check_in_engine
-from service.registry.repository import Candidate, IncludedBundles, Repository, SingleBundle
-from service.server.model_hosting import Books, BundleChecker, HostFactory, model_source
+from service.server import model_hosting
+from service.server.model_hosting import Books, engine_spec, make_host, num_engines
 from service.telemetry.metrics import Metrics
 from tests.fakes.echo_bundle import write_echo_bundle
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    return write_echo_bundle(tmp_path / "echo" / "1.2.3")
+def bundle(tmp_path: Path) -> Bundle:
+    return Bundle.load(write_echo_bundle(tmp_path / "echo" / "1.2.3"))
 
 
-def candidate(directory: Path, name: str = "echo", version: str = "1.2.3") -> Candidate:
-    return Candidate(directory=directory, name=name, version=version)
+@pytest.fixture
+def cpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
+    num_cpus: int = request.param
+    monkeypatch.setattr(model_hosting, "available_threads", lambda: num_cpus)
+    return num_cpus
 
 
-def test_bundle_that_is_what_its_directory_says_is_accepted(bundle):
-    assert BundleChecker(ServerConfig())(candidate(bundle)).manifest.name == "echo"
-
-
-def test_bundle_of_no_particular_name_is_accepted(bundle):
-    assert BundleChecker(ServerConfig())(candidate(bundle, "", "")).manifest.name == "echo"
+@pytest.mark.parametrize("cpus", [4], indirect=True)
+def test_settings_that_are_not_given_take_the_engine_s_defaults(bundle, cpus):
+    assert engine_spec(bundle, ServerConfig()) == EngineSpec(
+        bundle_dir=bundle.directory,
+        manifest_sha256=bundle.manifest_sha256,
+        preflight=IN_ENGINE,
+        num_threads=1,
+        shared_weights=True,
+        heartbeat_interval_s=1.0,
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "message"),
-    [("other", "1.2.3", "a manifest of name 'echo'"), ("echo", "1.2.4", "a manifest of version '1.2.3'")],
+    ("settings", "expected"),
+    [
+        ({"precision": "fp32"}, {"precision": "fp32"}),
+        ({"threads": 3}, {"num_threads": 3}),
+        ({"max_rows": 7}, {"scheduler": SchedulerConfig(max_rows=7)}),
+        ({"max_source_tokens": 99}, {"scheduler": SchedulerConfig(max_source_tokens=99)}),
+        ({"runner_factory": "a.b:c"}, {"runner_factory": "a.b:c"}),
+        ({"num_engines": 1}, {"shared_weights": False}),
+        ({"num_engines": 2, "shared_weights": False}, {"shared_weights": False}),
+    ],
 )
-def test_bundle_of_another_name_or_version_is_refused(bundle, name, version, message):
-    with pytest.raises(BundleError, match=message):
-        BundleChecker(ServerConfig())(candidate(bundle, name, version))
+def test_given_setting_reaches_the_engine(bundle, settings, expected):
+    made = engine_spec(bundle, ServerConfig(engine=EngineConfig(**settings)))
+
+    assert {name: getattr(made, name) for name in expected} == expected
 
 
-def test_bundle_without_the_precision_that_is_set_is_refused(bundle):
-    config = ServerConfig(engine=EngineConfig(precision="int8"))
+@pytest.mark.parametrize(
+    ("cpus", "settings", "expected"),
+    [
+        (1, {}, (1, 1)),
+        (4, {}, (4, 1)),
+        (64, {}, (16, 4)),
+        (4, {"threads": 2}, (2, 2)),
+        (2, {"threads": 4}, (1, 4)),
+        (8, {"num_engines": 3}, (3, 2)),
+        (2, {"num_engines": 4}, (4, 1)),
+    ],
+    indirect=["cpus"],
+)
+def test_engines_share_the_allowed_cpus_and_every_cpu_has_work_by_default(bundle, cpus, settings, expected):
+    config = EngineConfig(**settings)
 
-    with pytest.raises(BundleError, match="has no 'int8' graphs"):
-        BundleChecker(config)(candidate(bundle))
-
-
-def test_engines_are_told_their_bundle_and_to_check_it_first(bundle):
-    config = ServerConfig(engine=EngineConfig(threads=3, precision="fp32"), limits=LimitsConfig(max_beam_size=1))
-    loaded = Bundle.load(bundle)
-
-    factory = HostFactory(config, Metrics())
-    spec, host = factory.spec(loaded), factory(loaded)
-
-    assert (spec.bundle_dir, spec.num_threads, spec.precision) == (bundle, 3, "fp32")
-    assert (spec.preflight, spec.manifest_sha256) == (IN_ENGINE, loaded.manifest_sha256)
-    assert host.info.max_beam_size == 1
-
-
-def test_engine_refuses_a_bundle_that_was_replaced(bundle):
-    spec = HostFactory(ServerConfig(), Metrics()).spec(Bundle.load(bundle))
-    check_in_engine(spec)
-
-    write_echo_bundle(bundle, version="2")
-
-    with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
-        check_in_engine(spec)
+    assert (num_engines(config), engine_spec(bundle, ServerConfig(engine=config)).num_threads) == expected
 
 
-def test_engines_are_to_run_the_bundle_that_was_checked_whatever_has_taken_its_place_since(bundle):
-    factory = HostFactory(ServerConfig(), Metrics())
-    checked = BundleChecker(ServerConfig())(candidate(bundle))
-    before = factory.spec(checked).manifest_sha256
-
-    write_echo_bundle(bundle, version="2")
-
-    assert factory.spec(checked).manifest_sha256 == before
-    assert factory(checked).sha256_12 == before[:12]
+def test_gpu_has_one_engine_by_default_which_shares_no_weights(bundle):
+    assert num_engines(EngineConfig(), "cuda") == 1
+    assert not engine_spec(bundle, ServerConfig(engine=EngineConfig(num_engines=2)), "cuda").shared_weights
 
 
-@pytest.mark.parametrize("create", [runner.create_runner, device_runner.create])
-def test_bundle_that_is_replaced_behind_the_preflight_is_not_run(bundle, monkeypatch, create):
+@pytest.mark.parametrize(("silence_s", "heartbeat_s"), [(10.0, 1.0), (60.0, 1.0), (2.0, 0.25), (0.4, 0.05)])
+def test_idle_engine_says_often_enough_that_it_lives(bundle, silence_s, heartbeat_s):
+    config = ServerConfig(lifecycle=LifecycleConfig(engine_silence_s=silence_s))
+
+    assert engine_spec(bundle, config).heartbeat_interval_s == heartbeat_s
+
+
+def test_host_offers_its_model_as_the_settings_say(bundle):
+    config = ServerConfig(engine=EngineConfig(precision="fp32"), limits=LimitsConfig(max_beam_size=1))
+
+    host = make_host(config, Metrics(), bundle)
+
+    assert (host.info.precision, host.info.max_beam_size) == ("fp32", 1)
+
+
+def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, monkeypatch):
+    """Also between the check in the engine process and the loading of the graphs."""
     monkeypatch.setattr(device_runner, "require_cuda", lambda: None)
-    spec = HostFactory(ServerConfig(), Metrics()).spec(Bundle.load(bundle))
+    spec = engine_spec(bundle, ServerConfig())
     check_in_engine(spec)
 
-    write_echo_bundle(bundle, version="2")
+    write_echo_bundle(bundle.directory, version="2")
 
-    with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
-        create(spec)
-
-
-def test_bundles_come_from_where_the_settings_say_or_with_the_package(tmp_path):
-    assert model_source(ServerConfig()) == IncludedBundles()
-    assert model_source(ServerConfig(engine=EngineConfig(bundle=tmp_path))) == SingleBundle(tmp_path)
-    assert model_source(ServerConfig(models=ModelsConfig(directory=tmp_path))) == Repository(tmp_path)
+    for load in (check_in_engine, runner.create_runner, device_runner.create):
+        with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
+            load(spec)
 
 
 def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_stands():

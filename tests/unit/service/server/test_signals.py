@@ -1,11 +1,12 @@
 """Where tasks and threads stand, without what they hold."""
 
 import asyncio
+import faulthandler
 import json
 import os
 import signal
 
-from service.server import stack_dump
+from service.server.signals import dump_tasks, install_stack_dump
 from tests.fakes.logs import log
 
 __all__ = ["log"]
@@ -27,7 +28,7 @@ async def test_a_task_is_shown_from_the_place_where_it_waits(log):
     task = asyncio.create_task(outer(started), name="the task")
     await started.wait()
 
-    stack_dump.dump_tasks()
+    dump_tasks()
     task.cancel()
 
     event = json.loads(log.getvalue())
@@ -41,14 +42,15 @@ async def test_a_task_is_shown_from_the_place_where_it_waits(log):
 async def test_the_signal_dumps_and_the_process_goes_on(log, tmp_path, monkeypatch):
     with (tmp_path / "stderr").open("w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        stack_dump.install()
+        install_stack_dump()
         try:
             os.kill(os.getpid(), signal.SIGUSR1)
             async with asyncio.timeout(10):
                 while not log.getvalue():  # noqa: ASYNC110 - a signal raises no event
                     await asyncio.sleep(0.01)
         finally:
-            stack_dump.uninstall()
+            faulthandler.unregister(signal.SIGUSR1)
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)
     threads = (tmp_path / "stderr").read_text()
 
     assert json.loads(log.getvalue())["event"] == "stack_dump"

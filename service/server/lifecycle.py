@@ -7,6 +7,7 @@ process with its connections open.
 
 import asyncio
 import errno
+import gc
 import json
 import os
 import signal
@@ -21,11 +22,9 @@ from typing import TYPE_CHECKING, NoReturn
 from service.config import ServerConfig
 from service.errors import DragomanError
 from service.grpc.listening import Address, ListenError, add_grpc_port
-from service.registry.repository import Candidates
-from service.server import stack_dump
-from service.server.garbage import spare_what_is_loaded
+from service.registry.repository import BundleCandidates
 from service.server.model_hosting import Models, host_models
-from service.server.stop import StopSignal
+from service.server.signals import StopSignal, install_stack_dump
 from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
@@ -38,6 +37,12 @@ MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time (tests/bench/bench_id
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
 
+# A collection of the whole heap follows so many collections of the middle generation; Python's default is 10.  It looks
+# at every waiting call, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
+# (tests/unit/service/queue/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived
+# through two others; calls leave few behind (tests/unit/service/grpc/test_call_books.py -k garbage).
+_FULL_COLLECTION_EVERY = 100
+
 
 async def serve(config: ServerConfig) -> int:
     """Serve until a signal comes, which ends the process with exit status 0; the exit status of a start that failed.
@@ -47,7 +52,7 @@ async def serve(config: ServerConfig) -> int:
     """
     stop = StopSignal()
     stop.install()
-    stack_dump.install()
+    install_stack_dump()
     try:
         with _misconfiguration():  # a key for signatures that is none
             models = host_models(config)
@@ -109,7 +114,7 @@ class Server:
         self._parts = parts
         self._log = get_logger()
 
-    async def run(self, stop: StopSignal, loading: "asyncio.Task[None]", candidates: Candidates) -> None:
+    async def run(self, stop: StopSignal, loading: "asyncio.Task[None]", candidates: BundleCandidates) -> None:
         """Start, serve until `stop` is set, drain; then `end` is to follow.
 
         Args:
@@ -145,7 +150,7 @@ class Server:
         parts.usage.write()
         _end_process()
 
-    async def _serve_until(self, stop: StopSignal, candidates: Candidates) -> None:
+    async def _serve_until(self, stop: StopSignal, candidates: BundleCandidates) -> None:
         background = [
             asyncio.create_task(self._monitor()),
             asyncio.create_task(self._models.watcher.run(candidates)),
@@ -262,6 +267,14 @@ async def _done(part: "asyncio.Task[object]", stop: StopSignal) -> bool:
         with _misconfiguration():  # no repository, no bundle that can be used, or none that passes its self-test
             part.result()
     return not stop.is_set
+
+
+def spare_what_is_loaded() -> None:
+    """Keep later garbage collections from looking at what is alive now, and make collections of everything rare."""
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _FULL_COLLECTION_EVERY)
 
 
 def _end_process() -> NoReturn:

@@ -1,0 +1,72 @@
+"""The signals of a front process: SIGTERM and SIGINT stop it, SIGUSR1 logs where it stands."""
+
+import asyncio
+import faulthandler
+import gc
+import os
+import signal
+import sys
+from types import FrameType
+
+from service.telemetry.logs import get_logger
+
+MAX_TASKS = 1_000  # in one event; a task takes about 200 bytes
+MAX_FRAMES = 20  # of a task, innermost first
+
+
+class StopSignal:
+    """Becomes set at the first SIGTERM or SIGINT; the second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def install(self) -> None:
+        """Listen to both signals in the running loop (main thread only)."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._receive, number)
+
+    @property
+    def is_set(self) -> bool:
+        """True after the first signal."""
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Return at the first signal."""
+        await self._event.wait()
+
+    def _receive(self, number: signal.Signals) -> None:
+        if self._event.is_set():
+            os._exit(128 + number)  # engine processes watch their parent and end with it
+        self._event.set()
+
+
+def install_stack_dump() -> None:
+    """At each SIGUSR1, write where every thread and every asyncio task stands, without the value of any variable.
+
+    `faulthandler` writes the threads to standard error itself, even while the event loop is stuck; the tasks follow as
+    one log event once the loop runs.  Main thread only.
+    """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, dump_tasks)
+    if sys.stderr is not None and hasattr(sys.stderr, "fileno"):
+        faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=True, chain=True)  # then the loop's handler
+
+
+def dump_tasks() -> None:
+    """Log where each task of the running loop waits."""
+    tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+    stacks = [f"{task.get_name()}: {_stack_of(task)}" for task in tasks[:MAX_TASKS]]
+    get_logger().warning("stack_dump", num_tasks=len(tasks), tasks=stacks)
+
+
+def _stack_of(task: "asyncio.Task[object]") -> str:
+    """Return the places from the innermost to the outermost."""
+    frames: list[FrameType] = []
+    awaited: object = task.get_coro()
+    while awaited is not None and len(frames) < MAX_FRAMES:
+        if frame := getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None):
+            frames.append(frame)
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+        if type(awaited).__name__ == "coroutine_wrapper":  # gRPC's compiled code wraps our coroutines in these
+            awaited = next(iter(gc.get_referents(awaited)), None)
+    return " < ".join(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in frames[::-1])
