@@ -12,9 +12,10 @@ from rich.table import Table
 
 from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, Samples, export_bundle
 from export.source import FIRST_VERSION, ExportSource
-from model.bundle import PREFERRED_PRECISIONS, Bundle
+from model.bundle import Bundle
 from model.config import ModelConfig
-from model.corpus import read_lines
+from model.data import read_lines
+from model.manifest import PREFERRED_PRECISIONS
 from model.tokenizer import Tokenizer
 
 NUM_SENTENCES = 320  # of the calibration file
@@ -50,7 +51,7 @@ def main(
     shortlist: Annotated[
         Path | None,
         typer.Option(
-            help="Of `python -m model.learn_shortlist`; default: the bundle's own.", exists=True, dir_okay=False
+            help="Of `python -m model.tools.learn_shortlist`; default: the bundle's own.", exists=True, dir_okay=False
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the model; default: the checkpoint's.")] = None,

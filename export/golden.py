@@ -14,9 +14,17 @@ from typing import Annotated
 import typer
 
 from export.runner import GraphRunner
-from model.bundle import Bundle, BundleError, Manifest
-from model.bundle_writing import staging_directory, write_bundle
-from model.golden import GOLDEN_NAME, MAX_TARGET_TOKENS, GoldenSentence, to_tsv
+from model.bundle import (
+    GOLDEN_MAX_TARGET_TOKENS,
+    GOLDEN_NAME,
+    Bundle,
+    BundleError,
+    GoldenSentence,
+    staging_directory,
+    write_bundle,
+    write_golden_sentences,
+)
+from model.manifest import Manifest
 from model.tokenizer import Tokenizer, normalize_text
 
 NUM_SENTENCES = 16  # a tenth of a second of a server's start, with an included model
@@ -39,7 +47,7 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
         manifest: of what is in the directory; its `golden` and `files` are not looked at.
     """
     tokenizer = Tokenizer.load(directory / manifest.tokenizer)
-    limit = min(MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens)
+    limit = min(GOLDEN_MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens)
     golden: list[GoldenSentence] = []
     for precision in PRECISIONS:
         if precision in manifest.variants:
@@ -48,7 +56,7 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
             golden += _translated(precision, runner, tokenizer, texts, limit)
     if not golden:
         return ""
-    (directory / GOLDEN_NAME).write_text(to_tsv(golden), encoding="utf-8")
+    write_golden_sentences(directory / GOLDEN_NAME, golden)
     return GOLDEN_NAME
 
 

@@ -24,17 +24,9 @@ from export.runner import GraphRunner
 from export.source import ExportSource
 from export.state import State
 from export.verify import TOLERANCES, Parity, compare, reference_model, seeded_samples, translated_samples
-from model.bundle import (
-    GPU_PRECISION,
-    TOKENIZER_NAME,
-    WEIGHTS_NAME,
-    Bundle,
-    DecodingDefaults,
-    Manifest,
-    Variant,
-)
-from model.bundle_writing import staging_directory, write_bundle
+from model.bundle import WEIGHTS_NAME, Bundle, staging_directory, write_bundle
 from model.config import ModelConfig
+from model.manifest import GPU_PRECISION, TOKENIZER_NAME, DecodingDefaults, Manifest, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer
 
@@ -70,7 +62,7 @@ class ExportOptions:
 
     precisions: tuple[str, ...] = PRECISIONS
     keep_weights: bool = True
-    shortlist: Path | None = None  # of model/learn_shortlist.py
+    shortlist: Path | None = None  # of model/tools/learn_shortlist.py
     coverage: float = COVERAGE
 
 

@@ -1,23 +1,129 @@
-"""Sentence pairs -> batches of token ids: length bucketing, token budget, an order that a resumed run repeats.
+"""Parallel text on disk -> cleaned sentence pairs -> batches of token ids, in an order that a resumed run repeats.
 
-Knows nothing of files or models.  Axes: B batch, S source, T target.
+A corpus NAME lies in DATA/train/NAME/NAME.{en,de}.gz, a development set in DATA/dev/NAME.{en,de}.gz: UTF-8, one
+sentence a line, line-aligned.  A NAME with a slash is a path: of A/B the files are DATA/A/B.{en,de}.gz.
+Knows no model.  Axes: B batch, S source, T target.
 """
 
+import gzip
 import random
+import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from model.config import BOS_ID, PAD_ID
-from model.corpus import AugmentationConfig, Pair, augment
-from model.ranges import require_at_least
+from model.recipe import AugmentationConfig, BatchConfig, CorpusConfig, Languages
 from model.tokenizer import Tokenizer
 
 _POOL_BATCHES = 50  # batches whose sentences are sorted by length together
 _SAMPLING_ALPHA = 0.3  # a fifth more tokens on Tatoeba's German; 0.2 gives two fifths, 0.5 a twentieth
+_MARKUP = re.compile(r"https?://|[<>{}|]|\\|%[sd(]|\[!")
+_LETTER = re.compile(r"[^\W\d_]")
+# The reform of 1996 writes ss after a short vowel.  These stems are the ones Europarl's old spelling uses.
+_SHORT_VOWEL_STEM = re.compile(
+    r"(\bda|mu(?!ße)|mü(?!ßig)|schu|schlu|flu|wu|wü|bewu|nu|ku|gu|ru(?=ßland)|proze|kongre|exze|regre|kompromi|gewi|\bbi|\bri|\bmi|"
+    r"unmi|ermi|bemi|beimi|vergi|fri|anla|erla|nachla|abla|verla|\bla|lä|\bha|hä|(?<!lit)fa|(?<!s)pa|bla|kra|na)ß",
+    re.IGNORECASE,
+)
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a plain or gzipped UTF-8 file; only LF or CRLF ends a line.
+
+    Raises:
+        FileNotFoundError: with the path and the layout that is expected.
+        ValueError: the file is damaged, or no UTF-8; with the path.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} does not exist; expected DATA/train/NAME/NAME.LANG.gz and DATA/dev/NAME.LANG.gz"
+        )
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8", newline="\n") as lines:
+            return [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def read_dev_set(data: Path, name: str, languages: Languages) -> list[Pair]:
+    """Return a development set, untouched.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `read_lines`; the sides differ in length; the set is empty.
+    """
+    pairs = _read_pairs(data / (name if "/" in name else f"dev/{name}"), languages)
+    if not pairs:
+        raise ValueError(f"development set {name} has no sentences")
+    return pairs
+
+
+def read_corpus(data: Path, corpus: CorpusConfig, languages: Languages, seed: int) -> list[Pair]:
+    """Return a training corpus: cleaned unless it is to stay verbatim, then capped.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `read_lines`; the sides differ in length.
+    """
+    name = corpus.name
+    pairs = _read_pairs(data / (name if "/" in name else f"train/{name}/{name}"), languages)
+    if not corpus.verbatim:
+        pairs = [clean for pair in pairs if (clean := _clean(pair, languages))]
+    if corpus.max_pairs is not None and len(pairs) > corpus.max_pairs:
+        pairs = random.Random(seed).sample(pairs, corpus.max_pairs)
+    return pairs * corpus.repeat
+
+
+def _read_pairs(stem: Path, languages: Languages) -> list[Pair]:
+    sides = [
+        read_lines(stem.with_name(f"{stem.name}.{language}.gz")) for language in (languages.source, languages.target)
+    ]
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(f"{stem}: {len(sides[0])} source lines but {len(sides[1])} target lines")
+    return [Pair(source.strip(), target.strip()) for source, target in zip(*sides, strict=True)]
+
+
+def _clean(pair: Pair, languages: Languages) -> Pair | None:
+    """The pair in today's spelling, or None where it is markup, has no letters, or is merely copied."""
+    if not all(_LETTER.search(side) for side in pair) or any(_MARKUP.search(side) for side in pair):
+        return None
+    if pair.source == pair.target and len(pair.source.split()) > 3:  # longer copies are untranslated text
+        return None
+    source, target = (
+        modernize_german(side) if language == "de" else side
+        for side, language in zip(pair, (languages.source, languages.target), strict=True)
+    )
+    return Pair(source, target)
+
+
+def modernize_german(text: str) -> str:
+    """Turn spelling from before 1996 (daß, muß, Ausschuß) into today's (dass, muss, Ausschuss); Maß and groß stay."""
+    return _SHORT_VOWEL_STEM.sub(r"\1ss", text)
+
+
+def augment(pairs: Sequence[Pair], config: AugmentationConfig, seed: int) -> Iterator[Pair]:
+    """Yield the pairs in their order, some of them changed; the same seed changes the same ones."""
+    rng = random.Random(seed)
+    for number, (source, target) in enumerate(pairs):
+        if rng.random() < config.concatenate:
+            after = pairs[(number + 1) % len(pairs)]
+            source, target = f"{source} {after.source}", f"{target} {after.target}"  # noqa: PLW2901
+        if rng.random() < config.drop_final_punctuation:
+            source, target = source.rstrip(".!?"), target.rstrip(".!?")  # noqa: PLW2901
+        if rng.random() < config.lowercase_source:
+            source = source.lower()  # noqa: PLW2901
+        yield Pair(source, target)
 
 
 class Example(NamedTuple):
@@ -32,39 +138,14 @@ class Example(NamedTuple):
         return max(len(self.source), len(self.target))
 
 
-class Batch(NamedTuple):
-    """Padded tensors of some examples."""
-
-    source: Tensor  # [B, S]
-    source_lengths: Tensor  # [B]
-    target_inputs: Tensor  # [B, T], begin-of-sentence first
-    target_outputs: Tensor  # [B, T], end-of-sentence last
-
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch on `device`."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchConfig:
-    """How examples are cut into batches."""
-
-    max_tokens: int = 4_096  # padded tokens of the longer side
-    max_sentence_tokens: int = 128  # longer pairs are left out
-    max_length_ratio: float = 2.5  # pairs whose sides differ more are left out as misaligned (short ones excepted)
-
-    def __post_init__(self) -> None:
-        require_at_least("batches", 1, **asdict(self))
-
-
-class Sampling(NamedTuple):
+class PieceSampling(NamedTuple):
     """Which texts are cut into pieces drawn at random, so that a word is learnt in many spellings (Kudo 2018)."""
 
     share: float  # of the texts
     seed: int  # below 2**32
 
     def encoder(self, tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-        """A function from text to token ids; of a seed it gives the same ones in the same order of texts."""
+        """Return a function from text to token ids; equal seeds and texts in equal order give equal ids."""
         rng = random.Random(self.seed)
         tokenizer.seed(self.seed)
         return lambda text: (
@@ -73,9 +154,9 @@ class Sampling(NamedTuple):
 
 
 def encode_pairs(
-    pairs: Sequence[Pair], tokenizer: Tokenizer, config: BatchConfig, sampling: Sampling | None = None
+    pairs: Sequence[Pair], tokenizer: Tokenizer, config: BatchConfig, sampling: PieceSampling | None = None
 ) -> list[Example]:
-    """Examples of the pairs that are neither empty, too long nor of too unequal lengths."""
+    """Return examples of the pairs that are neither empty, too long nor of too unequal lengths."""
     encode = sampling.encoder(tokenizer) if sampling else tokenizer.encode
     examples = (Example(encode(pair.source), encode(pair.target)) for pair in pairs)
     return [example for example in examples if _fits(example, config)]
@@ -86,9 +167,22 @@ def _fits(example: Example, config: BatchConfig) -> bool:
     return shorter > 0 and longer <= config.max_sentence_tokens and longer <= config.max_length_ratio * shorter + 4
 
 
-def collate(examples: Sequence[Example]) -> Batch:
+class TrainingBatch(NamedTuple):
+    """Padded tensors of some examples."""
+
+    source: Tensor  # [B, S]
+    source_lengths: Tensor  # [B]
+    target_inputs: Tensor  # [B, T], begin-of-sentence first
+    target_outputs: Tensor  # [B, T], end-of-sentence last
+
+    def to(self, device: torch.device) -> "TrainingBatch":
+        """Return the same batch on `device`."""
+        return TrainingBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def collate(examples: Sequence[Example]) -> TrainingBatch:
     """Pad the examples to their longest, on the right."""
-    return Batch(
+    return TrainingBatch(
         _pad([example.source for example in examples]),
         torch.tensor([len(example.source) for example in examples]),
         _pad([[BOS_ID, *example.target[:-1]] for example in examples]),
@@ -102,7 +196,7 @@ def _pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def cut_batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Example]]:
-    """Consecutive runs of examples whose padded size, rows x longest side, stays within `max_tokens`."""
+    """Yield consecutive runs of examples whose padded size, rows x longest side, stays within `max_tokens`."""
     run: list[Example] = []
     longest = 0
     for example in examples:
@@ -126,7 +220,7 @@ class EpochBatches:
         augmentation: AugmentationConfig,
         seed: int,
     ) -> None:
-        """Of these pairs; each epoch changes some of them and leaves out those that do not fit.
+        """Use these pairs; each epoch changes some of them and leaves out those that do not fit.
 
         Raises:
             ValueError: there are no pairs, or none of them fits.
@@ -142,13 +236,13 @@ class EpochBatches:
         self._augmentation = augmentation
         self._seed = seed
 
-    def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
-        """Batches of epoch `number`, the first `skip` left out without padding them."""
-        rng = random.Random(self._seed * 1_000_003 + number)  # an order, not a secret
+    def epoch(self, number: int, skip: int = 0) -> Iterator[TrainingBatch]:
+        """Yield the batches of epoch `number`, without padding the first `skip`, which are left out."""
+        rng = random.Random(self._seed * 1_000_003 + number)
         shuffled = rng.sample(self._pairs, len(self._pairs))
         changed = list(augment(shuffled, self._augmentation, rng.randrange(2**32)))
         share = self._augmentation.sample_pieces
-        sampling = Sampling(share, rng.randrange(2**32)) if share else None
+        sampling = PieceSampling(share, rng.randrange(2**32)) if share else None
         runs = self._bucket(encode_pairs(changed, self._tokenizer, self._config, sampling), rng)
         return (collate(run) for run in runs[skip:])
 

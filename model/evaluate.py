@@ -18,9 +18,9 @@ from rich.table import Table
 
 from model.checkpoint import load_checkpoint
 from model.config import EOS_ID
-from model.corpus import Languages, Pair, read_dev_set
-from model.data import BatchConfig, collate, cut_batches, encode_pairs
+from model.data import Pair, collate, cut_batches, encode_pairs, read_dev_set
 from model.loss import projected_cross_entropy
+from model.recipe import BatchConfig, Languages
 from model.search import BeamConfig, beam_search, greedy_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer

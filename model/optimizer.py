@@ -1,22 +1,74 @@
-"""Adam, Muon for the matrices of the layers where a recipe asks for it, and the learning rate.  Knows no data."""
+"""What turns gradients into updates: Adam, Muon for the layers' matrices where a recipe asks for it, and the rate.
+
+Also the device and the precision that a training computes in.
+Muon is momentum whose matrix is made nearly orthogonal before it becomes the update.  Knows no data.
+"""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Adam, Optimizer
 
-from model.muon import Muon
 from model.recipe import OptimizerConfig
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+FASTEST = "auto"
+PRECISION_HELP = (
+    f"{', '.join(PRECISIONS)} (autocast; weights stay fp32), or auto: bf16 where the hardware multiplies it, else fp32 "
+    "on a CPU and fp16 on a GPU."
+)
+_BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # names of the instructions on x86-64 and on ARM
+MOMENTUM = 0.95
+# Of the quintic a x + b x^3 + c x^5: five steps bring every singular value near 1 (Jordan 2024).
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+NUM_STEPS = 5
+_EPSILON = 1e-7
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device "cpu" or "cuda", with a number or without; for "auto" the GPU where there is one.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    unknown = f"device is {name!r}, accepted are cpu, cuda and auto"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(unknown) from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(unknown)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device is {name!r}, PyTorch sees {torch.cuda.device_count()} GPUs")
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """Return the precision of that name; for "auto" bf16, or a faster one where the hardware has to emulate bf16.
+
+    Raises:
+        ValueError: there is no such precision.
+    """
+    if name in PRECISIONS:
+        return PRECISIONS[name]
+    if name != FASTEST:
+        raise ValueError(f"precision is {name!r}, accepted are {', '.join([*PRECISIONS, FASTEST])}")
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    found: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older PyTorch lacks the function
+    return torch.bfloat16 if any(found.get(name) for name in _BF16_INSTRUCTIONS) else torch.float32
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig, precision: torch.dtype = torch.float32) -> Optimizer:
-    """What the recipe asks for: Adam over all parameters, or Muon over the layers' matrices and Adam over the rest.
+    """Return the recipe's optimiser: Adam, or Muon for the layers' matrices and Adam for the rest.
 
-    `precision` is the training's.  Muon multiplies in bf16 where the training does, else in fp32: the range of fp16 is
-    too small.  The weights and both optimisers' states are fp32.
+    Weights and states are fp32.  Muon multiplies in bf16 where the training does (`precision`), else in fp32: the range
+    of fp16 is too small.
     """
     if config.matrices == "adam":
         return _adam(list(model.parameters()), config)
@@ -36,7 +88,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, precision: torch.
 
 
 def _adam(parameters: list[nn.Parameter], config: OptimizerConfig) -> Adam:
-    """In the fused form, which updates all of them in one pass."""
+    """Adam in its fused form, which updates all parameters in one pass."""
     return Adam(parameters, lr=config.peak_learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
 
 
@@ -51,10 +103,10 @@ class JoinedOptimizer(Optimizer):
         return [group for part in self._parts.values() for group in part.param_groups]
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step of each.
+        """Do one step of each optimiser.
 
         Raises:
-            ValueError: there is a closure; each would call it.
+            ValueError: there is a closure, which each of them would call.
         """
         if closure is not None:
             raise ValueError("several optimisers take no closure")
@@ -62,18 +114,18 @@ class JoinedOptimizer(Optimizer):
             part.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each, under its name."""
+        """Return the state of each optimiser by name."""
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As `state_dict` gave it."""
+        """Take back what `state_dict` returned."""
         for name, part in self._parts.items():
             part.load_state_dict(state_dict[name])
         self.param_groups = self._groups()  # loading made new ones
 
 
 def learning_rate(update: int, config: OptimizerConfig, max_updates: int) -> float:
-    """Rate of update 1, 2, ...: linear warm-up, then peak * sqrt(warmup / update), then a linear cool-down to zero.
+    """Return the rate of update 1, 2, ...: linear warm-up, peak * sqrt(warmup / update), linear cool-down to zero.
 
     Equation 3 of the paper with the peak named instead of derived from d_model:
         peak * min(update / warmup, sqrt(warmup / update))
@@ -86,3 +138,62 @@ def learning_rate(update: int, config: OptimizerConfig, max_updates: int) -> flo
     if config.cooldown_updates and updates_left < config.cooldown_updates:
         rate *= updates_left / config.cooldown_updates
     return rate
+
+
+class Muon(Optimizer):
+    """Muon with Nesterov momentum (Jordan 2024, kellerjordan.github.io/posts/muon).
+
+    An update has the usual length of Adam's, so that one learning rate fits both (Liu et al. 2025, "Muon is Scalable
+    for LLM Training", section 2.2).  `torch.optim.Muon` is the same with every step in bf16, which a CPU that has to
+    emulate it computes about forty times slower than fp32; here the precision is the caller's.
+    """
+
+    def __init__(
+        self, matrices: Iterable[torch.Tensor], *, lr: float, weight_decay: float, precision: torch.dtype
+    ) -> None:
+        """Take parameters of two dimensions; `precision` is the one that the orthogonalisation computes in."""
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
+        self._precision = precision
+        shapes = [tuple(matrix.shape) for group in self.param_groups for matrix in group["params"]]
+        if wrong := [shape for shape in shapes if len(shape) != 2]:
+            raise ValueError(f"Muon updates matrices, given is a parameter of shape {wrong[0]}")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update every matrix that has a gradient.
+
+        Raises:
+            ValueError: there is a closure.
+        """
+        if closure is not None:
+            raise ValueError("Muon takes no closure")
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                if matrix.grad is not None:
+                    self._update(matrix, group["lr"], group["weight_decay"])
+
+    def _update(self, matrix: torch.Tensor, rate: float, weight_decay: float) -> None:
+        assert matrix.grad is not None
+        state = self.state[matrix]
+        momentum = state.setdefault("momentum_buffer", torch.zeros_like(matrix.grad))
+        momentum.lerp_(matrix.grad, 1 - MOMENTUM)
+        direction = orthogonalized(matrix.grad.lerp(momentum, MOMENTUM).to(self._precision))
+        length = 0.2 * max(matrix.shape) ** 0.5  # its root mean square is Adam's usual 0.2
+        matrix.mul_(1 - rate * weight_decay)
+        matrix.add_(direction, alpha=-rate * length)
+
+
+def orthogonalized(matrix: torch.Tensor) -> torch.Tensor:
+    """Return nearly U V^T of a matrix U S V^T: its singular values are brought near 1.
+
+    Newton-Schulz: NUM_STEPS times X <- a X + (b X X^T + c (X X^T)^2) X, in the precision of `matrix`.
+    """
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    found = matrix.T if is_tall else matrix
+    found = found / found.norm().clamp(min=_EPSILON)
+    a, b, c = COEFFICIENTS
+    for _ in range(NUM_STEPS):
+        gram = found @ found.T
+        polynomial = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        found = torch.addmm(found, polynomial, found, beta=a)
+    return found.T if is_tall else found

@@ -1,18 +1,84 @@
 """A training recipe: a TOML file as frozen dataclasses, one per reader.
 
-A wrong name or value stops the run with the file, the key and what is accepted.
+A wrong name or value stops the run with the file, the key and what is accepted.  Imports no torch.
 """
 
 import tomllib
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin
 
 from model.config import ModelConfig
-from model.corpus import AugmentationConfig, CorpusConfig, Languages
-from model.data import BatchConfig
-from model.ranges import require_above_zero, require_at_least, require_share
-from model.recipe_reading import build
+
+T = TypeVar("T")
+
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _require(table: str, accepts: Callable[[float], bool], wanted: str, **values: float) -> None:
+    """Refuse the first value that is not accepted, as TABLE.NAME; NaN is never accepted by a comparison."""
+    for name, value in values.items():
+        if not accepts(value):
+            raise ValueError(f"{table}.{name} is {value}, {wanted}")
+
+
+def _require_positive(table: str, **counts: float) -> None:
+    _require(table, lambda count: count >= 1, "at least 1 is needed", **counts)
+
+
+def _require_below_one(table: str, **shares: float) -> None:
+    _require(table, lambda share: 0 <= share < 1, "it must be at least 0 and below 1", **shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Languages:
+    """Translation direction, BCP 47."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusConfig:
+    """One corpus of a recipe and how much of it to take."""
+
+    name: str
+    max_pairs: int | None = None  # a seeded sample of this many; None: all
+    repeat: int = 1  # times each pair is seen in an epoch
+    verbatim: bool = False  # every line as it stands: nothing left out, no spelling changed
+
+    def __post_init__(self) -> None:
+        limit = {} if self.max_pairs is None else {"max_pairs": self.max_pairs}
+        _require_positive(f"corpus {self.name!r}", repeat=self.repeat, **limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AugmentationConfig:
+    """Share of training pairs that are changed, drawn anew each epoch."""
+
+    concatenate: float = 0.0  # joined with the next pair: two sentences in one text
+    lowercase_source: float = 0.0
+    drop_final_punctuation: float = 0.0  # from both sides
+    sample_pieces: float = 0.0  # texts cut into pieces drawn at random; source and target are drawn separately
+
+    def __post_init__(self) -> None:
+        wanted = "it must be at least 0 and at most 1"
+        _require("augmentation", lambda share: 0 <= share <= 1, wanted, **asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchConfig:
+    """How examples are cut into batches."""
+
+    max_tokens: int = 4_096  # padded tokens of the longer side
+    max_sentence_tokens: int = 128  # longer pairs are left out
+    max_length_ratio: float = 2.5  # pairs whose sides differ more are left out as misaligned (short ones excepted)
+
+    def __post_init__(self) -> None:
+        _require_positive("batches", **asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +90,13 @@ class TokenizerConfig:
     character_coverage: float = 0.9998  # share of the text's characters that get a piece of their own
 
     def __post_init__(self) -> None:
-        require_share("tokenizer", character_coverage=self.character_coverage)
+        wanted = "it must be at least 0 and at most 1"
+        _require("tokenizer", lambda share: 0 <= share <= 1, wanted, character_coverage=self.character_coverage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """Adam as in section 5.3 of the paper, or beside Muon; label smoothing and dropout as in 5.4."""
+    """Adam as in section 5.3 of the paper, or Adam and Muon; label smoothing and dropout as in 5.4."""
 
     peak_learning_rate: float = 1e-3
     warmup_updates: int = 1_000
@@ -41,18 +108,18 @@ class OptimizerConfig:
     accumulate_batches: int = 1
     label_smoothing: float = 0.1
     dropout: float = 0.1
-    matrices: str = "adam"  # who updates those of the layers: "adam" or "muon"; all other parameters are Adam's
-    muon_weight_decay: float = 0.1  # times the learning rate: the share of a weight of Muon's that an update takes away
+    matrices: str = "adam"  # optimiser of the layers' matrices: "adam" or "muon"; other parameters always use Adam
+    muon_weight_decay: float = 0.1  # times the learning rate: the share of a weight that one update of Muon removes
 
     def __post_init__(self) -> None:
         table = "optimizer"
-        require_at_least(table, 1, warmup_updates=self.warmup_updates, accumulate_batches=self.accumulate_batches)
-        require_at_least(table, 0, cooldown_updates=self.cooldown_updates, muon_weight_decay=self.muon_weight_decay)
-        require_above_zero(
-            table, peak_learning_rate=self.peak_learning_rate, epsilon=self.epsilon, clip_norm=self.clip_norm
-        )
-        require_share(table, below=1, label_smoothing=self.label_smoothing, dropout=self.dropout)
-        require_share(table, below=1, **{f"betas[{index}]": beta for index, beta in enumerate(self.betas)})
+        _require_positive(table, warmup_updates=self.warmup_updates, accumulate_batches=self.accumulate_batches)
+        not_negative = {"cooldown_updates": self.cooldown_updates, "muon_weight_decay": self.muon_weight_decay}
+        _require(table, lambda value: value >= 0, "at least 0 is needed", **not_negative)
+        rates = {"peak_learning_rate": self.peak_learning_rate, "epsilon": self.epsilon, "clip_norm": self.clip_norm}
+        _require(table, lambda rate: rate > 0, "it must be above 0", **rates)
+        betas = {f"betas[{index}]": beta for index, beta in enumerate(self.betas)}
+        _require_below_one(table, label_smoothing=self.label_smoothing, dropout=self.dropout, **betas)
         if self.matrices not in ("adam", "muon"):
             raise ValueError(f"optimizer.matrices is {self.matrices!r}, accepted are 'adam' and 'muon'")
 
@@ -71,15 +138,8 @@ class ScheduleConfig:
     bleu_tokenizer: str = "13a"  # sacrebleu's; "none" for text that is tokenised already
 
     def __post_init__(self) -> None:
-        require_at_least(
-            "schedule",
-            1,
-            max_updates=self.max_updates,
-            validate_every=self.validate_every,
-            patience=self.patience,
-            average_last=self.average_last,
-            validation_sentences=self.validation_sentences,
-        )
+        names = ("max_updates", "validate_every", "patience", "average_last", "validation_sentences")
+        _require_positive("schedule", **{name: getattr(self, name) for name in names})
         if not self.validation_sets:
             raise ValueError("schedule.validation_sets is empty, at least one is needed")
         if self.keep_last < self.average_last:
@@ -90,7 +150,7 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Everything a training run is determined by, besides the data."""
+    """Everything that determines a training run, besides the data."""
 
     name: str
     languages: Languages
@@ -118,10 +178,6 @@ class Recipe:
                 f"batches.max_sentence_tokens is {longest}, at most model.max_positions ({positions}) is accepted"
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The recipe as JSON types, for the log of a run."""
-        return asdict(self)
-
 
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe.
@@ -133,3 +189,58 @@ def load_recipe(path: Path) -> Recipe:
         return build(Recipe, tomllib.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise ValueError(f"recipe {path}: {error}") from error
+
+
+def build(kind: type[T], values: object, where: str = "") -> T:
+    """Build a dataclass from a table of TOML or JSON, nested tables included; every key and type is checked.
+
+    Args:
+        kind: a dataclass whose fields are numbers, text, enumerations, tuples, optional, or dataclasses themselves.
+        values: the table.
+        where: the table's own key, for messages; empty at the top.
+
+    Raises:
+        ValueError: a key is unknown or missing, a value has the wrong type, or the dataclass refuses it.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"{where or 'all of it'} is {values!r}, it must be a table")  # noqa: TRY004  # all of it is one kind of mistake
+    entries = {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]  # T is a dataclass
+    for key in values:
+        if key not in entries:
+            raise ValueError(f"unknown key {key!r} for {kind.__name__}; known are {', '.join(entries)}")
+    prefix = f"{where}." if where else ""
+    for key, entry in entries.items():
+        if key not in values and entry.default is MISSING and entry.default_factory is MISSING:
+            raise ValueError(f"{prefix}{key} is missing")
+    return kind(**{key: _convert(entries[key].type, value, f"{prefix}{key}") for key, value in values.items()})
+
+
+def _convert(kind: Any, value: Any, key: str) -> Any:
+    """The value as a field of this type; a whole number is a number too, but `true` is neither."""
+    if isinstance(kind, UnionType):  # of one type and None
+        [inner] = [one for one in get_args(kind) if one is not NoneType]
+        return None if value is None else _convert(inner, value, key)
+    if get_origin(kind) is tuple:
+        return _tuple(get_args(kind), value, key)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return build(kind, value, key)
+    if issubclass(kind, StrEnum):
+        accepted = [str(member) for member in kind]
+        if value not in accepted:
+            raise ValueError(f"{key} is {value!r}, accepted are {' and '.join(map(repr, accepted))}")
+    elif type(value) is not kind and not (kind is float and type(value) is int):
+        raise ValueError(f"{key} is {value!r}, it must be {_TYPE_NAMES[kind]}")
+    return kind(value)
+
+
+def _tuple(kinds: tuple[Any, ...], value: Any, key: str) -> tuple[Any, ...]:
+    """A tuple of any length where the kinds end with an ellipsis, else with one entry of each kind."""
+    if not isinstance(value, list):
+        raise ValueError(f"{key} is {value!r}, it must be a list")  # noqa: TRY004
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    if len(value) != len(kinds):
+        raise ValueError(f"{key} has {len(value)} entries, it must have {len(kinds)}")
+    return tuple(
+        _convert(kind, entry, f"{key}[{index}]") for index, (kind, entry) in enumerate(zip(kinds, value, strict=True))
+    )

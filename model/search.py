@@ -49,7 +49,7 @@ class Finished(NamedTuple):
     score: float
 
 
-class _Live(NamedTuple):
+class _LiveHypothesis(NamedTuple):
     tokens: list[int]
     log_prob: float
 
@@ -59,7 +59,7 @@ def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConf
     """Finished hypotheses of one source sentence, best first."""
     lengths = torch.tensor([len(source)])
     memory = model.encode(torch.tensor([list(source)]), lengths)
-    live, finished, top_has_ended = [_Live([], 0.0)], [], False
+    live, finished, top_has_ended = [_LiveHypothesis([], 0.0)], [], False
     for step in range(1, config.max_target_tokens + 1):
         candidates = _best_candidates(live, _next_log_probs(model, memory, lengths, live), 2 * config.beam_size)
         is_last = step == config.max_target_tokens
@@ -95,26 +95,28 @@ def _is_enough(num_finished: int, top_has_ended: bool, config: BeamConfig) -> bo
     return num_finished >= num_wanted(config)
 
 
-def _has_ended(hypothesis: _Live) -> bool:
+def _has_ended(hypothesis: _LiveHypothesis) -> bool:
     return hypothesis.tokens[-1] == EOS_ID
 
 
-def _next_log_probs(model: TranslationModel, memory: Tensor, lengths: Tensor, live: Sequence[_Live]) -> Tensor:
+def _next_log_probs(
+    model: TranslationModel, memory: Tensor, lengths: Tensor, live: Sequence[_LiveHypothesis]
+) -> Tensor:
     inputs = torch.tensor([[BOS_ID, *hypothesis.tokens] for hypothesis in live])  # [K, T]
     states = model.decode(inputs, memory.expand(len(live), -1, -1), lengths.expand(len(live)))
     return model.project(states[:, -1]).log_softmax(dim=-1)
 
 
-def _best_candidates(live: Sequence[_Live], log_probs: Tensor, count: int) -> list[_Live]:
+def _best_candidates(live: Sequence[_LiveHypothesis], log_probs: Tensor, count: int) -> list[_LiveHypothesis]:
     totals = torch.tensor([hypothesis.log_prob for hypothesis in live]).unsqueeze(1) + log_probs  # [K, V]
     best = totals.flatten().topk(count)
     return [
-        _Live([*live[index // log_probs.size(1)].tokens, index % log_probs.size(1)], value)
+        _LiveHypothesis([*live[index // log_probs.size(1)].tokens, index % log_probs.size(1)], value)
         for value, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     ]
 
 
-def _finish(hypothesis: _Live, num_steps: int, config: BeamConfig) -> Finished:
+def _finish(hypothesis: _LiveHypothesis, num_steps: int, config: BeamConfig) -> Finished:
     tokens = hypothesis.tokens[:-1] if _has_ended(hypothesis) else hypothesis.tokens
     return Finished(tokens, hypothesis.log_prob / num_steps**config.length_penalty)
 

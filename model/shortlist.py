@@ -4,7 +4,7 @@
     entries     for each source token, the target tokens that translate it (offsets say where a token's begin and end)
 
 Scoring only these is what makes a decoder step on a large vocabulary cheap (L'Hostis et al. 2016).  Knows ids and one
-file; `model/learn_shortlist.py` learns them from parallel text.  Axis: V vocabulary.
+file; `model/tools/learn_shortlist.py` learns them from parallel text.  Axis: V vocabulary.
 
 The file, little-endian, no compression, nothing that could run code:
 

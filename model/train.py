@@ -17,27 +17,36 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from model.checkpoint import (
+    RESUMABLE,
     TOKENIZER,
     Checkpoint,
     CheckpointMeta,
-    average_weights,
+    CurveLog,
+    CurvePoint,
+    build_model,
     load_checkpoint,
     load_trainer_state,
+    mean_weights,
+    require_same_recipe,
     save_checkpoint,
     step_directories,
+    step_name,
+    write_recipe,
 )
-from model.corpus import Pair, read_corpus, read_dev_set
-from model.curves import CurveLog, CurvePoint
-from model.data import Batch, EpochBatches
-from model.device import FASTEST, PRECISION_HELP, choose_device, choose_precision
+from model.data import EpochBatches, Pair, TrainingBatch, read_corpus, read_dev_set
 from model.evaluate import mean_nll, score_translations, translate_greedily
 from model.layers import Dropout
 from model.loss import projected_cross_entropy
-from model.optimizer import build_optimizer, learning_rate
+from model.optimizer import (
+    FASTEST,
+    PRECISION_HELP,
+    build_optimizer,
+    choose_device,
+    choose_precision,
+    learning_rate,
+)
 from model.recipe import Recipe, load_recipe
-from model.run_recipe import RESUMABLE, require_same_recipe, write_recipe
 from model.tokenizer import Tokenizer, train_tokenizer
-from model.transformer import Transformer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -45,8 +54,8 @@ _LOG_EVERY = 50  # updates between lines where there is no terminal
 
 
 @dataclass(slots=True, kw_only=True)
-class Progressed:
-    """Where a run stands; with weights and optimiser state all that a resumed run needs."""
+class TrainingProgress:
+    """Position of a run; with weights and optimiser state, all that a resumed run needs."""
 
     update: int = 0
     epoch: int = 0
@@ -54,7 +63,7 @@ class Progressed:
     target_tokens: int = 0
     seconds: float = 0.0
     best_loss: float = float("inf")
-    best_update: int | None = None  # of which `best_loss` is; None before there is one, or in a run of before this
+    best_update: int | None = None  # the update that had `best_loss`; None before the first validation
     validations_without_gain: int = 0
 
 
@@ -74,8 +83,13 @@ class Trainer:
         """Read the data and build the model.
 
         Args:
-            initial: weights to start from instead of random ones, with the tokenizer they belong to; a run that has
-                checkpoints keeps its own.
+            recipe: what to train, and how.
+            data: directory of the corpora and development sets.
+            run: directory of the checkpoints.
+            device: where to compute.
+            precision: of products; the weights stay fp32.
+            initial: weights to start from instead of random ones, with their tokenizer; a run that has checkpoints
+                continues from these instead.
 
         Raises:
             ValueError: `initial` has another shape than the recipe's model, or there is nothing to train on.
@@ -97,12 +111,12 @@ class Trainer:
             for name in recipe.schedule.validation_sets
             for pair in read_dev_set(data, name, recipe.languages)[: recipe.schedule.validation_sentences]
         ]
-        self.model = Transformer(recipe.model, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
+        self.model = build_model(recipe.model, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
         if initial is not None:
             self.model.load_state_dict(initial.weights)
         self.optimizer = build_optimizer(self.model, recipe.optimizer, precision)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is torch.float16)
-        self.progress = Progressed()
+        self.progress = TrainingProgress()
         self.curve = CurveLog(run)
 
     def resume(self) -> None:
@@ -115,27 +129,25 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]:  # empty unless the run was in fp16 so far
             self.scaler.load_state_dict(state["scaler"])
-        self.progress = Progressed(**state["progress"])
+        self.progress = TrainingProgress(**state["progress"])
         self.console.log(f"resumed at update {self.progress.update}")
 
     def train(self) -> None:
         """Update until the recipe's last update, or until validation stops improving; then average."""
-        schedule = self.recipe.schedule
-        self.curve.truncate(self.progress.update)  # a kill may have come between a point and its checkpoint
+        schedule, progress = self.recipe.schedule, self.progress
+        self.curve.truncate(progress.update)  # a kill may have come between a point and its checkpoint
         self.console.log(f"{self.model.num_parameters:,} parameters on {self.device}, {self.precision}")
         batches = self._batch_groups()
         with self._progress_bar() as bar:
-            task = bar.add_task(
-                "training", total=schedule.max_updates, completed=self.progress.update, loss=0.0, speed=0.0
-            )
+            task = bar.add_task("training", total=schedule.max_updates, completed=progress.update, loss=0.0, speed=0.0)
             loss_sum = num_tokens = 0.0
-            while self.progress.update < schedule.max_updates and not self._has_stalled():
+            while progress.update < schedule.max_updates and not self._has_stalled():
                 started = time.monotonic()
                 loss, tokens = self._update(next(batches))
-                self.progress.seconds += time.monotonic() - started
+                progress.seconds += time.monotonic() - started
                 loss_sum, num_tokens = loss_sum + loss, num_tokens + tokens
                 self._report(bar, task, loss / tokens)
-                if self.progress.update % schedule.validate_every == 0 or self.progress.update == schedule.max_updates:
+                if progress.update % schedule.validate_every == 0 or progress.update == schedule.max_updates:
                     self._validate(loss_sum / num_tokens)
                     loss_sum = num_tokens = 0.0
         if self._has_stalled():
@@ -143,32 +155,32 @@ class Trainer:
         self.average()
 
     def average(self) -> Path:
-        """Mean of the last checkpoints, as RUN/average; of the last up to the best where validation stopped improving.
+        """Write the mean of the last checkpoints as RUN/average; after a stall, of the last up to the best.
 
-        The paper averages the last ones.  After a stall they are all worse than the best, so it is those that end with
-        it, as with Sockeye's strategy "last".
+        The paper averages the last ones.  After a stall they are all worse than the best one, so the mean is taken of
+        those that end with it, as with Sockeye's strategy "last".
         """
         checkpoints = step_directories(self.run)
         averaged = self._up_to_best(checkpoints) if self._has_stalled() else checkpoints
         averaged = averaged[-self.recipe.schedule.average_last :]
         last = load_checkpoint(averaged[-1])
         directory = self.run / "average"
-        mean = replace(last, weights=average_weights(averaged), meta=replace(last.meta, scores={}))
-        save_checkpoint(directory, mean)
+        weights = mean_weights(load_checkpoint(path).weights for path in averaged)
+        save_checkpoint(directory, replace(last, weights=weights, meta=replace(last.meta, scores={})))
         self.console.log(f"average of {len(averaged)} checkpoints up to update {last.meta.update} in {directory}")
         return directory
 
     def _up_to_best(self, checkpoints: list[Path]) -> list[Path]:
-        """Those that end with the best one; all where it is not known, or not there any more."""
+        """The checkpoints that end with the best one; all of them where it is unknown or gone."""
         best = self.progress.best_update
-        up_to_best = [path for path in checkpoints if best is not None and path.name <= _step_name(best)]
+        up_to_best = [path for path in checkpoints if best is not None and path.name <= step_name(best)]
         return up_to_best or checkpoints
 
     def _has_stalled(self) -> bool:
         return self.progress.validations_without_gain >= self.recipe.schedule.patience
 
-    def _update(self, batches: list[Batch]) -> tuple[float, float]:
-        """One optimiser update; the smoothed loss summed over its target tokens, and their number."""
+    def _update(self, batches: list[TrainingBatch]) -> tuple[float, float]:
+        """Do one optimiser update; return the smoothed loss summed over its target tokens, and their number."""
         optimizer = self.recipe.optimizer
         Dropout.seed(self.recipe.seed, self.progress.update)
         self.model.train()
@@ -189,14 +201,14 @@ class Trainer:
         self.progress.target_tokens += num_tokens
         return loss_sum, num_tokens
 
-    def _loss(self, batch: Batch) -> torch.Tensor:
+    def _loss(self, batch: TrainingBatch) -> torch.Tensor:
         with torch.autocast(self.device.type, self.precision, enabled=self.precision is not torch.float32):
             memory = self.model.encode(batch.source, batch.source_lengths)
             states = self.model.decode(batch.target_inputs, memory, batch.source_lengths)
         smoothing = self.recipe.optimizer.label_smoothing
         return projected_cross_entropy(states, self.model.embedding.weight, batch.target_outputs, smoothing).smoothed
 
-    def _batch_groups(self) -> Iterator[list[Batch]]:
+    def _batch_groups(self) -> Iterator[list[TrainingBatch]]:
         """Endless groups of `accumulate_batches` batches, from where the run stands."""
         while True:
             epoch = self.batches.epoch(self.progress.epoch, skip=self.progress.batch)
@@ -254,13 +266,9 @@ class Trainer:
             "scaler": self.scaler.state_dict(),
             "progress": asdict(self.progress),
         }
-        save_checkpoint(self.run / _step_name(self.progress.update), checkpoint, trainer_state)
-        self._remove_old_checkpoints()
-
-    def _remove_old_checkpoints(self) -> None:
-        """All but the newest, and those that `average` takes if there is no better one to come."""
-        schedule = self.recipe.schedule
-        checkpoints = step_directories(self.run)
+        save_checkpoint(self.run / step_name(self.progress.update), checkpoint, trainer_state)
+        # Keep the newest checkpoints, and those that `average` takes if there is no better one to come.
+        schedule, checkpoints = self.recipe.schedule, step_directories(self.run)
         kept = {*checkpoints[-schedule.keep_last :], *self._up_to_best(checkpoints)[-schedule.average_last :]}
         for old in checkpoints:
             if old not in kept:
@@ -277,7 +285,7 @@ class Trainer:
         return pairs
 
     def _tokenizer(self, pairs: list[Pair], initial: Checkpoint | None) -> Tokenizer:
-        """That of the run's checkpoints; before there are any, the initial weights' or one learnt from the pairs."""
+        """The tokenizer of the run's checkpoints; before there are any, the initial weights' or a new one."""
         checkpoints = step_directories(self.run)
         if checkpoints:
             shutil.copyfile(checkpoints[-1] / TOKENIZER, self.tokenizer_path)
@@ -306,10 +314,6 @@ class Trainer:
         bar.update(task, completed=progress.update, loss=loss, speed=speed)
         if not self.console.is_terminal and progress.update % _LOG_EVERY == 0:
             self.console.log(f"update {progress.update}: loss {loss:.3f}, {speed:,.0f} target tokens/s")
-
-
-def _step_name(update: int) -> str:
-    return f"step-{update:08d}"
 
 
 @app.command()
@@ -358,12 +362,16 @@ def prepare_run(
     initial: Checkpoint | None = None,
     may_differ: Sequence[str] = RESUMABLE,
 ) -> Trainer:
-    """The trainer of a run, its directory made and its recipe written down there.
+    """Make a run's directory, write the recipe down there, and return the trainer.
 
     Args:
+        recipe: what to train, and how.
+        data: directory of the corpora and development sets.
+        out: directory of the run.
         device: as for `choose_device`.
         precision: as for `choose_precision`.
-        may_differ: where the recipe may be another than the one whose checkpoints the directory holds.
+        initial: weights to start from instead of random ones.
+        may_differ: keys in which the recipe may differ from the one that the run was begun with.
 
     Raises:
         ValueError, FileNotFoundError: the recipe differs elsewhere, there is no such device or precision, or what the

@@ -18,7 +18,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
-from model.bundle import MAX_BEAM_SIZE, named_bundle_dir
+from model.bundle import named_bundle_dir
+from model.manifest import MAX_BEAM_SIZE
 
 ENV_PREFIX = "DRAGOMAN_"
 

@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.bundle import GPU_PRECISION, MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
+from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
+from model.manifest import GPU_PRECISION
 from model.tokenizer import Tokenizer
 from service.engine.cuda.device import DeviceChoice, choose_device
 from service.engine.spec import EngineSpec

@@ -5,7 +5,8 @@ Knows bundles and records; no engine and no server, so that a server and a trans
 
 from collections.abc import Sequence
 
-from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle
+from model.bundle import Bundle
+from model.manifest import GPU_PRECISION, PREFERRED_PRECISIONS
 from service.config import LimitsConfig
 from service.engine.cuda.device import Device
 from service.errors import NotFound

@@ -11,8 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from model.bundle import BundleError
-from model.golden import MAX_TARGET_TOKENS, GoldenSentence
+from model.bundle import GOLDEN_MAX_TARGET_TOKENS, BundleError, GoldenSentence
 from service.engine.job import JobResult, SearchParams
 from service.registry.codec import SupportsTokens
 
@@ -49,7 +48,7 @@ async def run_self_test(
         BundleError: too many translations differ, or scores are no numbers.
         DragomanError: it gave no translations.
     """
-    params = SearchParams(beam_size=1, max_target_tokens=min(MAX_TARGET_TOKENS, max_target_tokens))
+    params = SearchParams(beam_size=1, max_target_tokens=min(GOLDEN_MAX_TARGET_TOKENS, max_target_tokens))
     texts = [sentence.source for sentence in golden] or [_ANY_TEXT]
     deadline = time.monotonic() + timeout_s
     jobs = [engine.submit(tokenizer.encode(text), params, deadline) for text in texts]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from model.bundle import LENGTH_PENALTY_RANGE, PATIENCE_RANGE
+from model.manifest import LENGTH_PENALTY_RANGE, PATIENCE_RANGE
 from service.engine.job import SearchParams
 from service.errors import InvalidInput
 from service.records import ModelInfo, TranslateOptions

@@ -20,7 +20,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from model.corpus import read_lines
+from model.data import read_lines
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Hypothesis, Job, JobResult, SearchParams

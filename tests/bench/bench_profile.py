@@ -22,7 +22,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from model.corpus import read_lines
+from model.data import read_lines
 from model.tokenizer import Tokenizer
 from service.engine.cpu import runner as engine_runner
 from service.engine.cpu.runner import OnnxRunner, session_options

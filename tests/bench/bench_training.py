@@ -20,10 +20,9 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.data import Example, collate
-from model.device import FASTEST, PRECISION_HELP, choose_precision
 from model.layers import Dropout
 from model.loss import label_smoothed_cross_entropy, projected_cross_entropy
-from model.optimizer import build_optimizer
+from model.optimizer import FASTEST, PRECISION_HELP, build_optimizer, choose_precision
 from model.recipe import load_recipe
 from model.transformer import Transformer
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import default_bundle_dir
-from model.corpus import read_lines
+from model.data import read_lines
 from tests.fakes.own_text import own_sentences
 from tests.parity.token_comparison import compare_with_ctranslate2
 

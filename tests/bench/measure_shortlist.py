@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
 from model.config import EOS_ID
-from model.corpus import Languages, read_dev_set
-from model.data import encode_pairs
-from model.learn_shortlist import FILTER, Lexicon, coverage, read_file_pairs, read_recipe_pairs, show_progress
+from model.data import encode_pairs, read_dev_set
+from model.recipe import Languages
 from model.shortlist import Shortlist
 from model.tokenizer import Tokenizer
+from model.tools.learn_shortlist import FILTER, Lexicon, coverage, read_file_pairs, read_recipe_pairs, show_progress
 from service.engine.cpu.runner import OnnxRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop

@@ -18,8 +18,9 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from model.corpus import Languages, read_dev_set
+from model.data import read_dev_set
 from model.evaluate import score_translations
+from model.recipe import Languages
 from service.engine.instructions import cpu_flags, multiplies_int8_exactly
 from service.local import LocalTranslator
 from service.records import TranslateOptions

@@ -15,7 +15,7 @@ LEFT_OUT = {
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
     r"^(useradd|chown) ": "needs root; tests/deploy compares them with the unit and the image",
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
-    r"^python -m model\.(train|evaluate|ablation|learn_shortlist|diversify|average)|^zcat DATA": "needs a corpus",
+    r"^python -m model\.(train|evaluate|tools\.(?!attention))|^zcat DATA": "needs a corpus",
     r"--shortlist shortlist\.csr": "needs what the command before it makes of a corpus",
     r"DEVICE=cuda|bench[_-]gpu|pip uninstall -y onnxruntime": "needs a GPU; `make bench-gpu` is the check",
     r"bench_capacity": "takes 16 minutes and writes a page of the documents",

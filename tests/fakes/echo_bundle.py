@@ -4,10 +4,9 @@ import string
 from collections.abc import Sequence
 from pathlib import Path
 
-from model.bundle import DecodingDefaults, Manifest, Variant
-from model.bundle_writing import staging_directory, write_bundle
+from model.bundle import GOLDEN_NAME, GoldenSentence, staging_directory, write_bundle, write_golden_sentences
 from model.config import ModelConfig
-from model.golden import GOLDEN_NAME, GoldenSentence, to_tsv
+from model.manifest import DecodingDefaults, Manifest, Variant
 from model.tokenizer import train_tokenizer
 
 CHARACTERS = string.ascii_letters + string.digits + ".,!?-"
@@ -36,7 +35,7 @@ def write_echo_bundle(
             (staging / graph).write_bytes(NOT_A_GRAPH)
         if golden:
             rows = [GoldenSentence(precision="fp32", source=source, translation=text) for source, text in golden]
-            (staging / GOLDEN_NAME).write_text(to_tsv(rows), encoding="utf-8")
+            write_golden_sentences(staging / GOLDEN_NAME, rows)
         manifest = Manifest(
             name=name,
             version=version,

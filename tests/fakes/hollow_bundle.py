@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from model.bundle import Bundle, DecodingDefaults, Manifest, Variant
-from model.bundle_writing import staging_directory, write_bundle
+from model.bundle import Bundle, staging_directory, write_bundle
 from model.config import ModelConfig
+from model.manifest import DecodingDefaults, Manifest, Variant
 
 FILES = {
     "shared.spm": b"pieces",

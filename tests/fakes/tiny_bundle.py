@@ -6,8 +6,8 @@ from pathlib import Path
 from export.calibrate import activation_scales, observe
 from export.linear import FloatProducts, Int8Products, Products
 from export.onnx_export import write_graphs
-from model.bundle import Bundle, DecodingDefaults, Manifest, Variant
-from model.bundle_writing import staging_directory, write_bundle
+from model.bundle import Bundle, staging_directory, write_bundle
+from model.manifest import DecodingDefaults, Manifest, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import train_tokenizer
 from model.transformer import Transformer

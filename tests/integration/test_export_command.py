@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from export.__main__ import NUM_SENTENCES, _samples, app
 from export.source import FIRST_VERSION, ExportSource, load_state
 from export.verify import TOLERANCES
-from model.bundle import BUNDLE_FORMAT_VERSION, MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
+from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
+from model.manifest import BUNDLE_FORMAT_VERSION
 from model.tokenizer import Tokenizer
 from tests.fakes.tiny_model import SENTENCES, tiny_config, write_tiny_checkpoint
 

@@ -10,8 +10,8 @@ import export.golden
 from export.golden import add_golden
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
-from model.bundle import SIGNATURE_NAME, Bundle, BundleError, Manifest
-from model.bundle_writing import staging_directory, write_bundle
+from model.bundle import SIGNATURE_NAME, Bundle, BundleError, staging_directory, write_bundle
+from model.manifest import Manifest
 from tests.fakes import hollow_bundle
 from tests.fakes.tiny_model import SENTENCES, write_tiny_checkpoint
 

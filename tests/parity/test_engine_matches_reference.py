@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.bundle import Bundle, BundleError, DecodingDefaults
+from model.bundle import Bundle, BundleError
+from model.manifest import DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
 from service.engine.cpu import runner as runner_module

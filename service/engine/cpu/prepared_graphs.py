@@ -26,7 +26,8 @@ from pathlib import Path, PurePosixPath
 
 import onnxruntime as ort
 
-from model.bundle import Bundle, BundleError, FileEntry, file_entry
+from model.bundle import Bundle, BundleError, file_entry
+from model.manifest import FileEntry
 from service.files import require_own, sync
 from service.lock_file import PathLock, locked
 

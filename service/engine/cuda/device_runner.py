@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle import GPU_PRECISION, Bundle, BundleError
+from model.bundle import Bundle, BundleError
+from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates, num_candidates
 from service.engine.budgets import DeviceModel, fitting
 from service.engine.cpu.kv_cache import CacheShape, KeyValueCache

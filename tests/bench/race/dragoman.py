@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from model.bundle import GPU_PRECISION, Bundle
+from model.bundle import Bundle
+from model.manifest import GPU_PRECISION
 from service.engine.cpu.runner import create_runner
 from service.engine.cuda.device import Device
 from service.engine.job import Job, JobResult, Outcome, SearchParams

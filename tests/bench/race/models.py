@@ -14,8 +14,9 @@ import numpy as np
 
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
-from model.bundle import BUNDLE_FORMAT_VERSION, Bundle
+from model.bundle import Bundle
 from model.config import ModelConfig
+from model.manifest import BUNDLE_FORMAT_VERSION
 from model.shortlist import Shortlist
 from tests.bench.race.contestants import SearchOptions, Sentence
 from tests.bench.race.peer_ctranslate2 import PeerSetting, Translations, open_translator

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import model.ablation
 import model.recipe
-from model.ablation import shorten, variants
+import model.tools.ablation
+from model.checkpoint import write_recipe
 from model.recipe import Recipe, load_recipe
-from model.run_recipe import write_recipe
+from model.tools.ablation import shorten, variants
 from tests.conftest import ENGLISH, GERMAN
 
 MULTI30K = Path(model.recipe.__file__).parent / "recipes" / "multi30k.toml"
@@ -41,7 +41,7 @@ validation_sets = ["own/own"]
 
 def differences(recipe: Recipe, other: Recipe) -> set[str]:
     """Names of the optimiser's fields in which two otherwise equal recipes differ."""
-    assert {**recipe.to_dict(), "optimizer": None} == {**other.to_dict(), "optimizer": None}
+    assert replace(recipe, optimizer=other.optimizer) == other
     names = (entry.name for entry in fields(recipe.optimizer))
     return {name for name in names if getattr(recipe.optimizer, name) != getattr(other.optimizer, name)}
 
@@ -93,7 +93,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_scores_every_variant_with_and_without_averaging(data, tmp_path):
     arguments = [str(data / "recipe.toml"), "--data", str(data), "--out", str(tmp_path), "--set", "own/own"]
 
-    result = CliRunner().invoke(model.ablation.app, [*arguments, "--max-updates", "10", "--precision", "fp32"])
+    result = CliRunner().invoke(model.tools.ablation.app, [*arguments, "--max-updates", "10", "--precision", "fp32"])
 
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout.splitlines()[-1])
@@ -107,7 +107,7 @@ def test_the_command_scores_every_variant_with_and_without_averaging(data, tmp_p
 def test_a_mistyped_test_set_is_noticed_before_anything_is_trained(data, tmp_path):
     arguments = [str(data / "recipe.toml"), "--data", str(data), "--out", str(tmp_path), "--set", "own/typo"]
 
-    result = CliRunner().invoke(model.ablation.app, [*arguments, "--max-updates", "10"])
+    result = CliRunner().invoke(model.tools.ablation.app, [*arguments, "--max-updates", "10"])
 
     assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
@@ -121,7 +121,7 @@ def test_the_command_refuses_runs_of_another_recipe(data, tmp_path):
     write_recipe(run, replace(recipe, schedule=replace(recipe.schedule, average_last=3)))
     arguments = [str(data / "recipe.toml"), "--data", str(data), "--out", str(tmp_path), "--set", "own/own"]
 
-    result = CliRunner().invoke(model.ablation.app, [*arguments, "--max-updates", "10", "--precision", "fp32"])
+    result = CliRunner().invoke(model.tools.ablation.app, [*arguments, "--max-updates", "10", "--precision", "fp32"])
 
     assert result.exit_code == 2
     assert "schedule.average_last was 3 and is 2" in " ".join(result.output.replace("│", "").split())
@@ -130,7 +130,7 @@ def test_the_command_refuses_runs_of_another_recipe(data, tmp_path):
 def test_the_command_names_a_missing_corpus(data, tmp_path):
     arguments = [str(data / "recipe.toml"), "--data", str(tmp_path), "--out", str(tmp_path), "--set", "own/own"]
 
-    result = CliRunner().invoke(model.ablation.app, arguments)
+    result = CliRunner().invoke(model.tools.ablation.app, arguments)
 
     assert result.exit_code == 2
     assert "own.en.gz does not exist" in " ".join(result.output.split())

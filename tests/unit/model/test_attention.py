@@ -4,10 +4,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from model.attention import (
+from model.config import BOS_ID, EOS_ID, NormPlacement
+from model.layers import MultiHeadAttention
+from model.tokenizer import Tokenizer
+from model.tools.attention import (
     MAX_TOKENS,
     AttentionMap,
-    Part,
+    AttentionPart,
     app,
     attention_maps,
     attention_weights,
@@ -15,9 +18,6 @@ from model.attention import (
     draw_layer,
     readable,
 )
-from model.config import BOS_ID, EOS_ID, NormPlacement
-from model.layers import MultiHeadAttention
-from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from tests.conftest import ENGLISH
 from tests.fakes.tiny_model import tiny_config, tiny_model, write_tiny_checkpoint
@@ -35,26 +35,26 @@ def test_every_row_of_weights_sums_to_1(model):
     weights = attention_weights(model, SOURCE, TARGET)
 
     assert {part: tuple(tensor.shape) for part, tensor in weights.items()} == {
-        Part.ENCODER: (2, 4, 5, 5),
-        Part.DECODER: (2, 4, 4, 4),
-        Part.CROSS: (2, 4, 4, 5),
+        AttentionPart.ENCODER: (2, 4, 5, 5),
+        AttentionPart.DECODER: (2, 4, 4, 4),
+        AttentionPart.CROSS: (2, 4, 4, 5),
     }
     for tensor in weights.values():
         assert torch.allclose(tensor.sum(-1), torch.ones(tensor.shape[:-1]), atol=1e-6)
 
 
 def test_a_decoder_step_looks_at_no_later_one(model):
-    decoder = attention_weights(model, SOURCE, TARGET)[Part.DECODER]
+    decoder = attention_weights(model, SOURCE, TARGET)[AttentionPart.DECODER]
 
     assert decoder.triu(1).abs().max() == 0
     assert (decoder[:, :, -1] > 0).all()
 
 
-@pytest.mark.parametrize("part", Part)
+@pytest.mark.parametrize("part", AttentionPart)
 @torch.inference_mode()
 def test_weights_reproduce_what_the_layer_gave(model, part):
-    layers = (model.encoder if part is Part.ENCODER else model.decoder).layers
-    attentions = [layer.cross_attention if part is Part.CROSS else layer.self_attention for layer in layers]
+    layers = (model.encoder if part is AttentionPart.ENCODER else model.decoder).layers
+    attentions = [layer.cross_attention if part is AttentionPart.CROSS else layer.self_attention for layer in layers]
     seen: dict[MultiHeadAttention, tuple[torch.Tensor, torch.Tensor]] = {}
     for attention in attentions:
         attention.register_forward_hook(lambda module, inputs, output: seen.update({module: (inputs[1], output)}))
@@ -83,10 +83,10 @@ def test_rows_are_named_after_what_a_step_writes_and_columns_after_what_it_sees(
     source, target = tokenizer.encode(ENGLISH[0]), tokenizer.encode(ENGLISH[1])[:-1]
     maps = attention_maps(tiny_model(tiny_config(vocab_size=120)), tokenizer, source, target)
 
-    assert maps[Part.ENCODER].queries == maps[Part.ENCODER].memory == maps[Part.CROSS].memory
-    assert maps[Part.CROSS].queries == maps[Part.DECODER].queries
-    assert maps[Part.CROSS].queries[-1] == maps[Part.CROSS].memory[-1] == "</s>"
-    assert maps[Part.DECODER].memory == ["<s>", *maps[Part.DECODER].queries[:-1]]
+    assert maps[AttentionPart.ENCODER].queries == maps[AttentionPart.ENCODER].memory == maps[AttentionPart.CROSS].memory
+    assert maps[AttentionPart.CROSS].queries == maps[AttentionPart.DECODER].queries
+    assert maps[AttentionPart.CROSS].queries[-1] == maps[AttentionPart.CROSS].memory[-1] == "</s>"
+    assert maps[AttentionPart.DECODER].memory == ["<s>", *maps[AttentionPart.DECODER].queries[:-1]]
 
 
 def test_labels_tell_a_words_beginning_from_its_rest():
@@ -94,10 +94,10 @@ def test_labels_tell_a_words_beginning_from_its_rest():
 
 
 def test_a_picture_has_a_panel_for_each_layer_and_head():
-    maps = {part: AttentionMap(torch.eye(3).expand(2, 5, 3, 3), list("abc"), list("def")) for part in Part}
+    maps = {part: AttentionMap(torch.eye(3).expand(2, 5, 3, 3), list("abc"), list("def")) for part in AttentionPart}
 
     panels = [axes for section in draw(maps, "all").subfigs for axes in section.axes]
-    large = [axes for axes in draw_layer(maps[Part.CROSS], 1, "one").axes if axes.images]
+    large = [axes for axes in draw_layer(maps[AttentionPart.CROSS], 1, "one").axes if axes.images]
 
     assert len(panels) == 3 * 2 * 5
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "b", "c"]
@@ -105,9 +105,9 @@ def test_a_picture_has_a_panel_for_each_layer_and_head():
 
 
 def test_dollars_in_a_text_are_no_formula(tmp_path):
-    maps = {part: AttentionMap(torch.eye(2).expand(1, 1, 2, 2), ["$5", "#_$"], ["$5", "#_$"]) for part in Part}
+    maps = {part: AttentionMap(torch.eye(2).expand(1, 1, 2, 2), ["$5", "#_$"], ["$5", "#_$"]) for part in AttentionPart}
 
-    for figure in (draw(maps, "Pay $5 #_$ now"), draw_layer(maps[Part.CROSS], 0, "Pay $5 #_$ now")):
+    for figure in (draw(maps, "Pay $5 #_$ now"), draw_layer(maps[AttentionPart.CROSS], 0, "Pay $5 #_$ now")):
         figure.savefig(tmp_path / "attention.png")
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import model.average
-from model.average import average
+import model.tools.average
 from model.checkpoint import Checkpoint, CheckpointMeta, load_checkpoint, save_checkpoint
 from model.config import ModelConfig
+from model.tools.average import average
 from model.transformer import Transformer
 
 META = CheckpointMeta(name="tiny", source_language="en", target_language="de", update=7, scores={"dev_loss": 2.0})
@@ -59,7 +59,7 @@ def test_models_of_another_shape_direction_or_tokenizer_are_refused(checkpoints,
 
 def run(*arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(
-        model.average.app, [str(argument) for argument in arguments], env={"COLUMNS": "300", "TERM": "dumb"}
+        model.tools.average.app, [str(argument) for argument in arguments], env={"COLUMNS": "300", "TERM": "dumb"}
     )
     return result.exit_code, result.output
 

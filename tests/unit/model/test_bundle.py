@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from model.bundle import (
-    BUNDLE_FORMAT_VERSION,
     MANIFEST_NAME,
     WEIGHTS_NAME,
     Bundle,
     BundleError,
-    DecodingDefaults,
+    GoldenSentence,
     default_bundle_dir,
     included_bundle_dirs,
 )
 from model.config import ModelConfig
-from model.golden import GoldenSentence
+from model.manifest import BUNDLE_FORMAT_VERSION, DecodingDefaults
 from tests.fakes.hollow_bundle import FILES, directory, manifest, write
 from tests.fakes.model_repository import edit_manifest
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from model.bundle import BUNDLE_FORMAT_VERSION, MANIFEST_NAME, Bundle, BundleError
+from model.bundle import MANIFEST_NAME, Bundle, BundleError
+from model.manifest import BUNDLE_FORMAT_VERSION
 from tests.fakes.hollow_bundle import FILES, directory, manifest, write
 from tests.fakes.model_repository import edit_manifest
 

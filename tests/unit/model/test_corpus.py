@@ -5,17 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from model.corpus import (
-    AugmentationConfig,
-    CorpusConfig,
-    Languages,
-    Pair,
-    augment,
-    modernize_german,
-    read_corpus,
-    read_dev_set,
-    read_lines,
-)
+from model.data import Pair, augment, modernize_german, read_corpus, read_dev_set, read_lines
+from model.recipe import AugmentationConfig, CorpusConfig, Languages
 
 EN_DE = Languages(source="en", target="de")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from model.config import BOS_ID, EOS_ID
-from model.corpus import AugmentationConfig, Pair
-from model.data import BatchConfig, EpochBatches, Example, collate, cut_batches, encode_pairs
+from model.data import EpochBatches, Example, Pair, collate, cut_batches, encode_pairs
+from model.recipe import AugmentationConfig, BatchConfig
 from model.tokenizer import Tokenizer
 from tests.conftest import ENGLISH, GERMAN
 

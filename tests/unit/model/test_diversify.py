@@ -6,9 +6,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-import model.diversify
-from model.corpus import CorpusConfig, Languages, Pair, read_corpus
-from model.diversify import known_translations, new_pairs, new_wording, write_corpus
+import model.tools.diversify
+from model.data import Pair, read_corpus
+from model.recipe import CorpusConfig, Languages
+from model.tools.diversify import known_translations, new_pairs, new_wording, write_corpus
 
 KNOWN = ["The ship is bound for Finland."]
 
@@ -66,7 +67,7 @@ def data(tmp_path):
 def run(said, data, out) -> tuple[int, str]:
     arguments = [said, "--data", data, "--corpus", "small", "--from", "de", "--to", "en", "--out", out]
     result = CliRunner().invoke(
-        model.diversify.app, [*map(str, arguments), "--min-chrf", "40"], env={"COLUMNS": "300", "TERM": "dumb"}
+        model.tools.diversify.app, [*map(str, arguments), "--min-chrf", "40"], env={"COLUMNS": "300", "TERM": "dumb"}
     )
     return result.exit_code, result.output
 

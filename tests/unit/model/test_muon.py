@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.muon import Muon, orthogonalized
+from model.optimizer import Muon, orthogonalized
 
 SHAPES = [(24, 96), (96, 24), (32, 32)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import model.muon
+import model.optimizer
 from model.config import ModelConfig
 from model.optimizer import build_optimizer, learning_rate
 from model.recipe import OptimizerConfig
@@ -89,7 +89,7 @@ def test_muon_multiplies_in_bf16_only_where_the_training_does(monkeypatch, train
         seen.add(matrix.dtype)
         return matrix
 
-    monkeypatch.setattr(model.muon, "orthogonalized", remember)
+    monkeypatch.setattr(model.optimizer, "orthogonalized", remember)
     layer = torch.nn.Linear(4, 3)
     layer(torch.ones(4)).sum().backward()
 

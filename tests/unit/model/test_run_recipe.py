@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from model.corpus import CorpusConfig, Languages
-from model.recipe import Recipe
-from model.run_recipe import RECIPE_NAME, require_same_recipe, write_recipe
+from model.checkpoint import RECIPE_NAME, require_same_recipe, write_recipe
+from model.recipe import CorpusConfig, Languages, Recipe
 
 RECIPE = Recipe(
     name="own", languages=Languages(source="en", target="de"), corpora=(CorpusConfig(name="a"), CorpusConfig(name="b"))

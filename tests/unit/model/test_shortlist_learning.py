@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import model.alignment
-import model.learn_shortlist
-from model.alignment import Links
+import model.tools.learn_shortlist
 from model.config import EOS_ID, UNK_ID
 from model.data import Example
-from model.learn_shortlist import Lexicon, coverage, letterless_ids, read_file_pairs
 from model.shortlist import Shortlist
 from model.tokenizer import Tokenizer
+from model.tools.learn_shortlist import Lexicon, Links, coverage, letterless_ids, read_file_pairs
 from tests.conftest import ENGLISH, GERMAN
 
 V = 30
-RECIPE = Path(model.learn_shortlist.__file__).parent / "recipes" / "de-en.toml"
+RECIPE = Path(model.tools.learn_shortlist.__file__).parents[1] / "recipes" / "de-en.toml"
 
 
 def untracked(items, description):
@@ -52,7 +50,7 @@ def slow_model_1(pairs: list[tuple[list[int], list[int]]], iterations: int) -> d
 @pytest.mark.parametrize("chunk_links", [40, 1_000_000])
 @pytest.mark.parametrize("iterations", [1, 4])
 def test_probabilities_are_those_of_the_textbook(monkeypatch, chunk_links, iterations):
-    monkeypatch.setattr(model.alignment, "_CHUNK_LINKS", chunk_links)
+    monkeypatch.setattr(model.tools.learn_shortlist, "_CHUNK_LINKS", chunk_links)
     pairs = random_pairs(60)
 
     links = Links.of(pairs, V, untracked)
@@ -192,7 +190,7 @@ def test_files_of_unequal_length_are_refused(tmp_path, texts):
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(model.learn_shortlist.app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(model.tools.learn_shortlist.app, [str(argument) for argument in arguments])
     return result.exit_code, " ".join(result.output.split())
 
 
@@ -239,7 +237,7 @@ def test_an_output_that_cannot_be_written_is_noticed_before_the_work(tmp_path, t
     monkeypatch.setattr(Tokenizer, "load", lambda path: pytest.fail("began"))
     arguments = [tiny_tokenizer_path, tmp_path / "none" / "shortlist.csr", "--source", texts[0], "--target", texts[1]]
 
-    result = CliRunner().invoke(model.learn_shortlist.app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(model.tools.learn_shortlist.app, [str(argument) for argument in arguments])
 
     assert result.exit_code == 2
     assert "is no directory" in " ".join(result.output.replace("│", "").split())

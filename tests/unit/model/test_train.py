@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import model.evaluate
 import model.train
 from model.bundle import default_bundle_dir
-from model.checkpoint import average_weights, load_checkpoint, save_checkpoint, step_directories
+from model.checkpoint import load_checkpoint, mean_weights, save_checkpoint, step_directories
 from model.config import ModelConfig
-from model.corpus import Pair
+from model.data import Pair
 from model.evaluate import mean_nll, score_translations, translate, translate_greedily
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -108,7 +108,7 @@ def test_missing_part_is_named(tmp_path):
 
 def test_averaging_nothing_is_refused():
     with pytest.raises(ValueError, match="no checkpoints to average"):
-        average_weights([])
+        mean_weights([])
 
 
 def test_nll_of_an_untrained_model_is_near_log_of_the_vocabulary(data, tmp_path):

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from model.corpus import CorpusConfig, Languages
-from model.recipe import Recipe
+from model.recipe import CorpusConfig, Languages, Recipe
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
 ROW = re.compile(r"^\| `([a-z._]+)` \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
@@ -27,7 +26,7 @@ def written(values: dict[str, Any], table: str = "") -> Iterator[tuple[str, str]
 
 @pytest.mark.skipif(not PAGE.exists(), reason="not in a checkout")
 def test_the_page_has_every_key_of_a_recipe_with_its_default():
-    smallest = Recipe(name="needed", languages=Languages(source="needed", target="needed"), corpora=()).to_dict()
+    smallest = asdict(Recipe(name="needed", languages=Languages(source="needed", target="needed"), corpora=()))
     corpus = asdict(CorpusConfig(name="needed")) | {"max_pairs": "all"}
 
     assert dict(ROW.findall(PAGE.read_text(encoding="utf-8"))) == dict(written(smallest | {"corpora": corpus}))

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import model.evaluate
 import model.train
 from model.checkpoint import (
+    RECIPE_NAME,
     Checkpoint,
     CheckpointMeta,
     load_checkpoint,
@@ -20,8 +21,7 @@ from model.checkpoint import (
     save_checkpoint,
     step_directories,
 )
-from model.data import Batch
-from model.run_recipe import RECIPE_NAME
+from model.data import TrainingBatch
 from model.tokenizer import train_tokenizer
 from model.train import Trainer, prepare_run
 from model.transformer import Transformer
@@ -59,7 +59,7 @@ def stalling_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model.train, "mean_nll", lambda weights, *_: _LOSSES_THAT_STALL[updates_of(weights) - 1])
 
 
-def count_update(self: Trainer, batches: list[Batch]) -> tuple[float, float]:
+def count_update(self: Trainer, batches: list[TrainingBatch]) -> tuple[float, float]:
     """An update that adds one to all weights, which therefore say how many there were."""
     with torch.no_grad():
         for parameter in self.model.parameters():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.device import PRECISIONS, choose_device, choose_precision
+from model.optimizer import PRECISIONS, choose_device, choose_precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from model.bundle import GPU_PRECISION, PREFERRED_PRECISIONS, Bundle, DecodingDefaults
+from model.bundle import Bundle
+from model.manifest import GPU_PRECISION, PREFERRED_PRECISIONS, DecodingDefaults
 from service.engine.cuda.device import Device
 from service.records import TranslateOptions
 from service.registry.model_info import describe

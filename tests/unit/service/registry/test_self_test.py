@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from model.bundle import BundleError
-from model.golden import GoldenSentence
+from model.bundle import BundleError, GoldenSentence
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import InternalError
 from service.registry.self_test import judge, run_self_test

@@ -1,7 +1,7 @@
 """More pairs from the same text: what models that know a corpus make of its sentences, as a corpus of its own.
 
 dragoman translate --bundle de-en --json --num-hypotheses 4 --file tatoeba.de > said.jsonl
-python -m model.diversify said.jsonl --data DATA --corpus tatoeba --from de --to en --out DATA/train/tatoeba-said
+python -m model.tools.diversify said.jsonl --data DATA --corpus tatoeba --from de --to en --out DATA/train/tatoeba-said
 
 Data diversification (Nguyen et al. 2020): training sees a sentence with other wordings of its translation, from a model
 of the same direction and from one of the other.  Of a sentence's hypotheses the one nearest to the corpus' translation
@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.progress import track
 from sacrebleu import CHRF
 
-from model.corpus import CorpusConfig, Languages, Pair, read_corpus, read_lines
+from model.data import Pair, read_corpus, read_lines
+from model.recipe import CorpusConfig, Languages
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(stderr=True)
@@ -102,7 +103,8 @@ def main(
 
     Example: zcat DATA/train/tatoeba/tatoeba.de.gz > tatoeba.de;
     dragoman translate --bundle de-en --json --num-hypotheses 4 --file tatoeba.de > said.jsonl;
-    python -m model.diversify said.jsonl --data DATA --corpus tatoeba --from de --to en --out DATA/train/tatoeba-said
+    python -m model.tools.diversify said.jsonl --data DATA --corpus tatoeba --from de --to en
+    --out DATA/train/tatoeba-said
     """
     languages = Languages(source=source, target=target)
     try:
@@ -116,4 +118,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m model.diversify")
+    app(prog_name="python -m model.tools.diversify")

@@ -1,6 +1,6 @@
 """One model of several: the mean of their weights (model soups, Wortsman et al. 2022).
 
-python -m model.average RUN/average OTHER/average --out MEAN
+python -m model.tools.average RUN/average OTHER/average --out MEAN
 
 Of runs that began with the same weights, and differ in their data, seed or dropout, the mean is often better than each
 of them: score them all.  Models that began with other weights have no mean: their numbers stand for other things.
@@ -51,7 +51,7 @@ def main(
 ) -> None:
     """Average the weights of models that were trained from the same ones.
 
-    Example: python -m model.average RUN/average OTHER/average --out MEAN; python -m model.evaluate MEAN --data DATA
+    Example: python -m model.tools.average RUN/average OTHER/average --out MEAN
     """
     if out.exists():
         raise typer.BadParameter(f"{out} exists already: choose another --out")
@@ -63,4 +63,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m model.average")
+    app(prog_name="python -m model.tools.average")

@@ -1,6 +1,6 @@
 """What each part of a recipe is worth: the same short run again without it.
 
-    python -m model.ablation model/recipes/multi30k.toml --data DATA --out RUNS
+    python -m model.tools.ablation model/recipes/multi30k.toml --data DATA --out RUNS
         --set multi30k-tok/test_2016_flickr.lc.norm.tok
 
 Runs are matched: the same seed, batches and number of updates.  Checkpoint averaging needs no run of its own: the last
@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from model.checkpoint import load_checkpoint, step_directories
-from model.corpus import Pair, read_dev_set
-from model.device import FASTEST, PRECISION_HELP
+from model.data import Pair, read_dev_set
 from model.evaluate import score_translations, translate
+from model.optimizer import FASTEST, PRECISION_HELP
 from model.recipe import Recipe, load_recipe
 from model.train import prepare_run
 
@@ -31,7 +31,7 @@ _VALIDATION_SENTENCES = 64  # of each set: one batch, for the curve; validation 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class AblatedRecipe:
     """A recipe without one of its parts."""
 
     name: str
@@ -39,7 +39,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariantScores:
+class AblationScores:
     """BLEU of a variant's run."""
 
     name: str
@@ -68,7 +68,7 @@ def shorten(recipe: Recipe, max_updates: int) -> Recipe:
     )
 
 
-def variants(recipe: Recipe) -> list[Variant]:
+def variants(recipe: Recipe) -> list[AblatedRecipe]:
     """The recipe as it is, then without warm-up, label smoothing, dropout, and what it has beyond the paper.
 
     Without Muon there is no weight decay either: Adam's parameters have none.
@@ -84,12 +84,15 @@ def variants(recipe: Recipe) -> list[Variant]:
     if optimizer.matrices == "muon":
         without["Muon"] = replace(optimizer, matrices="adam")
     return [
-        Variant(name="whole recipe", recipe=recipe),
-        *(Variant(name=f"without {part}", recipe=replace(recipe, optimizer=rest)) for part, rest in without.items()),
+        AblatedRecipe(name="whole recipe", recipe=recipe),
+        *(
+            AblatedRecipe(name=f"without {part}", recipe=replace(recipe, optimizer=rest))
+            for part, rest in without.items()
+        ),
     ]
 
 
-def score_run(variant: Variant, run: Path, pairs: Sequence[Pair], beam_size: int) -> VariantScores:
+def score_run(variant: AblatedRecipe, run: Path, pairs: Sequence[Pair], beam_size: int) -> AblationScores:
     """BLEU of a finished run on a test set."""
 
     def bleu(directory: Path) -> float:
@@ -99,10 +102,10 @@ def score_run(variant: Variant, run: Path, pairs: Sequence[Pair], beam_size: int
         references = [pair.target for pair in pairs]
         return score_translations(translations, references, variant.recipe.schedule.bleu_tokenizer).bleu
 
-    return VariantScores(name=variant.name, last=bleu(step_directories(run)[-1]), average=bleu(run / "average"))
+    return AblationScores(name=variant.name, last=bleu(step_directories(run)[-1]), average=bleu(run / "average"))
 
 
-def draw_table(scores: list[VariantScores], title: str) -> Table:
+def draw_table(scores: list[AblationScores], title: str) -> Table:
     """A row per variant, each score with its distance from the whole recipe's."""
     table = Table("run", "BLEU, average of the last checkpoints", "BLEU, last checkpoint alone", title=title)
     whole = scores[0]
@@ -145,4 +148,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m model.ablation")
+    app(prog_name="python -m model.tools.ablation")

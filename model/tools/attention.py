@@ -1,6 +1,6 @@
 """Attention made visible: what each head of a model looks at while it translates a sentence, as a picture.
 
-    python -m model.attention model/pretrained/en-de "The children are playing in the garden." --output attention.png
+    python -m model.tools.attention model/pretrained/en-de "The children play." --output attention.png
 
 Translates with the reference search, then runs the model once over the best hypothesis and draws, by layer and head,
 the softmax(Q K^T / sqrt(d)) of each attention (Vaswani et al. 2017, figures 3 - 5).  Changes nothing in the model:
@@ -14,7 +14,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import matplotlib as mpl
 import numpy as np
 import torch
 import typer
@@ -30,8 +29,6 @@ from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
-mpl.use("Agg")
-
 _WORD_START = "\u2581"  # SentencePiece puts it before a word
 MAX_TOKENS = 40  # of source or target; more labels than that nobody reads
 
@@ -45,7 +42,7 @@ _TITLE_INCHES = 0.35
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-class Part(StrEnum):
+class AttentionPart(StrEnum):
     """The three places of figure 1 of the paper where attention stands."""
 
     ENCODER = "encoder"
@@ -54,9 +51,9 @@ class Part(StrEnum):
 
 
 TITLES = {
-    Part.ENCODER: "Encoder self-attention: a source token looks at the source",
-    Part.DECODER: "Decoder self-attention: before it writes a token, the decoder looks at what it has written",
-    Part.CROSS: "Cross-attention: before it writes a token, the decoder looks at the source",
+    AttentionPart.ENCODER: "Encoder self-attention: a source token looks at the source",
+    AttentionPart.DECODER: "Decoder self-attention: before it writes a token, the decoder looks at what it has written",
+    AttentionPart.CROSS: "Cross-attention: before it writes a token, the decoder looks at the source",
 }
 
 
@@ -70,7 +67,7 @@ class AttentionMap:
 
 
 @torch.inference_mode()
-def attention_weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[Part, Tensor]:
+def attention_weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[AttentionPart, Tensor]:
     """What every head looks at while `target` (without begin and end of sentence) is written, by one pass.
 
     Returns:
@@ -78,9 +75,9 @@ def attention_weights(model: Transformer, source: Sequence[int], target: Sequenc
         side: row t is the step that writes target token t, the last one the step that ends the sentence.
     """
     attentions = {
-        Part.ENCODER: [layer.get_submodule("self_attention") for layer in model.encoder.layers],
-        Part.DECODER: [layer.get_submodule("self_attention") for layer in model.decoder.layers],
-        Part.CROSS: [layer.get_submodule("cross_attention") for layer in model.decoder.layers],
+        AttentionPart.ENCODER: [layer.get_submodule("self_attention") for layer in model.encoder.layers],
+        AttentionPart.DECODER: [layer.get_submodule("self_attention") for layer in model.decoder.layers],
+        AttentionPart.CROSS: [layer.get_submodule("cross_attention") for layer in model.decoder.layers],
     }
     with _watched([attention for layers in attentions.values() for attention in layers]) as weights:
         model(torch.tensor([list(source)]), torch.tensor([len(source)]), torch.tensor([[BOS_ID, *target]]))
@@ -105,15 +102,15 @@ def _watched(attentions: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor
 
 def attention_maps(
     model: Transformer, tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]
-) -> dict[Part, AttentionMap]:
+) -> dict[AttentionPart, AttentionMap]:
     """`attention_weights` with readable tokens; a row of the decoder is named after the token that the step writes."""
     weights = attention_weights(model, source, target)
     read = readable(tokenizer.pieces(source))
     before, written = (readable(tokenizer.pieces(ids)) for ids in ([BOS_ID, *target], [*target, EOS_ID]))
     return {
-        Part.ENCODER: AttentionMap(weights[Part.ENCODER], read, read),
-        Part.DECODER: AttentionMap(weights[Part.DECODER], written, before),
-        Part.CROSS: AttentionMap(weights[Part.CROSS], written, read),
+        AttentionPart.ENCODER: AttentionMap(weights[AttentionPart.ENCODER], read, read),
+        AttentionPart.DECODER: AttentionMap(weights[AttentionPart.DECODER], written, before),
+        AttentionPart.CROSS: AttentionMap(weights[AttentionPart.CROSS], written, read),
     }
 
 
@@ -122,7 +119,7 @@ def readable(pieces: Sequence[str]) -> list[str]:
     return [f"·{piece}" if piece[0].isalnum() else piece.lstrip(_WORD_START) or "\u2423" for piece in pieces]
 
 
-def draw(maps: dict[Part, AttentionMap], title: str) -> Figure:
+def draw(maps: dict[AttentionPart, AttentionMap], title: str) -> Figure:
     """Every layer and head: a section for each part, in it a row for each layer and a column for each head."""
     heights = [_section_height(attention) for attention in maps.values()]
     width = max(attention.weights.size(1) * _panel(attention.memory, _TOKEN_INCHES) for attention in maps.values())
@@ -178,7 +175,7 @@ def main(
     checkpoint: Annotated[Path, typer.Argument(help="Checkpoint, or a bundle that kept its weights.")],
     sentence: Annotated[str, typer.Argument(help=f"To translate; at most {MAX_TOKENS} tokens.")],
     output: Annotated[Path, typer.Option(help="The picture, PNG.")] = Path("attention.png"),
-    part: Annotated[Part | None, typer.Option(help="Only this one.")] = None,
+    part: Annotated[AttentionPart | None, typer.Option(help="Only this one.")] = None,
     layer: Annotated[int | None, typer.Option(min=1, help="Only this layer of the part, large.")] = None,
     beam_size: Annotated[int, typer.Option(min=1, help="Of the search for the translation.")] = 4,
 ) -> None:
@@ -199,10 +196,12 @@ def main(
     print(f"{title}\n{output}")
 
 
-def _chosen(maps: dict[Part, AttentionMap], part: Part | None, layer: int | None, title: str) -> Figure:
+def _chosen(
+    maps: dict[AttentionPart, AttentionMap], part: AttentionPart | None, layer: int | None, title: str
+) -> Figure:
     """The picture that the options ask for."""
     if part is None:
-        _require(layer is None, f"--layer {layer} needs --part: {', '.join(Part)}")
+        _require(layer is None, f"--layer {layer} needs --part: {', '.join(AttentionPart)}")
         return draw(maps, title)
     if layer is None:
         return draw({part: maps[part]}, title)
@@ -217,4 +216,4 @@ def _require(holds: bool, message: str) -> None:
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m model.attention")
+    app(prog_name="python -m model.tools.attention")

@@ -1,0 +1,126 @@
+"""What a bundle's `manifest.json` says: the model's name and shape, its graphs by precision, the checksum of each file.
+
+Knows names and numbers; opens no file (`bundle.py` does).
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from model.config import ModelConfig
+
+BUNDLE_FORMAT_VERSION = 2  # 2: hypotheses share their cache columns, and the step graph ranks a sentence's candidates
+READABLE_FORMAT_VERSIONS = (1, 2)  # of a manifest; only graphs of the newest format can be run
+TOKENIZER_NAME = "shared.spm"
+PREFERRED_PRECISIONS = ("int8", "fp32")  # on a CPU
+GPU_PRECISION = "fp16"  # the one whose graphs a GPU runs
+# Ranges of search parameters, both ends included, in requests and as defaults; translation.proto says the same.
+MAX_BEAM_SIZE = 64  # a server's own limit may be lower
+LENGTH_PENALTY_RANGE = (0.0, 5.0)
+PATIENCE_RANGE = (0.1, 8.0)
+_TOKENS_RANGE = (1, (1 << 31) - 1)  # lengths are 32-bit integers; the model's positions are what limits them
+_COUNT_RANGES = {
+    "beam_size": (1, MAX_BEAM_SIZE),
+    "max_target_tokens": _TOKENS_RANGE,
+    "max_source_tokens": _TOKENS_RANGE,
+}
+_NUMBER_RANGES = {"length_penalty": LENGTH_PENALTY_RANGE, "patience": PATIENCE_RANGE}
+_TEXT_FIELDS = ("name", "version", "source_language", "target_language", "tokenizer", "shortlist", "golden")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodingDefaults:
+    """Search parameters of a request that names none, in the ranges of a request.
+
+    Raises:
+        ValueError: a parameter has the wrong type or lies outside its range.
+    """
+
+    beam_size: int = 4
+    length_penalty: float = 1.0
+    patience: float = 1.0
+    max_target_tokens: int = 256
+    max_source_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _COUNT_RANGES.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:  # a bool is an int by inheritance
+                raise ValueError(f"{name} is {value!r}, it must be an integer from {low} to {high}")
+        for name, (least, most) in _NUMBER_RANGES.items():
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not least <= value <= most:  # also refuses NaN
+                raise ValueError(f"{name} is {value!r}, it must be a number from {least} to {most}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """The graph files of one precision, and how far the graphs are from the PyTorch model."""
+
+    encoder: str
+    decoder_step: str
+    shortlist_step: str = ""  # the step with a part of the vocabulary
+    projection: str = ""  # the graph that this part is taken from
+    arrange: str = ""  # on a GPU: moves keys and values
+    extend: str = ""  # on a GPU: moves keys and values, and adds those of sentences that join
+    parity: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[str]:
+        """Names of all graph files that this variant has."""
+        optional = (self.shortlist_step, self.projection, self.arrange, self.extend)
+        return [self.encoder, self.decoder_step, *filter(None, optional)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """Size and checksum that a file must have."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """All that is known about a model without opening its graphs."""
+
+    name: str
+    version: str
+    source_language: str
+    target_language: str
+    config: ModelConfig
+    decoding: DecodingDefaults
+    variants: dict[str, Variant]  # by precision
+    tokenizer: str = TOKENIZER_NAME
+    shortlist: str = ""  # empty: the model has no shortlist
+    golden: str = ""  # empty: the bundle has no golden sentences
+    exported_with: dict[str, str] = field(default_factory=dict)
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    format_version: int = BUNDLE_FORMAT_VERSION
+
+    @property
+    def used_files(self) -> list[str]:
+        """Names of the files that a server needs."""
+        graphs = [name for variant in self.variants.values() for name in variant.files]
+        return [self.tokenizer, *graphs, *filter(None, (self.shortlist, self.golden))]
+
+    def to_json(self) -> str:
+        """Return the text of `manifest.json`."""
+        return json.dumps({**asdict(self), "config": self.config.to_dict()}, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the manifest that `to_json` wrote.
+
+        Raises:
+            ValueError, TypeError, KeyError: the text is not a manifest; the message names the part.
+        """
+        fields: dict[str, Any] = json.loads(text)
+        for name in _TEXT_FIELDS:
+            if not isinstance(fields.get(name, ""), str):
+                raise TypeError(f"{name} is {fields[name]!r}, it must be text")
+        fields["config"] = ModelConfig.from_dict(fields["config"])
+        fields["decoding"] = DecodingDefaults(**fields["decoding"])
+        fields["variants"] = {precision: Variant(**variant) for precision, variant in fields["variants"].items()}
+        fields["files"] = {name: FileEntry(**entry) for name, entry in fields["files"].items()}
+        return cls(**fields)

@@ -1,0 +1,1 @@
+"""Commands that are run once in a while: averages, more data, shortlists, ablations, pictures of attention."""
