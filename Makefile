@@ -28,7 +28,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring try-docs bench bench-gpu capacity bench-others protos wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring try-docs bench bench-gpu capacity protos wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -93,10 +93,6 @@ bench-gpu: $(DEV)/.stamp-bench  ## All figures of a GPU, where there is one: tes
 
 capacity: setup-dev  ## What the included English-German model carries on this machine, into docs/capacity.md: 16 minutes
 	$(BIN)/python tests/bench/bench_capacity.py --write docs/capacity.md $(CAPACITY_ARGS)
-
-bench-others: setup-dev  ## Run the other benchmarks: a table each, and one JSON line
-	@for file in $(filter-out tests/bench/bench_race.py tests/bench/bench_gpu.py tests/bench/bench_capacity.py,$(wildcard tests/bench/bench_*.py)); do \
-		echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 protos: setup-dev  ## Generate the code of the contracts in protos/ again
 	$(BIN)/python -m protos.generate

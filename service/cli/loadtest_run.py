@@ -24,12 +24,12 @@ from service.client.channel import ClientConfig, credentials
 from service.client.retry import RetryPolicy
 from service.errors import Unavailable
 from service.grpc.replies import to_request
-from service.loadtest import worker
 from service.loadtest.records import OK, Records, Summary, summarize
-from service.loadtest.report import COLUMNS, Report, StageResult, check_file, figures
-from service.loadtest.run import Load, OnProgress, Outcome, run_closed, run_stage
-from service.loadtest.schedule import ARRIVALS, Stage
-from service.loadtest.search import Target, highest_rate
+from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
+from service.loadtest.run import LoadConfig, OnProgress, StageOutcome, run_closed, run_stage
+from service.loadtest.schedule import ARRIVALS
+from service.loadtest.search import LatencyTarget, highest_rate
+from service.loadtest.worker import SendProgress
 from service.queue.callers import Priority
 from service.records import TranslateOptions
 from service.text_lines import text_of_line
@@ -102,7 +102,7 @@ class LoadTest:
             raise ValueError(f"--warm-up is {self.warm_up_s:g}, 0 s or more are needed")
 
 
-def run(command: LoadTest, console: Console) -> Report:
+def run(command: LoadTest, console: Console) -> LoadTestReport:
     """Make the load, print a table, write the reports; also of the stages that were finished when it was interrupted.
 
     Raises:
@@ -120,8 +120,8 @@ def run(command: LoadTest, console: Console) -> Report:
     return _publish(command, test, headline, console)
 
 
-def _publish(command: LoadTest, test: "_Test", headline: str, console: Console) -> Report:
-    report = Report(
+def _publish(command: LoadTest, test: "_Test", headline: str, console: Console) -> LoadTestReport:
+    report = LoadTestReport(
         target=command.server,
         command=f"dragoman {shlex.join(sys.argv[1:])}",
         headline=headline,
@@ -143,7 +143,7 @@ class _Test:
     def __init__(self, command: LoadTest, console: Console) -> None:
         self._command = command
         self._console = console
-        self._load = Load(
+        self._load = LoadConfig(
             address=command.server,
             requests=requests_of(command),
             client=_without_retries(command.connection),
@@ -159,7 +159,7 @@ class _Test:
         """All stages; what they come to in one sentence."""
         command = self._command
         if command.find_p99_ms is not None:
-            target = Target(p99_ms=command.find_p99_ms)
+            target = LatencyTarget(p99_ms=command.find_p99_ms)
             held, tried = highest_rate(self._at_rate, target, first=command.first_rate)
             found = f"{held:.1f} calls/s hold" if held else "no rate held"
             return f"{found} a p99 of {command.find_p99_ms:g} ms{_why_unanswered(*tried[-1])}"
@@ -171,9 +171,9 @@ class _Test:
         return _most_answered(self.stages)
 
     def _at_rate(self, rate: float) -> Summary:
-        stage = Stage(rate=rate, duration_s=self._command.duration_s)
-        with self._shown(f"{rate:.1f} calls/s", rate * stage.duration_s) as on_progress:
-            outcome = run_stage(self._load, stage, on_progress)
+        duration_s = self._command.duration_s
+        with self._shown(f"{rate:.1f} calls/s", rate * duration_s) as on_progress:
+            outcome = run_stage(self._load, rate, duration_s, on_progress)
         return self._add(f"{rate:.1f} calls/s", outcome)
 
     def _closed(self, concurrency: int) -> Summary:
@@ -181,7 +181,7 @@ class _Test:
             outcome = run_closed(self._load, concurrency, self._command.duration_s, on_progress)
         return self._add(f"{concurrency} callers", outcome)
 
-    def _add(self, name: str, outcome: Outcome) -> Summary:
+    def _add(self, name: str, outcome: StageOutcome) -> Summary:
         command = self._command
         target_s = None if command.target_ms is None else command.target_ms / 1e3
         summary = summarize(outcome.records, command.duration_s, warm_up_s=command.warm_up_s, target_s=target_s)
@@ -189,7 +189,7 @@ class _Test:
         self._watch_ourselves(name, summary, outcome)
         return summary
 
-    def _watch_ourselves(self, name: str, summary: Summary, outcome: Outcome) -> None:
+    def _watch_ourselves(self, name: str, summary: Summary, outcome: StageOutcome) -> None:
         """A generator that cannot keep up measures itself."""
         load = outcome.cpu_s / _span_s(outcome.records) / self._command.num_workers
         if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:
@@ -206,7 +206,7 @@ class _Test:
         with Progress(*columns, console=self._console, transient=True) as bar:
             task = bar.add_task("connecting", total=expected)
 
-            def on_progress(progress: worker.Progress) -> None:
+            def on_progress(progress: SendProgress) -> None:
                 text = f"{progress.sent} sent, {progress.sent - progress.done} under way, {progress.failed} failed"
                 bar.update(task, completed=progress.sent, description=text)
 
@@ -282,7 +282,7 @@ def _read(file: Path) -> list[str]:
     return texts
 
 
-def _print(report: Report, console: Console) -> None:
+def _print(report: LoadTestReport, console: Console) -> None:
     table = Table("stage", *COLUMNS, title=f"{escape(report.target)}, {os.cpu_count()} CPUs here")
     for stage in report.stages:
         table.add_row(stage.name, *figures(stage.summary))

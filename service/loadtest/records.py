@@ -1,16 +1,18 @@
-"""What became of the calls, and what that says: percentiles, goodput, codes.
+"""What became of the calls of a stage, and its figures: percentiles, goodput, status codes.
 
-Latency counts from when a call was due, not from when it was sent: a call held up by a slow sender was late for its
+Latency counts from when a call was due, not from when it was sent: a call that a slow sender held up was late for its
 user all the same (no coordinated omission).  Knows neither gRPC nor charts.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from service.loadtest.schedule import Seconds
+
 PERCENTILES = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 OK = "OK"
 
@@ -19,17 +21,25 @@ OK = "OK"
 class Records:
     """One entry a call in each array; times in seconds from the start of the stage."""
 
-    due: Floats
-    sent: Floats
-    done: Floats
+    due: Seconds
+    sent: Seconds
+    done: Seconds
     codes: npt.NDArray[np.str_]
     texts: npt.NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, parts: Iterable["Records"]) -> Self:
+        """Return the calls of several workers in the order in which they were due."""
+        every = list(parts)
+        columns = {name: np.concatenate([getattr(part, name) for part in every]) for name in cls.__slots__}
+        order = np.argsort(columns["due"], kind="stable")
+        return cls(**{name: column[order] for name, column in columns.items()})
 
     def __len__(self) -> int:
         return len(self.due)
 
     @property
-    def latency_s(self) -> Floats:
+    def latency_s(self) -> Seconds:
         """From due to done."""
         return self.done - self.due
 
@@ -38,37 +48,9 @@ class Records:
         """Which calls were answered."""
         return np.asarray(self.codes == OK)
 
-    def after(self, due_s: float) -> "Records":
-        """The calls that were due at this time or later."""
-        return self.where(self.due >= due_s)
-
-    def done_between(self, first_s: float, last_s: float) -> "Records":
-        """The calls that ended between these times, whenever they were due."""
-        return self.where((self.done >= first_s) & (self.done < last_s))
-
     def where(self, is_wanted: npt.NDArray[np.bool_]) -> "Records":
-        """Some of the calls."""
-        return Records(
-            due=self.due[is_wanted],
-            sent=self.sent[is_wanted],
-            done=self.done[is_wanted],
-            codes=self.codes[is_wanted],
-            texts=self.texts[is_wanted],
-        )
-
-
-def joined(parts: Iterable[Records]) -> Records:
-    """The calls of several workers, in the order in which they were due."""
-    every = list(parts)
-    due = np.concatenate([part.due for part in every])
-    order = np.argsort(due, kind="stable")
-    return Records(
-        due=due[order],
-        sent=np.concatenate([part.sent for part in every])[order],
-        done=np.concatenate([part.done for part in every])[order],
-        codes=np.concatenate([part.codes for part in every])[order],
-        texts=np.concatenate([part.texts for part in every])[order],
-    )
+        """Return some of the calls."""
+        return Records(**{name: getattr(self, name)[is_wanted] for name in self.__slots__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +72,17 @@ class Summary:
 
 
 def summarize(records: Records, duration_s: float, *, warm_up_s: float = 0.0, target_s: float | None = None) -> Summary:
-    """The figures of a stage's calls.
+    """Return the figures of a stage's calls.
 
     Args:
         records: of all calls: what was due in the warm-up may be answered after it.
         duration_s: of the stretch in which they were due, warm-up included.
         target_s: a call that takes longer is no goodput.
     """
-    counted, counted_s = records.after(warm_up_s), duration_s - warm_up_s
+    counted, counted_s = records.where(records.due >= warm_up_s), duration_s - warm_up_s
     answered = counted.where(counted.is_ok)
     refused = counted.where(counted.codes == "RESOURCE_EXHAUSTED")
-    done = records.where(records.is_ok).done_between(warm_up_s, duration_s)
+    done = records.where(records.is_ok & (records.done >= warm_up_s) & (records.done < duration_s))
     in_time = len(done) if target_s is None else int((answered.latency_s <= target_s).sum())
     names, counts = np.unique(counted.codes, return_counts=True)
     return Summary(
@@ -113,16 +95,12 @@ def summarize(records: Records, duration_s: float, *, warm_up_s: float = 0.0, ta
         calls=len(counted),
         codes={str(name): int(count) for name, count in zip(names, counts, strict=True)},
         latency_ms=percentiles_ms(answered.latency_s),
-        refusal_ms_p99=_percentile_ms(refused.done - refused.sent, 99.0),
-        send_delay_ms_p99=_percentile_ms(counted.sent - counted.due, 99.0) or 0.0,
+        refusal_ms_p99=percentiles_ms(refused.done - refused.sent, [99.0]).get("p99"),
+        send_delay_ms_p99=percentiles_ms(counted.sent - counted.due, [99.0]).get("p99", 0.0),
         duration_s=counted_s,
     )
 
 
-def percentiles_ms(latency_s: Floats, wanted: Sequence[float] = PERCENTILES) -> dict[str, float]:
-    """`{"p50": ...}` in milliseconds; empty without calls."""
-    return {f"p{name:g}": float(np.percentile(latency_s, name) * 1e3) for name in wanted} if len(latency_s) else {}
-
-
-def _percentile_ms(seconds: Floats, wanted: float) -> float | None:
-    return percentiles_ms(seconds, [wanted]).get(f"p{wanted:g}")
+def percentiles_ms(seconds: Seconds, wanted: Sequence[float] = PERCENTILES) -> dict[str, float]:
+    """Return `{"p50": ...}` in milliseconds; nothing without calls."""
+    return {f"p{name:g}": float(np.percentile(seconds, name) * 1e3) for name in wanted} if len(seconds) else {}

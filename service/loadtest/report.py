@@ -5,7 +5,7 @@ import io
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ from service.loadtest.records import Records, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Load test of $target</title>
@@ -32,7 +33,8 @@ th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto}p.warn{
 <p>Latency counts from when a call was due, not from when it was sent. Made with <code>$command</code>.</p></html>
 """)
 SUFFIXES = (".html", ".json", ".csv")
-COLUMNS = ("offered/s", "answered/s", "texts/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "other codes")
+_SHOWN = ("p50", "p95", "p99", "p99.9")
+COLUMNS = ("offered/s", "answered/s", "texts/s", *(f"{name} ms" for name in _SHOWN), "other codes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class StageResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class LoadTestReport:
     """The whole test."""
 
     target: str
@@ -59,22 +61,13 @@ class Report:
     callers: int | None = None  # of a closed loop
 
     def to_json(self) -> str:
-        """All figures, no single calls."""
+        """Return all figures, without single calls."""
+        head = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "stages"}
         stages = [{"name": stage.name, **asdict(stage.summary)} for stage in self.stages]
-        head = {
-            "target": self.target,
-            "command": self.command,
-            "headline": self.headline,
-            "warnings": list(self.warnings),
-            "arrivals": self.arrivals,
-            "texts_per_call": self.texts_per_call,
-            "warm_up_s": self.warm_up_s,
-            "callers": self.callers,
-        }
         return json.dumps({**head, "stages": stages}, indent=2)
 
     def to_csv(self) -> str:
-        """Every call: stage, due, sent and done in seconds, code, texts."""
+        """Return every call: stage, due, sent and done in seconds, code, texts."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["stage", "due_s", "sent_s", "done_s", "code", "texts"])
@@ -88,7 +81,7 @@ class Report:
         return file.getvalue()
 
     def to_html(self) -> str:
-        """The page, charts inside."""
+        """Return the page, charts inside."""
         return _PAGE.substitute(
             target=escape(self.target),
             command=escape(self.command),
@@ -100,7 +93,7 @@ class Report:
         )
 
     def write(self, file: Path) -> None:
-        """As the suffix says: .html, .json or .csv.
+        """Write the format that the suffix names: .html, .json or .csv.
 
         Raises:
             ValueError: another suffix.
@@ -112,7 +105,7 @@ class Report:
 
 
 def check_file(file: Path) -> None:
-    """Refuse a file that `Report.write` could not write, before the load is made.
+    """Refuse a file that `LoadTestReport.write` could not write, before the load is made.
 
     Raises:
         ValueError: an unknown suffix, a chart without matplotlib, or nothing can be written there.
@@ -130,84 +123,63 @@ def check_file(file: Path) -> None:
 
 
 def figures(summary: Summary) -> list[str]:
-    """The columns of one stage."""
-    latency = [
-        f"{summary.latency_ms[name]:.1f}" if summary.latency_ms else "-" for name in ("p50", "p95", "p99", "p99.9")
-    ]
+    """Return the cells of one stage, one for each of COLUMNS."""
+    latency = [f"{summary.latency_ms[name]:.1f}" if summary.latency_ms else "-" for name in _SHOWN]
     others = ", ".join(f"{name} {count}" for name, count in summary.codes.items() if name != "OK")
-    return [
-        f"{summary.offered_rate:.1f}",
-        f"{summary.done_rate:.1f}",
-        f"{summary.done_texts_rate:.1f}",
-        *latency,
-        others or "-",
-    ]
+    rates = (summary.offered_rate, summary.done_rate, summary.done_texts_rate)
+    return [*(f"{rate:.1f}" for rate in rates), *latency, others or "-"]
 
 
 def _table(stages: Sequence[StageResult]) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("stage", *COLUMNS))
-    rows = "".join(f"<tr><td>{escape(stage.name)}</td>{_cells(stage.summary)}</tr>" for stage in stages)
-    return f"<table><tr>{head}</tr>{rows}</table>"
-
-
-def _cells(summary: Summary) -> str:
-    return "".join(f"<td>{escape(cell)}</td>" for cell in figures(summary))
+    rows = [(stage.name, *figures(stage.summary)) for stage in stages]
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _latency_by_rate(stages: Sequence[StageResult]) -> str:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra `loadtest`; JSON and CSV go without
-
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    axes = figure.subplots()
-    ordered = sorted(
-        (stage.summary for stage in stages if stage.summary.latency_ms), key=lambda item: item.offered_rate
-    )
+    figure, axes = _figure()
+    answered = (stage.summary for stage in stages if stage.summary.latency_ms)
+    ordered = sorted(answered, key=lambda summary: summary.offered_rate)
+    rates = [summary.offered_rate for summary in ordered]
     for name in ("p50", "p95", "p99"):
-        axes.plot(
-            [item.offered_rate for item in ordered], [item.latency_ms[name] for item in ordered], "o-", label=name
-        )
+        axes.plot(rates, [summary.latency_ms[name] for summary in ordered], "o-", label=name)
     axes.set(xlabel="calls a second offered", ylabel="latency, ms", yscale="log")
-    _plain_ticks(axes)
     axes.legend()
-    return _svg(figure)
+    return _svg(figure, axes)
 
 
 def _latency_over_time(stages: Sequence[StageResult]) -> str:
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure()
     began = 0.0
     for stage in stages:
         answered = stage.records.where(stage.records.is_ok)
         seconds = np.floor(answered.due)
         marks = [(second, answered.latency_s[seconds == second] * 1e3) for second in np.unique(seconds)]
         for wanted, color in ((50, "tab:blue"), (99, "tab:red")):
-            axes.plot(
-                [began + second for second, _ in marks], [np.percentile(ms, wanted) for _, ms in marks], color=color
-            )
+            latency_ms = [np.percentile(ms, wanted) for _, ms in marks]
+            axes.plot([began + second for second, _ in marks], latency_ms, color=color)
         failed = stage.records.where(~stage.records.is_ok)
         axes.plot(began + failed.due, np.full(len(failed), 1.0), "|", color="black", alpha=0.3)
         began += float(stage.records.due[-1]) + 1 if len(stage.records) else 0.0
         axes.axvline(began - 0.5, color="grey", linewidth=0.5)
     axes.set(xlabel="seconds, stage after stage", ylabel="ms: p50 blue, p99 red; failed black", yscale="log")
-    _plain_ticks(axes)
-    return _svg(figure)
+    return _svg(figure, axes)
 
 
-def _plain_ticks(axes: "Axes") -> None:
-    """Numbers as people write them, not powers of ten."""
+def _figure() -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra `loadtest`; JSON and CSV go without
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _svg(figure: "Figure", axes: "Axes") -> str:
     from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415
 
     axes.grid(visible=True, which="both", alpha=0.3)
-    for formatter_of in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        formatter_of(ScalarFormatter())
-
-
-def _svg(figure: object) -> str:
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    assert isinstance(figure, Figure)
+    for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis_formatter(ScalarFormatter())  # numbers as people write them, not powers of ten
     file = io.StringIO()
     figure.savefig(file, format="svg")
     text = file.getvalue()

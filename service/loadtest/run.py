@@ -1,34 +1,35 @@
-"""Runs a stage: several workers, one clock, their records joined."""
+"""Runs a stage of a load test: several workers, one clock, their records joined."""
 
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+
+import numpy as np
 
 from service.client.channel import ClientConfig
 from service.client.retry import RetryPolicy
 from service.errors import Unavailable
-from service.loadtest.records import Records, joined
-from service.loadtest.schedule import Stage, due_times, share
-from service.loadtest.worker import Connected, Ended, Message, Progress, Task, Unreachable, run
+from service.loadtest.records import Records
+from service.loadtest.schedule import due_times
+from service.loadtest.worker import Connected, Ended, Message, SendProgress, Task, run
 
 _START_S = 0.1  # from the word to start until calls are due: it has reached every worker by then
 _BOOT_S = 60.0  # for the processes to start, beside the time in which each may connect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class LoadConfig:
     """Who sends what to whom."""
 
     address: str
     requests: Sequence[bytes]  # serialised TranslateRequest messages, taken in turn
-    client: ClientConfig = field(
-        default_factory=lambda: ClientConfig(retry=RetryPolicy(max_attempts=1))
-    )  # see refusals
+    # Without retries, or refusals would not be seen.
+    client: ClientConfig = field(default_factory=lambda: ClientConfig(retry=RetryPolicy(max_attempts=1)))
     arrivals: str = "poisson"  # one of `schedule.ARRIVALS`
     timeout_s: float = 60.0
     num_workers: int = 1
@@ -36,28 +37,31 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StageOutcome:
     """What a stage gave."""
 
     records: Records
     cpu_s: float  # that the workers used, all together
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[SendProgress], None]
 
 
-def run_stage(load: Load, stage: Stage, on_progress: OnProgress = lambda _: None) -> Outcome:
-    """An open loop at the stage's rate.
+def run_stage(
+    load: LoadConfig, rate: float, duration_s: float, on_progress: OnProgress = lambda _: None
+) -> StageOutcome:
+    """Run an open loop: so many calls a second become due, whatever the server does.
 
     Raises:
         Unavailable: no server answers.
     """
-    times = due_times(stage, load.arrivals, load.seed)
+    rng = None if load.arrivals == "constant" else np.random.default_rng(load.seed)
+    times = due_times(rate, duration_s, rng)
     tasks = [
         Task(
             address=load.address,
             config=load.client,
-            due=share(times, worker, load.num_workers),
+            due=times[worker :: load.num_workers],
             requests=load.requests,
             first_request=worker * (len(load.requests) // load.num_workers),
             timeout_s=load.timeout_s,
@@ -67,48 +71,47 @@ def run_stage(load: Load, stage: Stage, on_progress: OnProgress = lambda _: None
     return _run(load, tasks, on_progress)
 
 
-def run_closed(load: Load, concurrency: int, duration_s: float, on_progress: OnProgress = lambda _: None) -> Outcome:
-    """A closed loop: so many callers, each waiting for its answer before it calls again.
+def run_closed(
+    load: LoadConfig, concurrency: int, duration_s: float, on_progress: OnProgress = lambda _: None
+) -> StageOutcome:
+    """Run a closed loop: so many callers, each waiting for its answer before it calls again.
 
     Raises:
         Unavailable: no server answers.
     """
-    base = Task(
-        address=load.address,
-        config=load.client,
-        due=due_times(Stage(rate=1.0, duration_s=1.0), "constant", 0),
-        requests=load.requests,
-        timeout_s=load.timeout_s,
-        duration_s=duration_s,
-    )
-    shares = [
-        concurrency // load.num_workers + (index < concurrency % load.num_workers) for index in range(load.num_workers)
-    ]
     tasks = [
-        replace(base, concurrency=callers, first_request=index * len(load.requests) // load.num_workers)
-        for index, callers in enumerate(shares)
-        if callers
+        Task(
+            address=load.address,
+            config=load.client,
+            due=np.empty(0),
+            requests=load.requests,
+            first_request=worker * len(load.requests) // load.num_workers,
+            timeout_s=load.timeout_s,
+            concurrency=concurrency // load.num_workers + (worker < concurrency % load.num_workers),
+            duration_s=duration_s,
+        )
+        for worker in range(min(concurrency, load.num_workers))
     ]
     return _run(load, tasks, on_progress)
 
 
-def _run(load: Load, tasks: Sequence[Task], on_progress: OnProgress) -> Outcome:
-    with _workers(len(tasks)) as workers:
+def _run(load: LoadConfig, tasks: Sequence[Task], on_progress: OnProgress) -> StageOutcome:
+    with worker_processes(len(tasks)) as workers:
         for worker, task in zip(workers, tasks, strict=True):
             _tell(worker, task)
         start(workers, load.timeout_s + _BOOT_S)
         ended = _collect(workers, on_progress)
-    return Outcome(joined([part.records for part in ended]), sum(part.cpu_s for part in ended))
+    return StageOutcome(Records.joined(part.records for part in ended), sum(part.cpu_s for part in ended))
 
 
 @contextmanager
-def _workers(number: int) -> Iterator[Sequence[Connection]]:
-    """Ways to so many processes, which end with the block."""
+def worker_processes(number: int) -> Iterator[Sequence[Connection]]:
+    """Yield connections to so many processes, which end with the block."""
     spawn = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
     pipes = [spawn.Pipe() for _ in range(number)]
     processes = [spawn.Process(target=run, args=(theirs,), daemon=True) for _, theirs in pipes]
     try:
-        with _ctrl_c_kept_off():
+        with _without_ctrl_c():
             for process, (_, theirs) in zip(processes, pipes, strict=True):
                 process.start()
                 theirs.close()
@@ -123,8 +126,8 @@ def _workers(number: int) -> Iterator[Sequence[Connection]]:
 
 
 @contextmanager
-def _ctrl_c_kept_off() -> Iterator[None]:
-    """A terminal sends it to all processes; those that start here never see it, and end when this one ends them."""
+def _without_ctrl_c() -> Iterator[None]:
+    """A terminal sends Ctrl-C to all processes; those that start here never see it, and end when this one ends them."""
     resource_tracker.ensure_running()  # or the start of the first process would start it, which lifts the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -157,7 +160,7 @@ def start(workers: Sequence[Connection], within_s: float) -> None:
 
 
 def _collect(workers: Sequence[Connection], on_progress: OnProgress) -> list[Ended]:
-    latest: dict[Connection, Progress] = {}
+    latest: dict[Connection, SendProgress] = {}
     ended: dict[Connection, Ended] = {}
     while len(ended) < len(workers):
         for ready in wait([worker for worker in workers if worker not in ended]):
@@ -165,9 +168,11 @@ def _collect(workers: Sequence[Connection], on_progress: OnProgress) -> list[End
             message = _received(ready)
             if isinstance(message, Ended):
                 ended[ready] = message
-            elif isinstance(message, Progress):
+            elif isinstance(message, SendProgress):
                 latest[ready] = message
-                on_progress(_sum(latest.values()))
+                every = latest.values()
+                counts = ((part.sent, part.done, part.failed) for part in every)
+                on_progress(SendProgress(*map(sum, zip(*counts, strict=True))))
     return list(ended.values())
 
 
@@ -176,8 +181,8 @@ def _received(worker: Connection) -> Message:
         message: Message = worker.recv()
     except (EOFError, ConnectionError):
         raise _death() from None
-    if isinstance(message, Unreachable):
-        raise Unavailable(message.message)
+    if isinstance(message, Unavailable):
+        raise message
     return message
 
 
@@ -190,12 +195,3 @@ def _tell(worker: Connection, message: Task | float) -> None:
 
 def _death() -> Unavailable:
     return Unavailable("a process that sends calls has died; its last words are above, if it had any")
-
-
-def _sum(parts: Iterable[Progress]) -> Progress:
-    every = list(parts)
-    return Progress(
-        sent=sum(part.sent for part in every),
-        done=sum(part.done for part in every),
-        failed=sum(part.failed for part in every),
-    )

@@ -1,7 +1,7 @@
 """The highest rate that still holds a target: double until it breaks, then halve the gap.  Pure but for `try_rate`.
 
 A moment without a CPU breaks any rate, also one far below the capacity: the break that ends a search is tried again.
-A stage without a single answer ends it at once, unless overload is why: at a lower rate there may be one.
+A stage without a single answer ends the search at once, unless overload is why: at a lower rate there may be one.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _BY_OVERLOAD = {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class LatencyTarget:
     """When a rate is held."""
 
     p99_ms: float
@@ -21,20 +21,20 @@ class Target:
 
     def is_held(self, summary: Summary) -> bool:
         """Whether this stage was within the target."""
-        answered = summary.codes.get("OK", 0)
+        answered = summary.codes.get(OK, 0)
         failed_ratio = 1 - answered / summary.calls if summary.calls else 1.0
         return failed_ratio <= self.max_failed_ratio and summary.latency_ms.get("p99", float("inf")) <= self.p99_ms
 
 
 def highest_rate(
-    try_rate: Callable[[float], Summary], target: Target, *, first: float, precision: float = 0.03
+    try_rate: Callable[[float], Summary], target: LatencyTarget, *, first: float, precision: float = 0.03
 ) -> tuple[float, list[tuple[float, Summary]]]:
-    """The highest rate tried that held, 0.0 if none did, and every stage in the order of trying.
+    """Return the highest rate tried that held, 0.0 if none did, and every stage in the order of trying.
 
     Args:
         try_rate: runs a stage at this many calls a second.
-        first: where to begin.
-        precision: ends when the next rate to try differs by less than this part.
+        first: the rate of the first stage.
+        precision: the search ends when the next rate to try differs by less than this part.
     """
     tried: list[tuple[float, Summary]] = []
     bounds = _Bounds(least_gap=precision * precision * first, precision=precision)
@@ -50,7 +50,7 @@ def highest_rate(
 
 @dataclass(slots=True, kw_only=True)
 class _Bounds:
-    """Between which rates the answer lies."""
+    """The rates between which the answer lies."""
 
     least_gap: float
     precision: float
@@ -59,7 +59,6 @@ class _Bounds:
     broken_twice: set[float] = field(default_factory=set)
 
     def note(self, rate: float, *, is_held: bool) -> None:
-        """Take in what came of a rate."""
         if is_held:
             self.held = max(self.held, rate)
             self.broken = {other for other in self.broken if other > self.held}
@@ -69,7 +68,7 @@ class _Bounds:
             self.broken.add(rate)
 
     def next_rate(self) -> float | None:
-        """What to try; None: the answer is known."""
+        """Return what to try next; None when the answer is known."""
         if not self.broken:
             return 2 * self.held
         lowest = min(self.broken)

@@ -1,4 +1,4 @@
-"""How calls are spread over replicas."""
+"""How calls are spread over replicas.  The command line imports this module, and nothing here imports NumPy."""
 
 from enum import StrEnum
 

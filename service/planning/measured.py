@@ -17,7 +17,7 @@ _KEPT_UP_RATIO = 0.95  # of what was offered, answered in the same time; with le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStage:
-    """One rate at which one replica was loaded, and with which it kept up."""
+    """One rate at which one replica was loaded."""
 
     name: str
     traffic: Traffic
@@ -35,18 +35,49 @@ class Measured:
 
     @property
     def highest_rate(self) -> float:
-        """Texts a second with which it kept up."""
+        """Texts a second with which the replica kept up."""
         return self.stages[-1].traffic.rate
 
     @property
     def texts_per_call(self) -> int:
-        """As it was measured."""
+        """Texts of each call that was measured."""
         return self.stages[0].traffic.texts_per_call
 
 
+def read(reports: Iterable[tuple[str, str]]) -> Measured:
+    """Return the stages of these reports together.
+
+    Args:
+        reports: name, for messages, and content.
+
+    Raises:
+        ValueError: one is no report of a load test, or there is too little to go by.
+    """
+    found = [stage for name, text in reports for stage in _stages(name, text)]
+    _check(found)
+    kept_up = sorted((stage.measured for stage in found if stage.is_kept_up), key=lambda stage: stage.traffic.rate)
+    left_out = [str(stage) for stage in found if not (stage.is_kept_up or stage.is_overloaded)]
+    if len({stage.traffic.rate for stage in kept_up}) < 2:
+        raise ValueError(
+            f"the replica kept up with {len(kept_up)} of {len(found)} stages, "
+            "at least 2 of different rates are needed: "
+            + "".join(f"{line}; " for line in left_out)
+            + "measure with `dragoman loadtest --rate A --rate B --report FILE.json`"
+        )
+    capacity = max((stage.done_rate for stage in found if stage.is_overloaded), default=None)
+    highest = kept_up[-1].traffic.rate
+    if capacity is not None and capacity < _KEPT_UP_RATIO * highest:
+        left_out.append(
+            f"an overloaded stage had {capacity:.1f} texts/s answered, but another kept up with {highest:.1f}: "
+            "not taken for what the replica can do"
+        )
+        capacity = None
+    return Measured(stages=tuple(kept_up), capacity=capacity, left_out=tuple(left_out))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stage:
-    """As it stands in a report."""
+class _ReportedStage:
+    """A stage as it stands in a report."""
 
     measured: MeasuredStage
     calls: int
@@ -56,16 +87,12 @@ class _Stage:
     answered_per_call: float | None  # texts; None without an answer
 
     @property
-    def failed_ratio(self) -> float:
-        return sum(self.failed.values()) / self.calls
-
-    @property
     def is_answered(self) -> bool:
         return self.answered_per_call is not None
 
     @property
     def is_kept_up(self) -> bool:
-        return self.is_answered and self.failed_ratio <= _MAX_FAILED_RATIO and not self._is_behind
+        return self.is_answered and self._has_few_failures and not self._is_behind
 
     @property
     def is_overloaded(self) -> bool:
@@ -73,8 +100,11 @@ class _Stage:
             return False
         by_overload = sum(self.failed.get(code, 0) for code in _BY_OVERLOAD)
         is_failing = by_overload >= _OVERLOADED_RATIO * self.calls and self.done_rate > 0
-        is_growing = self.failed_ratio <= _MAX_FAILED_RATIO and self._is_behind
-        return is_failing or is_growing
+        return is_failing or (self._has_few_failures and self._is_behind)
+
+    @property
+    def _has_few_failures(self) -> bool:
+        return sum(self.failed.values()) / self.calls <= _MAX_FAILED_RATIO
 
     @property
     def _is_behind(self) -> bool:
@@ -91,57 +121,24 @@ class _Stage:
         return f"{self.measured.name}: left out, {codes} of {self.calls} calls"
 
 
-def read(reports: Iterable[tuple[str, str]]) -> Measured:
-    """The stages of these reports together.
-
-    Args:
-        reports: name, for messages, and content.
-
-    Raises:
-        ValueError: one is no report of a load test, or there is too little to go by.
-    """
-    found = [stage for name, text in reports for stage in _stages(name, text)]
-    _check(found)
-    kept_up = sorted((stage.measured for stage in found if stage.is_kept_up), key=lambda stage: stage.traffic.rate)
-    done_rates = [stage.done_rate for stage in found if stage.is_overloaded]
-    left_out = [str(stage) for stage in found if not (stage.is_kept_up or stage.is_overloaded)]
-    if len({stage.traffic.rate for stage in kept_up}) < 2:
-        raise ValueError(
-            f"the replica kept up with {len(kept_up)} of {len(found)} stages, "
-            "at least 2 of different rates are needed: "
-            + "".join(f"{line}; " for line in left_out)
-            + "measure with `dragoman loadtest --rate A --rate B --report FILE.json`"
-        )
-    capacity, highest = max(done_rates, default=None), kept_up[-1].traffic.rate
-    if capacity is not None and capacity < _KEPT_UP_RATIO * highest:
-        left_out.append(
-            f"an overloaded stage had {capacity:.1f} texts/s answered, but another kept up with {highest:.1f}: "
-            "not taken for what the replica can do"
-        )
-        capacity = None
-    return Measured(stages=tuple(kept_up), capacity=capacity, left_out=tuple(left_out))
-
-
-def _check(found: list[_Stage]) -> None:
-    answered_stages = [stage for stage in found if stage.is_answered]  # the others are left out
-    for stage in answered_stages:
+def _check(found: list[_ReportedStage]) -> None:
+    sizes = set()
+    for stage in found:
+        if stage.answered_per_call is None:
+            continue  # it is left out
+        name, named = stage.measured.name, stage.measured.traffic.texts_per_call
         if stage.calls < _LEAST_CALLS:
-            raise ValueError(
-                f"{stage.measured.name} has {stage.calls} calls, at least {_LEAST_CALLS} are needed: "
-                "measure it again with a longer --duration"
-            )
-        named, answered = stage.measured.traffic.texts_per_call, stage.answered_per_call
-        if answered is not None and abs(answered - named) > 0.05:
-            raise ValueError(
-                f"{stage.measured.name} is said to have {named} texts a call, but {answered:.1f} were answered: "
-                "measure it again"
-            )
-    sizes = {stage.measured.traffic.texts_per_call for stage in answered_stages}
+            needed = f"at least {_LEAST_CALLS} are needed: measure it again with a longer --duration"
+            raise ValueError(f"{name} has {stage.calls} calls, {needed}")
+        if abs(stage.answered_per_call - named) > 0.05:
+            answered = f"{stage.answered_per_call:.1f} were answered: measure it again"
+            raise ValueError(f"{name} is said to have {named} texts a call, but {answered}")
+        sizes.add(named)
     if len(sizes) > 1:
         raise ValueError(f"the stages have {sorted(sizes)} texts a call, they must have the same number")
 
 
-def _stages(name: str, text: str) -> list[_Stage]:
+def _stages(name: str, text: str) -> list[_ReportedStage]:
     try:
         report = json.loads(text)
         if report.get("callers"):  # a closed loop: it offers what the server takes
@@ -151,28 +148,26 @@ def _stages(name: str, text: str) -> list[_Stage]:
         raise ValueError(f"{name} is no JSON report of `dragoman loadtest`: {error!r}") from None
 
 
-def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> _Stage:
-    ok_rate = stage["ok_rate"]
-    answered_per_call = stage["texts_rate"] / ok_rate if ok_rate else None
+def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> _ReportedStage:
+    answered_per_call = stage["texts_rate"] / stage["ok_rate"] if stage["ok_rate"] else None
     texts_per_call = report.get("texts_per_call") or max(1, round(answered_per_call or 1))
     missing = [name for name in QUANTILES if name not in stage["latency_ms"]]
     if missing and answered_per_call is not None:
         raise KeyError(f"latency_ms without {missing[0]}")
-    traffic = Traffic(
-        rate=stage["offered_rate"] * texts_per_call,
-        duration_s=stage["duration_s"],
-        warm_up_s=report.get("warm_up_s", 0.0),
-        texts_per_call=texts_per_call,
-        is_poisson=report.get("arrivals", "poisson") == "poisson",
-        is_number_drawn=False,
-    )
     measured = MeasuredStage(
         name=stage["name"],
-        traffic=traffic,
+        traffic=Traffic(
+            rate=stage["offered_rate"] * texts_per_call,
+            duration_s=stage["duration_s"],
+            warm_up_s=report.get("warm_up_s", 0.0),
+            texts_per_call=texts_per_call,
+            is_poisson=report.get("arrivals", "poisson") == "poisson",
+            is_number_drawn=False,
+        ),
         latency_s={float(name[1:]) / 100: ms / 1e3 for name, ms in stage["latency_ms"].items()},
         send_delay_s=stage.get("send_delay_ms_p99", 0.0) / 1e3,
     )
-    return _Stage(
+    return _ReportedStage(
         measured=measured,
         calls=stage["calls"],
         failed={code: number for code, number in stage["codes"].items() if code != "OK" and number},

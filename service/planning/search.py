@@ -7,16 +7,15 @@ from math import sqrt
 import numpy as np
 
 from service.planning.balancer import Balancer
-from service.planning.replica import Floats, Replica
-from service.planning.simulation import Traffic, simulate
+from service.planning.simulation import Floats, Replica, Traffic, simulate
 
 MAX_REPLICAS = 1_000
 _LEAST_RUNS, _MOST_RUNS = 2, 5
 _CALLS = 6_000  # counted in each run, at least
 _MOST_CALLS = 200_000  # simulated for one prediction, in all its runs
-_SETTLINGS = (
-    40  # counted in each run, at least, after a fifth as many of warm-up; what _MOST_CALLS cuts has up to half as such
-)
+# Settling times counted in each run, at least, after a fifth as many of warm-up.  Where _MOST_CALLS cuts a run, up to
+# half of it is warm-up.
+_SETTLINGS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +27,10 @@ class Demand:
     texts_per_call: int = 1
     balancer: Balancer = Balancer.LEAST_REQUEST
 
-    def __post_init__(self) -> None:
-        for name in ("rate", "p99_s", "texts_per_call"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name):g}, more than 0 is needed")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Of so many replicas under the demand."""
+    """Latency of so many replicas under the demand."""
 
     num_replicas: int
     utilization: float  # texts offered, as a part of those they can do
@@ -52,33 +46,31 @@ class Planner:
     replica: Replica
     demand: Demand
     seed: int = 1
-    on_progress: Callable[[], None] = lambda: None
     predictions: dict[int, Prediction] = field(default_factory=dict)
 
     def needed(self) -> int:
-        """The fewest replicas that hold the p99.
+        """Return the fewest replicas that hold the p99.
 
         Raises:
-            ValueError: no number of them does, or it takes more than MAX_REPLICAS.
+            ValueError: not even an empty replica does, or it takes more than MAX_REPLICAS.
         """
-        self._check_alone()
-        least = int(self.demand.rate / self.replica.capacity) + 1
-        return fewest(self.holds, least, MAX_REPLICAS)
-
-    def holds(self, num_replicas: int) -> bool:
-        """Whether so many do."""
-        return self.predict(num_replicas).p99_s <= self.demand.p99_s
+        demand = self.demand
+        calls = Traffic(rate=1e-3 / self.replica.work.mean_s, duration_s=1.0, texts_per_call=demand.texts_per_call)
+        alone_s = float(np.quantile(simulate(self.replica, calls.lasting(_CALLS), seed=self.seed), 0.99))
+        if alone_s > demand.p99_s:
+            target = f"a p99 of {demand.p99_s * 1e3:g} ms"
+            raise ValueError(f"{target} cannot be held: without other calls it is {alone_s * 1e3:.0f} ms")
+        least = int(demand.rate / self.replica.capacity) + 1
+        return fewest(lambda number: self.predict(number).p99_s <= demand.p99_s, least, MAX_REPLICAS)
 
     def predict(self, num_replicas: int) -> Prediction:
-        """Latency of so many replicas."""
+        """Return the latency of so many replicas."""
         if num_replicas not in self.predictions:
-            self.on_progress()
             self.predictions[num_replicas] = self._simulated(num_replicas)
         return self.predictions[num_replicas]
 
     def _simulated(self, num_replicas: int) -> Prediction:
-        demand = self.demand
-        utilization = demand.rate / (num_replicas * self.replica.capacity)
+        utilization = self.demand.rate / (num_replicas * self.replica.capacity)
         if utilization >= 1:
             return Prediction(num_replicas=num_replicas, utilization=utilization)
         runs = self._runs(num_replicas)
@@ -93,13 +85,12 @@ class Planner:
         )
 
     def _runs(self, num_replicas: int) -> list[Floats]:
-        """Latencies in each of several runs."""
+        """Return the latencies of each of several runs."""
         demand, rate, together = self.demand, self.demand.rate, num_replicas
         if demand.balancer is Balancer.RANDOM:  # each has a Poisson process of its own: one is like the next
             rate, together = rate / num_replicas, 1
         calls_rate = rate / demand.texts_per_call
-        settling_s = settling(self.replica, together, rate, demand.texts_per_call)
-        counted_s = max(_CALLS / calls_rate, _SETTLINGS * settling_s)
+        counted_s = max(_CALLS / calls_rate, _SETTLINGS * self._settling_s(together, rate))
         num_runs = int(min(max(_MOST_CALLS / calls_rate / (1.2 * counted_s), _LEAST_RUNS), _MOST_RUNS))
         most_s = _MOST_CALLS / calls_rate / num_runs
         warm_up_s = min(counted_s / 5, most_s / 2)
@@ -112,29 +103,23 @@ class Planner:
         seeds = range(self.seed, self.seed + num_runs)
         return [simulate(self.replica, traffic, together, demand.balancer, seed=seed) for seed in seeds]
 
-    def _check_alone(self) -> None:
-        """A target below what an empty replica takes cannot be met."""
-        calls = Traffic(rate=1e-3 / self.replica.work.mean_s, duration_s=1.0, texts_per_call=self.demand.texts_per_call)
-        alone_s = float(np.quantile(simulate(self.replica, calls.lasting(_CALLS), seed=self.seed), 0.99))
-        if alone_s > self.demand.p99_s:
-            target = f"a p99 of {self.demand.p99_s * 1e3:g} ms"
-            raise ValueError(f"{target} cannot be held: without other calls it is {alone_s * 1e3:.0f} ms")
+    def _settling_s(self, num_replicas: int, rate: float) -> float:
+        """Return about how long replicas that start empty take until they are as full as they will be, below capacity.
 
-
-def settling(replica: Replica, num_replicas: int, rate: float, texts_per_call: int) -> float:
-    """About how many seconds replicas that start empty take until they are as full as they will be, below capacity.
-
-    They fill up in the time of a text in a full one, and the slower the less room there is; the queue that is common
-    to all comes and goes with the relaxation time of M/M/1.
-    """
-    capacity = num_replicas * replica.capacity
-    utilization = rate / capacity
-    filling_s = replica.rows / replica.capacity / (1 - utilization)
-    return filling_s + texts_per_call / (capacity * (1 - sqrt(utilization)) ** 2)
+        They fill up in the time of a text in a full one, and the slower the less room there is; the queue that is
+        common to all comes and goes with the relaxation time of M/M/1.
+        """
+        capacity = num_replicas * self.replica.capacity
+        utilization = rate / capacity
+        filling_s = self.replica.rows / self.replica.capacity / (1 - utilization)
+        return filling_s + self.demand.texts_per_call / (capacity * (1 - sqrt(utilization)) ** 2)
 
 
 def fewest(holds: Callable[[int], bool], least: int, most: int) -> int:
-    """The smallest number from `least` to `most` that holds, where all above one that holds do: doubles, then halves.
+    """Return the smallest number from `least` to `most` that holds, by doubling and halving.
+
+    Args:
+        holds: true of all numbers above one of which it is true.
 
     Raises:
         ValueError: not even `most` does.

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from service.cli.loadtest_run import LoadTest, run
 from service.loadtest.records import Summary
-from service.loadtest.search import Target, highest_rate
+from service.loadtest.search import LatencyTarget, highest_rate
 from service.records import TranslateOptions
 
 WARM_UP = 0.2  # of a stage
@@ -110,6 +110,6 @@ def highest_rates(
                 stages[rate].append(try_rate(rate))
             return stages[rate][asked[rate] - 1]
 
-        return highest_rate(shared, Target(p99_ms=target_ms), first=first, precision=PRECISION)[0]
+        return highest_rate(shared, LatencyTarget(p99_ms=target_ms), first=first, precision=PRECISION)[0]
 
     return {target_ms: found(target_ms) for target_ms in sorted(targets_ms)}

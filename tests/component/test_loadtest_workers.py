@@ -15,9 +15,8 @@ import pytest
 from service.client.channel import ClientConfig
 from service.client.retry import RetryPolicy
 from service.errors import Unavailable
-from service.loadtest.run import _workers as workers_of
-from service.loadtest.run import start
-from service.loadtest.worker import Connected, Ended, Task, Unreachable, send_calls
+from service.loadtest.run import start, worker_processes
+from service.loadtest.worker import Connected, Ended, Task, send_calls
 from tests.fakes.scripted_server import running
 
 __all__ = ["running"]
@@ -75,7 +74,7 @@ async def test_a_worker_without_a_server_says_so(pairs):
 
     await send_calls(task_of("127.0.0.1:1", timeout_s=0.05), theirs)
 
-    assert ours.recv() == Unreachable("no server answers at 127.0.0.1:1 within 0.05 s")
+    assert str(ours.recv()) == "no server answers at 127.0.0.1:1 within 0.05 s"
 
 
 def test_all_workers_are_told_the_same_start(pairs):
@@ -90,7 +89,7 @@ def test_all_workers_are_told_the_same_start(pairs):
 
 @pytest.mark.parametrize(
     ("other", "message"),
-    [(None, r"1 of 2 processes .* not ready within 0 s"), (Unreachable("nobody is there"), "nobody is there")],
+    [(None, r"1 of 2 processes .* not ready within 0 s"), (Unavailable("nobody is there"), "nobody is there")],
 )
 def test_no_worker_starts_before_all_are_connected(pairs, other, message):
     pairs[0][1].send(Connected())
@@ -112,12 +111,12 @@ def test_a_worker_that_dies_before_it_is_connected_is_said(pairs):
 
 
 def test_a_worker_does_not_see_ctrl_c_whatever_it_does():
-    with workers_of(1) as (worker,):
+    with worker_processes(1) as (worker,):
         (process,) = multiprocessing.active_children()
         assert process.pid
         os.kill(process.pid, signal.SIGINT)  # while it starts
         worker.send(task_of("127.0.0.1:1", timeout_s=0.05))
 
-        assert isinstance(worker.recv(), Unreachable)
+        assert isinstance(worker.recv(), Unavailable)
     assert not process.is_alive()
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())  # of this process

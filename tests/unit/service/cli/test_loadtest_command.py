@@ -1,0 +1,175 @@
+"""What `dragoman loadtest` makes of its options, and says of its stages; here stages take no time."""
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from protos import translation_pb2 as pb
+from service.cli import loadtest_run
+from service.cli.loadtest_run import LoadTest, priority_of, requests_of
+from service.errors import Unavailable
+from service.loadtest.run import StageOutcome
+from service.queue.callers import Priority
+from service.records import TranslateOptions
+from tests.fakes.ended_calls import records
+
+Run = Callable[..., str]  # stages, options -> everything that was printed
+
+
+def outcome(rate: float, duration_s: float, code: str = "OK", capacity: float = float("inf")) -> StageOutcome:
+    """Of a server that answers one call after the other, so many a second, or none."""
+    due = np.arange(round(rate * duration_s)) / rate
+    latency_s = np.maximum(0.0, np.arange(len(due)) / capacity - due) + 0.001
+    return StageOutcome(records(due, latency_s, np.full(len(due), code)), cpu_s=0.0)
+
+
+@pytest.fixture
+def screen() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def run(monkeypatch, screen: io.StringIO) -> Run:
+    """Runs a test whose stages come to what it is given."""
+
+    def with_stages(stages: Callable[[float, float], StageOutcome], **options: Any) -> str:
+        monkeypatch.setattr(loadtest_run, "run_stage", lambda _, rate, duration_s, __: stages(rate, duration_s))
+        command = LoadTest(**{"server": "x:1", "warm_up_s": 0.0, "duration_s": 10.0, **options})
+        loadtest_run.run(command, Console(file=screen, width=140))
+        return screen.getvalue()
+
+    return with_stages
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "choose one of"),
+        ({"rates": (1.0,), "concurrency": 2}, "choose one of"),
+        ({"rates": (1.0,), "warm_up_s": 30.0}, "the warm-up is 30 s"),
+        ({"rates": (1.0,), "arrivals": "bursts"}, "'bursts', there are poisson and constant"),
+        ({"rates": (50.0, 0.0)}, "--rate is 0, more than 0 and at most 1,000,000"),
+        ({"rates": (float("nan"),)}, "--rate is nan, more than 0"),
+        ({"find_p99_ms": -1.0}, "--find-p99 is -1"),
+        ({"find_p99_ms": 100.0, "first_rate": 0.0}, "--first-rate is 0"),
+        ({"rates": (1.0,), "duration_s": float("inf")}, "--duration is inf, more than 0 and at most 86,400"),
+        ({"rates": (1.0,), "timeout_s": 0.0}, "--timeout is 0"),
+        ({"rates": (1.0,), "target_ms": -5.0}, "--target is -5"),
+        ({"rates": (1.0,), "warm_up_s": float("nan")}, "--warm-up is nan"),
+        ({"rates": (1.0,), "reports": (Path("/none/a.json"),)}, "/none is no directory"),
+    ],
+)
+def test_contradictions_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        LoadTest(server="x:1", **given)
+
+
+def test_options_and_priorities_are_taken_in_turn_with_every_text(tmp_path):
+    file = tmp_path / "texts"
+    file.write_bytes("\ufeffa\u2028a\r\n\nb\n".encode())
+    beams = (TranslateOptions(beam_size=1), TranslateOptions(beam_size=4))
+    classes = (Priority.INTERACTIVE, Priority.BATCH)
+
+    sent = parsed(LoadTest(server="x:1", rates=(1.0,), texts=file, options=beams, priorities=classes))
+
+    kinds = [(call.texts[0], call.options.beam_size, call.priority) for call in sent]
+    assert len(kinds) == len(set(kinds)) == 8
+    assert {text for text, *_ in kinds} == {"a\u2028a", "b"}
+    assert {priority for *_, priority in kinds} == {pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH}
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 32])
+def test_every_call_has_as_many_texts_as_the_report_says(size):
+    calls = parsed(LoadTest(server="x:1", rates=(1.0,), texts_per_call=size))
+
+    assert {len(call.texts) for call in calls} == {size}
+    assert len({text for call in calls for text in call.texts}) == 4  # each of the samples is sent
+
+
+def test_model_and_languages_are_in_every_request():
+    sent = parsed(LoadTest(server="x:1", rates=(1.0,), model="m", source_language="de", target_language="en"))
+
+    assert {(call.model, call.source_language, call.target_language) for call in sent} == {("m", "de", "en")}
+
+
+def parsed(command: LoadTest) -> list[pb.TranslateRequest]:
+    return [pb.TranslateRequest.FromString(request) for request in requests_of(command)]
+
+
+def test_priorities_have_names():
+    assert priority_of("batch") is Priority.BATCH
+    with pytest.raises(ValueError, match="'urgent', there are interactive and batch"):
+        priority_of("urgent")
+
+
+def test_the_headline_is_what_the_server_answered_while_the_stage_lasted(run):
+    printed = run(lambda rate, duration_s: outcome(rate, duration_s, capacity=100.0), rates=(50.0, 180.0))
+
+    assert printed.splitlines()[-1] == "at most 100.0 calls/s answered"
+
+
+def test_a_search_among_refusals_says_their_status(run):
+    printed = run(lambda rate, duration_s: outcome(rate, duration_s, "PERMISSION_DENIED"), find_p99_ms=100.0)
+
+    headline = printed.splitlines()[-1]
+    assert "no rate held" in headline
+    assert "PERMISSION_DENIED 100" in headline
+    assert printed.count("PERMISSION_DENIED") == 2  # in the table, of one stage, and there
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), Unavailable("no server answers")])
+def test_finished_stages_are_shown_and_reported_when_it_ends_early(run, screen, tmp_path, end):
+    def stages(rate: float, duration_s: float) -> StageOutcome:
+        if rate == 30.0:
+            raise end
+        return outcome(rate, duration_s)
+
+    file = tmp_path / "report.json"
+    with pytest.raises(type(end)):
+        run(stages, rates=(10.0, 20.0, 30.0, 40.0), reports=(file,))
+
+    report = json.loads(file.read_text())
+    assert [stage["name"] for stage in report["stages"]] == ["10.0 calls/s", "20.0 calls/s"]
+    assert "at most 20.0 calls/s answered" in report["headline"]
+    assert report["headline"] in screen.getvalue()
+
+
+def test_nothing_is_shown_when_no_stage_was_finished(run, screen):
+    def stages(*_: float) -> StageOutcome:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stages, rates=(10.0,))
+
+    assert screen.getvalue().strip() == ""
+
+
+def test_names_with_brackets_are_printed_as_they_are(run, tmp_path):
+    file = tmp_path / "[x]" / f"{'long-' * 30}.csv"
+    file.parent.mkdir()
+
+    printed = run(outcome, rates=(10.0,), server="[fe80::1]:50051", reports=(file,))
+
+    assert f"written: {file}" in printed.splitlines()
+    assert "[fe80::1]:50051, " in printed
+
+
+@pytest.mark.parametrize(("cpu_s", "has_advice"), [(9.5, True), (0.5, False)])
+def test_more_workers_are_advised_only_where_the_cpu_of_the_sender_is_what_lacks(run, monkeypatch, cpu_s, has_advice):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+
+    def late(rate: float, duration_s: float) -> StageOutcome:
+        calls = outcome(rate, duration_s).records
+        return StageOutcome(replace(calls, sent=calls.due + 0.1), cpu_s=cpu_s)
+
+    printed = run(late, rates=(10.0,))
+
+    assert "sent up to 100 ms late" in printed
+    assert ("more --workers" in printed) == has_advice

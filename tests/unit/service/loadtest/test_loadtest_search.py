@@ -1,0 +1,64 @@
+"""The search for the highest rate that holds."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.loadtest.records import Summary, summarize
+from service.loadtest.search import LatencyTarget, highest_rate
+from tests.fakes.ended_calls import records
+
+TARGET = LatencyTarget(p99_ms=100)
+
+
+def server(is_fast: Callable[[float], bool], slow_code: str = "OK") -> Callable[[float], Summary]:
+    """Return a server that answers in 10 ms at some rates, and in 10 s or with a status at the others."""
+
+    def try_rate(rate: float) -> Summary:
+        fast = is_fast(rate)
+        latency_s = 10.0 if slow_code == "OK" and not fast else 0.01
+        return summarize(records([0.0], [latency_s], ["OK" if fast else slow_code]), 1.0)
+
+    return try_rate
+
+
+@given(st.floats(1.0, 5_000.0), st.floats(0.5, 200.0))
+def test_the_highest_rate_is_found_from_any_start(capacity, first):
+    held, tried = highest_rate(server(lambda rate: rate <= capacity), TARGET, first=first)
+
+    assert capacity - 0.03 * max(capacity, 0.03 * first) <= held <= capacity
+    assert len(tried) < 40
+
+
+@pytest.mark.parametrize("hiccup", range(12))
+def test_one_bad_moment_costs_a_stage_and_not_the_answer(hiccup):
+    stages = iter(range(100))
+
+    held, _ = highest_rate(server(lambda rate: rate <= 100 and next(stages) != hiccup), TARGET, first=10)
+
+    assert 97 <= held <= 100
+
+
+@pytest.mark.parametrize(
+    ("holds_below", "code", "held", "tried"),
+    [(0, "PERMISSION_DENIED", 0.0, [10]), (40, "UNAVAILABLE", 20, [10, 20, 40])],
+)
+def test_a_stage_without_any_answer_ends_the_search(holds_below, code, held, tried):
+    found, stages = highest_rate(server(lambda rate: rate < holds_below, code), TARGET, first=10)
+
+    assert (found, [rate for rate, _ in stages]) == (held, tried)
+
+
+@pytest.mark.parametrize("first", [10, 100])
+def test_overload_without_an_answer_in_time_is_a_rate_that_broke(first):
+    held, _ = highest_rate(server(lambda rate: rate <= 30, "DEADLINE_EXCEEDED"), TARGET, first=first)
+
+    assert 29 <= held <= 30
+
+
+def test_refusals_break_a_rate_though_answers_are_fast():
+    calls = records([0] * 100, [0.01] * 100, ["OK"] * 99 + ["RESOURCE_EXHAUSTED"])
+
+    assert not TARGET.is_held(summarize(calls, 1.0))
