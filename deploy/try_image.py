@@ -136,8 +136,15 @@ class _Server:
         self._ports_file = shared / "ports.json"
         self._process = self.start(
             *("dragoman", "serve", "--host", "127.0.0.1", "--port", str(self._port)),
-            *("--http-host", "127.0.0.1", "--http-port", str(self._http_port), "--admin-port", str(_free_port())),
-            *("--drain-delay", "0.2", "--set", "lifecycle.ports_file=/tmp/shared/ports.json"),
+            *(
+                "--set",
+                "listen.http_host=127.0.0.1",
+                "--http-port",
+                str(self._http_port),
+                "--admin-port",
+                str(_free_port()),
+            ),
+            *("--set", "lifecycle.drain_delay_s=0.2", "--set", "lifecycle.ports_file=/tmp/shared/ports.json"),
             binds=(shared,),
         )
 

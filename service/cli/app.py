@@ -1,6 +1,6 @@
-"""The command line: `dragoman COMMAND`, of which each has its file.
+"""The command line: `dragoman COMMAND`; each command has a file of its name in this directory.
 
-Parses, calls, prints.  Every command imports what it needs when it runs, so that `--help` answers at once.
+The file of a command is imported when the command runs, so that `--help` answers at once.
 
 Exit codes:
     0    all went well
@@ -10,46 +10,72 @@ Exit codes:
     130  Ctrl-C
 """
 
-import typer
+from importlib import import_module
+from typing import Any
 
-from service.cli import (
-    bulk_command,
-    doctor_command,
-    health_command,
-    keys_command,
-    loadtest_command,
-    log_level_command,
-    models_command,
-    plan_command,
-    reload_command,
-    serve_command,
-    status_command,
-    translate_command,
-    version_command,
-)
+import typer
+from typer.core import TyperGroup
+
 from service.cli.reporting import EXIT_INTERRUPTED, EXIT_NO_ANSWER, EXIT_SOME_FAILED, EXIT_USAGE
 
-__all__ = ["EXIT_INTERRUPTED", "EXIT_NO_ANSWER", "EXIT_SOME_FAILED", "EXIT_USAGE", "app"]
+__all__ = ["COMMANDS", "EXIT_INTERRUPTED", "EXIT_NO_ANSWER", "EXIT_SOME_FAILED", "EXIT_USAGE", "app", "command_named"]
+
+# What `dragoman --help` lists.
+COMMANDS = {
+    "serve": "Serve the included models, or others, over gRPC.",
+    "translate": "Translate texts or the lines of a file.",
+    "bulk": "Translate a file of any length; a killed run can be continued.",
+    "models": "List the models of a server, or describe a bundle.",
+    "status": "Show what a running server is doing.",
+    "reload": "Have a running server look at its repository of models again.",
+    "log-level": "Change the level of a running server's log.",
+    "doctor": "Check whether this machine can serve.",
+    "health": "Ask a server whether it serves.",
+    "loadtest": "Send calls at a rate and report their latency.",
+    "plan": "Say how many replicas hold a p99 at a rate.",
+    "keys": "Make API keys for a server.",
+    "version": "Print the versions of Dragoman, Python and the libraries that matter.",
+}
+
+
+def command_named(name: str) -> Any:
+    """Import the command of this name and return it as typer's command object."""
+    function_name = name.replace("-", "_")
+    module = import_module(f"service.cli.{function_name}")
+    if hasattr(module, "app"):  # a group of commands
+        return typer.main.get_command(module.app)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, epilog=module.EPILOG)(getattr(module, function_name))
+    return typer.main.get_command(single)
+
+
+class _Commands(TyperGroup):
+    """The group of all commands; a command is None until it is asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            self.commands[cmd_name] = command_named(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
 
 app = typer.Typer(
     name="dragoman",
-    help="Translate text with your own model: a gRPC server with continuous batching, and its client.",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # the framed help cuts long option names; errors are one line without it
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
-app.command(epilog=serve_command.EPILOG)(serve_command.serve)
-app.command(epilog=translate_command.EPILOG)(translate_command.translate)
-app.command(epilog=bulk_command.EPILOG)(bulk_command.bulk)
-app.command(epilog=models_command.EPILOG)(models_command.models)
-app.command(epilog=status_command.EPILOG)(status_command.status)
-app.command(epilog=reload_command.EPILOG)(reload_command.reload)
-app.command("log-level", epilog=log_level_command.EPILOG)(log_level_command.log_level)
-app.command(epilog=doctor_command.EPILOG)(doctor_command.doctor)
-app.command(epilog=health_command.EPILOG)(health_command.health)
-app.command(epilog=loadtest_command.EPILOG)(loadtest_command.loadtest)
-app.command(epilog=plan_command.EPILOG)(plan_command.plan)
-app.add_typer(keys_command.app, name="keys")
-app.command()(version_command.version)
+
+@app.callback()
+def dragoman() -> None:
+    """Translate text with your own model: a gRPC server with continuous batching, and its client."""

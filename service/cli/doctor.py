@@ -1,26 +1,30 @@
-"""Whether this machine can serve: one finding per check, each with what was found and what to do about it.
+"""`dragoman doctor`: checks the machine and the installation, and says what to do; starts no server."""
 
-Looks at the machine and the installation; starts no server.
-"""
-
+import json
 import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 from textwrap import shorten
+from typing import Annotated
 
+import typer
+
+from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples
+from service.cli.reporting import EXIT_SOME_FAILED, reported
+from service.config import ServerConfig, load_config
 from service.engine.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
 from service.errors import DragomanError
 from service.extras import how_to_install
 from service.grpc.listening import Address, ListenError
 from service.records import TranslateOptions
-from service.registry.repository import BundleCandidate, BundleSource
+from service.registry.repository import BundleCandidate, BundleSource, bundle_source
 from service.threads import affine_cpus, available_threads, cpu_quota
 
 _MIN_OPEN_FILES = 1_024
@@ -29,8 +33,45 @@ _TEST_SENTENCE = "The weather is nice today."  # of all others
 _TEST_MAX_TOKENS = 50
 
 
+EPILOG = examples("dragoman doctor", "dragoman doctor --bundle ./my-model --port 50052 --json")
+
+
+def doctor(
+    config: ConfigFile = None,
+    bundle: BundleDir = None,
+    precision: Precision = None,
+    port: Annotated[int | None, typer.Option(help="gRPC port to look at.  [default: 50051]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="HTTP port to look at.  [default: 8080]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether this machine can serve: runtime, CPU, threads, ports, model.
+
+    Exit code 0 if nothing failed; warnings do not fail.
+    """
+    with reported():
+        settings = load_config(
+            config,
+            {
+                "engine.bundle": bundle_dir(bundle),
+                "engine.precision": precision,
+                "listen.grpc_port": port,
+                "listen.http_port": http_port,
+            },
+        )
+        findings = []
+        for finding in examine(settings):
+            findings.append(finding)
+            if not as_json:
+                color = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "red"}[finding.level]
+                typer.echo(f"{typer.style(finding.level.upper(), fg=color)}  {finding.subject}: {finding.detail}")
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    if any(finding.level is Level.FAIL for finding in findings):
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
 class Level(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     PASS = "pass"  # noqa: S105 - no password
     WARN = "warn"
@@ -39,26 +80,21 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """The result of one check: what was found and what to do about it."""
 
     level: Level
     subject: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What is to be served, and where."""
-
-    source: BundleSource
-    precision: str | None = None
-    grpc: tuple[str, int]  # host, port
-    http: tuple[str, int]
-    admin: tuple[str, int] | None = None  # None: no such port
-
-
-def examine(target: Target) -> Iterator[Finding]:
-    """All findings, each as soon as it is known; a check that breaks is a failure, not an exception."""
+def examine(settings: ServerConfig) -> Iterator[Finding]:
+    """Yield each finding as soon as it is known; a check that breaks is a failure, not an exception."""
+    listen = settings.listen
+    ports = [
+        ("grpc port", listen.grpc_host, listen.grpc_port),
+        ("http port", listen.http_host, listen.http_port),
+        ("admin port", listen.admin_host, listen.admin_port),
+    ]
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", check_python),
         ("onnxruntime", check_runtime),
@@ -66,20 +102,17 @@ def examine(target: Target) -> Iterator[Finding]:
         ("instructions", lambda: check_instructions(cpu_flags())),
         ("threads", check_threads),
         ("open files", check_open_files),
-        ("grpc port", lambda: check_port("grpc port", *target.grpc)),
-        ("http port", lambda: check_port("http port", *target.http)),
+        *((name, partial(check_port, name, host, port)) for name, host, port in ports if port is not None),
     ]
-    if (admin := target.admin) is not None:
-        checks.append(("admin port", lambda: check_port("admin port", *admin)))
     for subject, check in checks:
         yield _finding(subject, check)
-    yield from _examine_models(target)
+    yield from _examine_models(bundle_source(settings), settings.engine.precision)
 
 
-def _examine_models(target: Target) -> Iterator[Finding]:
-    """Of each name the version that would serve, which is the first good one."""
+def _examine_models(source: BundleSource, precision: str | None) -> Iterator[Finding]:
+    """Check the version of each model that would serve, which is the first valid one."""
     try:
-        candidates = target.source.scan()
+        candidates = source.scan()
     except ValueError as error:  # RepositoryError
         yield Finding(Level.FAIL, "bundle", str(error))
         return
@@ -88,7 +121,7 @@ def _examine_models(target: Target) -> Iterator[Finding]:
             bundle = _finding("bundle", partial(check_bundle, candidate))
             yield bundle
             if bundle.level is not Level.FAIL:
-                yield _finding("model", partial(check_model, candidate.directory, target.precision))
+                yield _finding("model", partial(check_model, candidate.directory, precision))
                 break
 
 
@@ -101,7 +134,7 @@ def _finding(subject: str, check: Callable[[], Finding]) -> Finding:
 
 
 def check_python() -> Finding:
-    """Whether this Python is one the project is tested with."""
+    """Check that the project is tested with this Python."""
     version = platform.python_version()
     is_tested = (3, 11) <= sys.version_info[:2] <= (3, 13)
     level = Level.PASS if is_tested else Level.WARN
@@ -109,7 +142,7 @@ def check_python() -> Finding:
 
 
 def check_runtime() -> Finding:
-    """Whether ONNX Runtime is there, once."""
+    """Check that one ONNX Runtime is installed, not two."""
     installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
     if not installed:
         return Finding(Level.FAIL, "onnxruntime", f"not installed: {how_to_install('cpu')}")
@@ -125,14 +158,14 @@ def check_runtime() -> Finding:
 
 
 def check_torch() -> Finding:
-    """Whether the environment is the lean one that serving needs."""
+    """Warn of torch, which serving does not need."""
     if util.find_spec("torch") is None:
         return Finding(Level.PASS, "torch", "absent, as it should be where models are only served")
     return Finding(Level.WARN, "torch", "installed; serving never imports it, a lean environment needs no torch")
 
 
 def check_instructions(flags: frozenset[str]) -> Finding:
-    """Whether the CPU multiplies int8 fast."""
+    """Check that the CPU multiplies int8 fast."""
     machine = platform.machine()
     found = [flag for flag in INT8_FLAGS if flag in flags]
     if found:
@@ -143,7 +176,7 @@ def check_instructions(flags: frozenset[str]) -> Finding:
 
 
 def check_threads() -> Finding:
-    """How many threads there are, and what limits them."""
+    """Report how many threads there are, and what limits them."""
     quota = cpu_quota()
     host, affinity, usable = os.cpu_count() or 1, affine_cpus(), available_threads()
     limits = f"host {host}, affinity {affinity}, cgroup quota {'none' if quota is None else f'{quota:g}'}"
@@ -153,7 +186,7 @@ def check_threads() -> Finding:
 
 
 def check_open_files() -> Finding:
-    """Whether enough connections can be open at once."""
+    """Check that enough connections can be open at once."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -164,7 +197,7 @@ def check_open_files() -> Finding:
 
 
 def check_port(subject: str, host: str, port: int) -> Finding:
-    """Whether a server could listen there now."""
+    """Check that a server could listen there now."""
     address = Address(host, port)
     try:
         address.check_free(subject)
@@ -174,7 +207,7 @@ def check_port(subject: str, host: str, port: int) -> Finding:
 
 
 def check_bundle(candidate: BundleCandidate) -> Finding:
-    """Whether every file of the model is what its manifest says, and it is the one that its directory says."""
+    """Check every file of the model against its manifest, and its name against its directory."""
     from model.bundle import Bundle
     from service.registry.bundle_check import check_identity
 
@@ -191,7 +224,7 @@ def check_bundle(candidate: BundleCandidate) -> Finding:
 
 
 def check_model(directory: Path, precision: str | None) -> Finding:
-    """Whether the model loads here and translates."""
+    """Check that the model loads here and translates."""
     from service.local import LocalTranslator
 
     translator = LocalTranslator.open(directory, precision=precision)

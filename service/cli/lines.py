@@ -1,4 +1,4 @@
-"""Texts in and translations out as lines: what `dragoman translate` reads and writes.
+"""The lines that `dragoman translate` reads and writes.
 
 Knows files and formats; nothing of servers and engines.  The number of lines out equals the number of lines in.
 """
@@ -16,7 +16,7 @@ from service.text_lines import on_one_line, text_of_line
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One source text, or why there is none."""
+    """One source text, or the reason why there is none."""
 
     number: int  # from 1
     text: str  # empty if the bytes were no text
@@ -24,7 +24,7 @@ class Line:
 
 
 def from_texts(texts: Iterable[str]) -> Iterator[Line]:
-    """The texts of the command line, numbered; bytes that were no UTF-8 arrive there as lone surrogates."""
+    """Number the texts of the command line; bytes that were no UTF-8 arrive there as lone surrogates."""
     for number, text in enumerate(texts, start=1):
         try:
             text.encode("utf-8")
@@ -35,7 +35,7 @@ def from_texts(texts: Iterable[str]) -> Iterator[Line]:
 
 
 def from_bytes(stream: BinaryIO) -> Iterator[Line]:
-    """The lines of a UTF-8 stream, without their ends; read as they are asked for."""
+    """Yield the lines of a UTF-8 stream without their ends; a line is read when it is asked for."""
     for number, raw in enumerate(stream, start=1):
         try:
             yield Line(number, text_of_line(raw, is_first=number == 1))
@@ -44,20 +44,20 @@ def from_bytes(stream: BinaryIO) -> Iterator[Line]:
 
 
 def plain(line: Line, translation: Translation) -> str:
-    """The best translation on one line; empty if the text was blank or failed."""
+    """Return the best translation on one line; empty if the text was blank or failed."""
     return "" if _error_of(line, translation) else on_one_line(translation.text)
 
 
 def scored(line: Line, translation: Translation) -> str:
-    """All hypotheses, best first, one a line: line number, score, text, with tabs between them."""
+    """Return all hypotheses, best first, one a line: line number, score, text, with tabs between them."""
     if _error_of(line, translation):
         return f"{line.number}\t\t"
     rows = [f"{line.number}\t{item.score:.4f}\t{on_one_line(item.text)}" for item in translation.hypotheses]
     return "\n".join(rows) or f"{line.number}\t\t"
 
 
-def as_json(line: Line, translation: Translation) -> str:
-    """One JSON object a line: source, hypotheses (none with an error) with all their facts, source tokens, error."""
+def as_json_line(line: Line, translation: Translation) -> str:
+    """Return one JSON object: source, hypotheses (none with an error) with all their facts, source tokens, error."""
     error = _error_of(line, translation)
     return json.dumps(
         {
@@ -81,7 +81,7 @@ class LineTranslation:
         self.num_failed = 0
 
     def texts(self) -> Iterator[str]:
-        """The source texts; a line that is no text goes as a blank one, which costs nothing."""
+        """Yield the source texts; a line that is no text goes as a blank one, which costs nothing."""
         for line in self._lines:
             self._waiting.append(line)
             yield line.text
@@ -89,7 +89,7 @@ class LineTranslation:
     def rendered(
         self, translations: Iterable[Translation], on_failure: Callable[[int, DragomanError], None]
     ) -> Iterator[str]:
-        """What to print for each translation; failures are also told to `on_failure` with their line number."""
+        """Yield what to print for each translation; `on_failure` gets each failure with its line number."""
         for translation in translations:
             line = self._waiting.popleft()
             error = _error_of(line, translation)

@@ -1,23 +1,45 @@
-"""Options that several commands have, and what they stand for."""
+"""Options that several commands have, and what they stand for: a bundle, or the way to a server.
 
+The API key comes from the environment or a file, never from an argument: those can be read by everybody on the machine.
+"""
+
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from service.errors import Unavailable
+
+if TYPE_CHECKING:
+    from service.client import Client, ClientConfig
+
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"  # names the file of settings where no `--config` does
-READY_WITHIN_S = 5.0  # how long `translate`, `models` and `status` wait for a server
+SERVER_VARIABLE = "DRAGOMAN_SERVER"
+ADMIN_SERVER_VARIABLE = "DRAGOMAN_ADMIN_SERVER"
+READY_WITHIN_S = 5.0  # how long `translate` and `models` wait for a server
 
 Server = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Server's host:port.  [default: $DRAGOMAN_SERVER, else 127.0.0.1:50051]"),
+    typer.Option(metavar="ADDRESS", help=f"Server's host:port.  [default: ${SERVER_VARIABLE}, else 127.0.0.1:50051]"),
 ]
 AdminServer = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="The server's admin host:port.  [default: $DRAGOMAN_ADMIN_SERVER, else 127.0.0.1:50052]",
+        help=f"The server's admin host:port.  [default: ${ADMIN_SERVER_VARIABLE}, else 127.0.0.1:50052]",
     ),
+]
+Tls = Annotated[bool, typer.Option("--tls", help="Encrypt; implied by --ca and --cert.")]
+Ca = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM: who signed the server's certificate.  [default: the system's]")
+]
+Cert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: this client's certificate; with --key.")]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: its key.")]
+ApiKeyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Its first line is the API key.  [default: $DRAGOMAN_API_KEY, if set]"),
 ]
 BundleDir = Annotated[
     str | None,
@@ -30,6 +52,9 @@ BundleDir = Annotated[
 Precision = Annotated[
     str | None, typer.Option(help="int8 or fp32, on a GPU fp16; the best the bundle has if not given.")
 ]
+FromLanguage = Annotated[str, typer.Option("--from", help="BCP 47; empty for the model's.")]
+ToLanguage = Annotated[str, typer.Option("--to", help="BCP 47; empty for the model's.")]
+Model = Annotated[str | None, typer.Option(help="Name as `dragoman models` shows it.")]
 Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for the server to be ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ConfigFile = Annotated[
@@ -38,17 +63,17 @@ ConfigFile = Annotated[
 
 
 def examples(*lines: str) -> str:
-    """The end of a help page, one example a line."""
+    """Return the end of a help page, one example a line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def require_bundle_options(
     bundle: Path | None, *, server: str | None, precision: str | None = None, threads: int | None = None
 ) -> None:
-    """Make sure that nothing was said of a server that is not called, or of a bundle that is not there.
+    """Refuse options of a server that is not called, and options of a bundle that is not given.
 
     Raises:
-        ValueError: something was.
+        ValueError: there is such an option.
     """
     if bundle is not None and server is not None:
         raise ValueError("give --server or --bundle, not both")
@@ -58,13 +83,88 @@ def require_bundle_options(
 
 
 def bundle_dir(name: str | None) -> Path | None:
-    """The directory that `--bundle` names: see `named_bundle_dir`; None where it names none.
+    """Return the directory that `--bundle` names (see `named_bundle_dir`), or None where it names none.
 
     Raises:
-        BundleError: it names two.
+        BundleError: the name fits two bundles.
     """
     if not name:
         return None
     from model.bundle import named_bundle_dir
 
     return named_bundle_dir(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """What the command line says about the way to a server."""
+
+    tls: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    api_key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("--cert and --key belong together: give both or none")
+
+    def client_config(self) -> "ClientConfig":
+        """Return the environment's client settings with those of the command line.
+
+        Raises:
+            OSError: the file with the API key cannot be read.
+            ValueError: the file has no API key.
+        """
+        from service.client.channel import TlsOptions, config_from_environment
+
+        config = config_from_environment()
+        if self.tls or self.ca is not None or self.cert is not None:
+            known = config.tls or TlsOptions()
+            tls = replace(
+                known,
+                root_certificates=self.ca or known.root_certificates,
+                private_key=self.key or known.private_key,
+                certificate_chain=self.cert or known.certificate_chain,
+            )
+            config = replace(config, tls=tls)
+        if self.api_key_file is None:
+            return config
+        first_line, *_ = self.api_key_file.read_text(encoding="utf-8").splitlines() or [""]
+        if not first_line.strip():
+            raise ValueError(f"{self.api_key_file} has no API key in its first line")
+        return replace(config, api_key=first_line.strip())
+
+    def absolute(self) -> "Connection":
+        """Return the same connection with paths that hold in any working directory."""
+        ca, cert, key, api_key_file = (
+            None if file is None else file.absolute() for file in (self.ca, self.cert, self.key, self.api_key_file)
+        )
+        return replace(self, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+
+
+def server_address(server: str | None) -> str:
+    """Return the address to call: the one given, else the environment's, else the default."""
+    from service.client.channel import DEFAULT_ADDRESS
+
+    return server or os.environ.get(SERVER_VARIABLE) or DEFAULT_ADDRESS
+
+
+def admin_address(server: str | None) -> str:
+    """Return the admin port to call: the one given, else the environment's, else the default."""
+    from service.client.admin import DEFAULT_ADMIN_ADDRESS
+
+    return server or os.environ.get(ADMIN_SERVER_VARIABLE) or DEFAULT_ADMIN_ADDRESS
+
+
+def wait_for(client: "Client", wait_s: float) -> None:
+    """Return when the server is ready.
+
+    Raises:
+        Unavailable: it is not; the message says what else the user can do.
+    """
+    try:
+        client.wait_until_ready(wait_s)
+    except Unavailable as error:
+        advice = "start one with `dragoman serve`, or work without a server: --bundle default"
+        raise Unavailable(f"{error}; {advice}") from error

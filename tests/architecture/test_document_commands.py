@@ -97,9 +97,10 @@ def complaint_about(line: Line) -> str:
     """What the command line says to these words; empty where it takes them."""
     command, words = COMMANDS, [word for word in line.words[1:] if word != ELLIPSIS]
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
-        if words[0] not in command.commands:
-            return f"{line.where}: there is no command {words[0]}"
-        command = command.commands[words.pop(0)]
+        name = words.pop(0)
+        command = command.get_command(None, name)
+        if command is None:
+            return f"{line.where}: there is no command {name}"
     try:
         command.make_context(command.name, list(words))
     except Exception as error:  # noqa: BLE001 - typer has its own tree of them, which it does not show

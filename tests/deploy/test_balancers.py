@@ -37,7 +37,7 @@ def test_envoy_configuration():
 async def test_load_spreads_and_no_caller_sees_that_a_replica_is_lost_or_drains(balancer, start_server, tmp_path):
     """One is killed and comes back; then the other is told to stop."""
     port = {"DRAGOMAN_LISTEN__GRPC_PORT": str(free_port()), "DRAGOMAN_LISTEN__HTTP_PORT": str(free_port())}
-    first, second = start_server(**SLOW, **port), start_server("--drain-delay", "2", **SLOW)
+    first, second = start_server(**SLOW, **port), start_server("--set", "lifecycle.drain_delay_s=2", **SLOW)
     with balancer([first, second], tmp_path) as address:
         async with calling_through(address) as callers:
             await callers.more(600)

@@ -10,7 +10,6 @@ LEFT_OUT = {
     r"^make .*image|docker": "needs a container engine; `make image try-image` is the check",
     r"^kubectl (apply|-n)": "needs a cluster; `make deploy-check` judges what would be applied",
     r"^helm": "needs a cluster; `make deploy-check` lints and renders the chart",
-    r"^(ray|serve) |127\.0\.0\.1:9000": "starts a cluster; `make try-ray` does",
     r"\bhaproxy -f|^envoy -c": "runs until it is stopped, with replicas elsewhere; `make deploy-check` runs it",
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
     r"^(useradd|chown) ": "needs root; tests/deploy compares them with the unit and the image",
@@ -29,7 +28,6 @@ REPLACED = {
     "/etc/systemd": "./systemd",
     "--admin-port 50052": "--admin-port 0",
     "key.pub.pem ...": "key.pub.pem --bundle BUNDLE",
-    "dragoman tune": "dragoman tune --seconds 10 --force",
     "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # an example before it made german.txt
     "--file tatoeba.de": "--file english.txt",
     "--workers 8": "--workers 1",

@@ -45,7 +45,9 @@ class Scene:
     def begin(self) -> str:
         """Furnish it, and start the servers that a page takes for granted."""
         _furnish(self._folder)
-        self._serve("dragoman serve --tls-certificate chain.pem --tls-key key.pem --engines 1")
+        self._serve(
+            "dragoman serve --set security.tls_certificate=chain.pem --set security.tls_key=key.pem --engines 1"
+        )
         return self._serve("dragoman serve")
 
     def close(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app
+from service.cli.app import app, command_named
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
@@ -61,8 +61,6 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Mirror:
 
 def help_defaults(command: str) -> dict[str, str]:
     """What the help of a command says after "default:", by flag."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    options = [option for option in group.commands[command].params if isinstance(option, typer.core.TyperOption)]
+    options = [option for option in command_named(command).params if isinstance(option, typer.core.TyperOption)]
     said = [(option.opts[0], re.search(r"\[default: (.*)\]", option.help or "")) for option in options]
     return {flag: match[1] for flag, match in said if match}

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from service.cli.keys_run import NewKey, append_entry, entry_of
+from service.cli.keys import NewKey, append_entry, entry_of
 from service.grpc.api_keys import generate_key
 from tests.fakes.calls import Calls
 from tests.fakes.server_fixtures import StartServer

@@ -170,7 +170,7 @@ async def test_a_taken_admin_port_stops_the_start_with_one_line(start_server, ec
 
 
 def test_without_http_there_is_no_http_port(start_server):
-    server = start_server("--no-http", **ADMIN)
+    server = start_server("--set", "listen.http=false", **ADMIN)
     listening = {connection.laddr.port for connection in psutil.Process(server.process.pid).net_connections("inet")}
 
     assert listening == {server.grpc_port, server.admin_port}
@@ -196,7 +196,7 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
 
 
 async def test_a_slow_call_is_logged_once_with_its_phases(start_server):
-    server = start_server("--slow-request", "0.1", ECHO_STEP_S="0.02")
+    server = start_server("--set", "telemetry.slow_request_s=0.1", ECHO_STEP_S="0.02")
     async with calling(server.address) as calls:
         await calls.texts("quick")
         await calls.translate("geheim " * 10, metadata=(("x-request-id", "slow-one"),))

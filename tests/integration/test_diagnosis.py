@@ -53,7 +53,7 @@ async def test_a_call_s_spans_reach_the_collector_before_the_server_ends(start_s
     received, endpoint = collector
 
     async def one_life() -> bool:
-        server = start_server("--otlp-endpoint", endpoint)
+        server = start_server("--set", f"telemetry.otlp_endpoint={endpoint}")
         async with calling(server.address) as calls:
             await calls.translate("geheim", metadata=CALLER)
         server.terminate()
@@ -72,7 +72,7 @@ async def test_a_call_s_spans_reach_the_collector_before_the_server_ends(start_s
 
 
 async def test_a_collector_that_is_not_there_disturbs_nothing(start_server):
-    server = start_server("--otlp-endpoint", "http://127.0.0.1:1")
+    server = start_server("--set", "telemetry.otlp_endpoint=http://127.0.0.1:1")
     async with calling(server.address) as calls:
         assert await calls.texts("a") == ["a"]
     server.terminate()
@@ -83,7 +83,7 @@ async def test_a_collector_that_is_not_there_disturbs_nothing(start_server):
 def test_traces_without_their_libraries_stop_the_start_with_one_line(echo_bundle, tmp_path):
     (tmp_path / "opentelemetry.py").write_text("raise ModuleNotFoundError('no', name='opentelemetry')")
     variables = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    status, message = run_to_end(echo_bundle, "--otlp-endpoint", "http://127.0.0.1:1", **variables)
+    status, message = run_to_end(echo_bundle, "--set", "telemetry.otlp_endpoint=http://127.0.0.1:1", **variables)
 
     assert status == 2
     assert "is not installed: `pip install opentelemetry-sdk " in message
@@ -91,7 +91,7 @@ def test_traces_without_their_libraries_stop_the_start_with_one_line(echo_bundle
 
 async def test_a_full_disk_costs_log_lines_and_nothing_else(start_server):
     """The limit on file sizes stands for the disk: a write beyond it fails likewise."""
-    server = start_server("--slow-request", "0.0001")
+    server = start_server("--set", "telemetry.slow_request_s=0.0001")
     full = server.log.stat().st_size + 10  # not even one more line
     process = psutil.Process(server.process.pid)
     process.rlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))

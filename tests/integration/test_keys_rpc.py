@@ -5,7 +5,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
-from service.cli.keys_run import NewKey
+from service.cli.keys import NewKey
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from service.grpc.api_keys import generate_key

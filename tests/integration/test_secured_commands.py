@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.keys_run import NewKey, append_entry, entry_of
+from service.cli.keys import NewKey, append_entry, entry_of
 from service.grpc.api_keys import generate_key
 from tests.fakes.certificates import Authority
 from tests.fakes.server_fixtures import StartServer
@@ -28,7 +28,15 @@ class Secured:
         self.key_file.write_text(f"{key}\n")
         self.options = ("--ca", str(authority.certificate), "--api-key-file", str(self.key_file))
         self.server: ServerProcess = start_server(
-            *("--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key), "--api-keys", str(keys)), *options
+            *(
+                "--set",
+                f"security.tls_certificate={pair.certificate}",
+                "--set",
+                f"security.tls_key={pair.key}",
+                "--set",
+                f"security.api_keys={keys}",
+            ),
+            *options,
         )
 
 

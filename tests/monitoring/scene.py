@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.cli.keys_run import NewKey, append_entry, entry_of
+from service.cli.keys import NewKey, append_entry, entry_of
 from service.grpc.api_keys import generate_key
 from tests.fakes import timed_runner
 from tests.fakes.calls import Calls, calling

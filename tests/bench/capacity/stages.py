@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from service.cli.loadtest_run import LoadTest, run
+from service.cli.loadtest import LoadTest, run
 from service.loadtest.records import Summary
 from service.loadtest.search import LatencyTarget, highest_rate
 from service.records import TranslateOptions

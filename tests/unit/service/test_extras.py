@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.bulk import parquet, ray_engine
-from service.cli import plan_report
+from service.cli import plan
 from service.extras import PACKAGES, how_to_install
 from service.loadtest import report
 from service.registry.bundle_check import Signatures
@@ -35,7 +35,7 @@ def test_packages_that_are_named_are_those_of_the_extra(extra):
     ("module", "use", "message"),
     [
         ("matplotlib", lambda: report.check_file(Path("a.html")), "a.html needs matplotlib: "),
-        ("matplotlib", lambda: plan_report.check_chart(Path("a.png")), "a.png needs matplotlib: "),
+        ("matplotlib", lambda: plan.check_chart(Path("a.png")), "a.png needs matplotlib: "),
         ("pyarrow.parquet", parquet._parquet, "Parquet files need pyarrow: "),
         ("ray", run_on_ray, "--engine ray needs Ray: "),
         (

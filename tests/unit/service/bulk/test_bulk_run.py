@@ -13,8 +13,8 @@ from rich.console import Console
 from service.bulk.job import Job
 from service.bulk.source import JobError
 from service.bulk.workers import OtherVersion
-from service.cli import bulk_run
-from service.cli.bulk_run import Bulk, run
+from service.cli import bulk as bulk_command
+from service.cli.bulk import Bulk, run
 from service.cli.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
 from service.engine.job import FinishReason
 from service.errors import (
@@ -64,7 +64,7 @@ class Worker:
 @pytest.fixture
 def worker(monkeypatch) -> Worker:
     made = Worker()
-    monkeypatch.setattr(bulk_run, "_worker", lambda bulk: made)
+    monkeypatch.setattr(bulk_command, "_worker", lambda bulk: made)
     return made
 
 
@@ -153,7 +153,7 @@ def test_the_last_line_has_the_output_s_path_as_it_is(worker, tmp_path):
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
     (tmp_path / "in.txt").write_text("")
-    monkeypatch.setattr(bulk_run, "translate_on_ray", lambda *_: pytest.fail("Ray was started"))
+    monkeypatch.setattr(bulk_command, "translate_on_ray", lambda *_: pytest.fail("Ray was started"))
 
     assert run(bulk(tmp_path, engine), Console(file=io.StringIO())) == 0
 

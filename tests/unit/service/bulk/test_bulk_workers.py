@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from protos import translation_pb2 as pb
 from service.bulk import workers
 from service.bulk.workers import OtherVersion, ServerWorker, batches_in_order, require_version
-from service.cli.connection import Connection
+from service.cli.options import Connection
 from service.client.channel import ClientConfig
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.grpc.status import to_wire

@@ -1,5 +1,6 @@
 """Each check finds what it is there for."""
 
+import json
 import socket
 from importlib import metadata, util
 from pathlib import Path
@@ -11,19 +12,19 @@ from service.cli import doctor
 from service.cli.doctor import (
     Finding,
     Level,
-    Target,
     check_instructions,
     check_model,
     check_port,
     check_runtime,
     check_threads,
     check_torch,
+    examine,
 )
+from service.config import EngineConfig, ListenConfig, ModelsConfig, ServerConfig
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
-from service.registry.repository import IncludedBundles, Repository, SingleBundle
-from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.command_line import run
 from tests.fakes.model_repository import ModelRepository, tamper
 
 
@@ -125,10 +126,13 @@ def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, lev
     assert len(finding.detail) < 200
 
 
-def test_a_check_that_breaks_is_a_failure_and_the_others_go_on(tmp_path):
-    target = Target(source=SingleBundle(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
+LISTEN = ListenConfig(grpc_port=0, http_port=0)
 
-    findings = {finding.subject: finding for finding in doctor.examine(target)}
+
+def test_a_check_that_breaks_is_a_failure_and_the_others_go_on(tmp_path):
+    settings = ServerConfig(engine=EngineConfig(bundle=tmp_path), listen=LISTEN)
+
+    findings = {finding.subject: finding for finding in examine(settings)}
 
     assert findings["bundle"].level is Level.FAIL
     assert str(tmp_path) in findings["bundle"].detail
@@ -150,37 +154,32 @@ def test_a_repository_is_looked_at_down_to_the_version_that_would_serve(monkeypa
     repository.put_bad("a", "3", tamper)
     repository.put("b", "1")
 
-    target = Target(source=Repository(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
-    levels = [finding.level for finding in doctor.examine(target) if finding.subject == "bundle"]
+    settings = ServerConfig(models=ModelsConfig(directory=tmp_path), listen=LISTEN)
+    levels = [finding.level for finding in examine(settings) if finding.subject == "bundle"]
 
     assert levels == [Level.FAIL, Level.PASS, Level.PASS]
     assert opened == ["a/2", "b/1"]
 
 
-def test_all_included_models_are_looked_at(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "check_model", lambda *_: Finding(Level.PASS, "model", ""))
-    for name in ("en-de", "de-en"):
-        write_echo_bundle(tmp_path / name, name=name)
-
-    target = Target(source=IncludedBundles(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
-    details = [finding.detail for finding in doctor.examine(target) if finding.subject == "bundle"]
-
-    assert [detail.split()[0] for detail in details] == ["en-de", "de-en"]
-
-
-def test_an_empty_repository_is_a_failure(tmp_path):
-    target = Target(source=Repository(tmp_path), grpc=("127.0.0.1", 0), http=("127.0.0.1", 0))
-    (finding,) = [finding for finding in doctor.examine(target) if finding.subject == "bundle"]
-
-    assert finding.level is Level.FAIL
-    assert "is empty" in finding.detail
-
-
 def test_the_admin_port_is_looked_at_where_there_is_one(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = {"grpc": ("127.0.0.1", 0), "http": ("127.0.0.1", 0), "admin": taken.getsockname()}
-        findings = {
-            finding.subject: finding for finding in doctor.examine(Target(source=Repository(tmp_path), **ports))
-        }
+        listen = ListenConfig(grpc_port=0, http_port=0, admin_port=taken.getsockname()[1])
+        settings = ServerConfig(models=ModelsConfig(directory=tmp_path), listen=listen)
+        findings = {finding.subject: finding for finding in examine(settings)}
 
     assert findings["admin port"].level is Level.FAIL
+
+
+@pytest.mark.parametrize(
+    ("levels", "exit_code"),
+    [([Level.PASS, Level.WARN], 0), ([Level.FAIL, Level.PASS], 1)],
+)
+def test_the_command_fails_only_for_failures_and_prints_one_line_a_finding(monkeypatch, levels, exit_code):
+    findings = [Finding(level, f"check {index}", "detail") for index, level in enumerate(levels)]
+    monkeypatch.setattr(doctor, "examine", lambda _: iter(findings))
+
+    result = run("doctor")
+
+    assert result.exit_code == exit_code
+    assert result.stdout.splitlines() == [f"{item.level.upper()}  {item.subject}: detail" for item in findings]
+    assert [row["level"] for row in json.loads(run("doctor", "--json").stdout)] == [str(level) for level in levels]

@@ -3,7 +3,7 @@
 import io
 import json
 
-from service.cli.lines import Line, LineTranslation, as_json, from_bytes, from_texts, plain, scored
+from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
 from service.records import TranslatedText, Translation
@@ -65,8 +65,8 @@ def test_scored_lists_every_hypothesis_with_its_line_number():
 
 
 def test_json_holds_source_hypotheses_and_error():
-    row = json.loads(as_json(Line(1, "über"), translated("eins")))
-    failed = json.loads(as_json(Line(2, "x"), FAILED))
+    row = json.loads(as_json_line(Line(1, "über"), translated("eins")))
+    failed = json.loads(as_json_line(Line(2, "x"), FAILED))
 
     assert row["source"] == "über"
     assert row["hypotheses"] == [{"text": "eins", "score": -0.25, "finish_reason": "length", "target_tokens": 3}]
@@ -76,7 +76,7 @@ def test_json_holds_source_hypotheses_and_error():
 
 
 def test_json_of_a_line_that_was_no_text_shows_no_translation_of_the_blank_sent_for_it():
-    row = json.loads(as_json(Line(1, "", InvalidInput("no text", field="text")), BLANK_TRANSLATION))
+    row = json.loads(as_json_line(Line(1, "", InvalidInput("no text", field="text")), BLANK_TRANSLATION))
 
     assert row["hypotheses"] == []
     assert row["error"] == {"kind": "InvalidInput", "message": "no text"}

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from protos import translation_pb2 as pb
-from service.cli import loadtest_run
-from service.cli.loadtest_run import LoadTest, priority_of, requests_of
+from service.cli import loadtest as loadtest_command
+from service.cli.loadtest import LoadTest, priority_of, requests_of
 from service.errors import Unavailable
 from service.loadtest.run import StageOutcome
 from service.queue.callers import Priority
@@ -40,9 +40,9 @@ def run(monkeypatch, screen: io.StringIO) -> Run:
     """Runs a test whose stages come to what it is given."""
 
     def with_stages(stages: Callable[[float, float], StageOutcome], **options: Any) -> str:
-        monkeypatch.setattr(loadtest_run, "run_stage", lambda _, rate, duration_s, __: stages(rate, duration_s))
+        monkeypatch.setattr(loadtest_command, "run_stage", lambda _, rate, duration_s, __: stages(rate, duration_s))
         command = LoadTest(**{"server": "x:1", "warm_up_s": 0.0, "duration_s": 10.0, **options})
-        loadtest_run.run(command, Console(file=screen, width=140))
+        loadtest_command.run(command, Console(file=screen, width=140))
         return screen.getvalue()
 
     return with_stages

@@ -1,11 +1,12 @@
-"""What `dragoman status` prints: the admin port's answer as tables, as JSON, or again and again."""
+"""`dragoman status`: the admin port's answer as tables or as JSON, once or every second."""
 
 import json
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, cast
 
+import typer
 from google.protobuf.message import Message
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,44 +14,62 @@ from rich.table import Table
 from rich.text import Text
 
 from protos import admin_pb2 as pb
-from service.cli.connection import Connection, admin_address
+from service.cli.options import (
+    AdminServer,
+    ApiKeyFile,
+    AsJson,
+    Ca,
+    Cert,
+    Connection,
+    Key,
+    Tls,
+    admin_address,
+    examples,
+)
+from service.cli.reporting import reported
 from service.client.admin import AdminClient
 
 WATCH_PERIOD_S = 1.0
 _WIDTH = 120  # where no terminal says how wide it is
 _STATE_STYLES = {"serving": "green", "up": "green", "loading": "yellow", "starting": "yellow", "draining": "yellow"}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusQuery:
-    """Whom to ask, and for how much."""
-
-    server: str | None = None  # None: the environment's, else the default address
-    connection: Connection = field(default_factory=Connection)
-    max_requests: int = 20
+EPILOG = examples(
+    "dragoman serve --admin-port 50052",
+    "dragoman status",
+    "dragoman status --watch",
+    "dragoman status --server 127.0.0.1:50052 --json",
+)
 
 
-def show(query: StatusQuery, *, as_json: bool, watch: bool) -> None:
-    """Ask and print; with `watch` until somebody interrupts.
+def status(
+    server: AdminServer = None,
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second until Ctrl-C.")] = False,
+    requests: Annotated[int, typer.Option(min=1, max=10_000, help="Calls to list, oldest first.")] = 20,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
+) -> None:
+    """Show what a running server is doing: calls with age and phase, queue, engines.
 
-    Raises:
-        DragomanError: there is no answer; the message says what to do about it.
+    It asks the server's admin port, which is off by default: `dragoman serve --admin-port 50052`.
     """
-    with AdminClient(admin_address(query.server), query.connection.client_config()) as client:
-
-        def read() -> pb.GetStatusResponse:
-            return client.status(query.max_requests)
-
-        if as_json:
-            _print_json(read, watch=watch)
-        elif watch:
-            _watch(read)
-        else:
-            _console().print(report(read()))
+    with reported():
+        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+        with AdminClient(admin_address(server), connection.client_config()) as client:
+            read = partial(client.status, requests)
+            if as_json:
+                _print_json(read, watch=watch)
+            elif watch:
+                _watch(read)
+            else:
+                _console().print(report(read()))
 
 
 def report(status: pb.GetStatusResponse) -> RenderableType:
-    """The answer for people."""
+    """Return the answer for people."""
     parts: list[RenderableType] = [_summary(status), _models(status)]
     if any(model.engines for model in status.models):
         parts.append(_engines(status))
@@ -60,20 +79,18 @@ def report(status: pb.GetStatusResponse) -> RenderableType:
 
 
 def as_fields(message: Message) -> dict[str, object]:
-    """A message for JSON: every field, and large numbers as numbers, which protobuf's own mapping makes strings."""
-    return {field.name: _plain(getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
+    """Return the message for JSON: every field, and large numbers as numbers; protobuf's own mapping has strings."""
 
+    def plain(value: object) -> object:
+        if isinstance(value, str | int | float):
+            return value
+        return as_fields(value) if isinstance(value, Message) else [plain(item) for item in cast("list[object]", value)]
 
-def _plain(value: object) -> object:
-    if isinstance(value, str | int | float):
-        return value
-    if isinstance(value, Message):
-        return as_fields(value)
-    return [_plain(item) for item in cast("Iterable[object]", value)]
+    return {field.name: plain(getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
 
 
 def _print_json(read: Callable[[], pb.GetStatusResponse], *, watch: bool) -> None:
-    """One object; when watching, one a line and second."""
+    """Print one object, or one a line and second while watching."""
     pause = threading.Event()
     while True:
         print(json.dumps(as_fields(read()), indent=None if watch else 2), flush=True)
@@ -157,7 +174,7 @@ def _state(state: str) -> Text:
 
 
 def duration(seconds: float) -> str:
-    """A duration with two figures that matter: 83 ms, 1.4 s, 12 min, 3.5 h, 2 d."""
+    """Return the duration with two significant figures: 83 ms, 1.4 s, 12 min, 3.5 h, 2 d."""
     if seconds < 1.0:
         return f"{seconds * 1e3:.0f} ms"
     for limit, unit, size in ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600)):

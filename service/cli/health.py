@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address
-from service.cli.options import Server, examples
+from service.cli.options import ApiKeyFile, Ca, Cert, Connection, Key, Server, Tls, examples, server_address
 from service.cli.reporting import EXIT_SOME_FAILED, fail, reported
 
 EPILOG = examples("dragoman health", "dragoman health --server translate.example:50051")

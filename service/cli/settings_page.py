@@ -1,32 +1,31 @@
-"""docs/configuration.md, written from the settings in service/config.py and the flags of `dragoman serve`.
+"""Settings as people read them: docs/configuration.md, and what `dragoman serve --print-config` prints.
 
-    python -m service.cli.config_reference > docs/configuration.md
+    python -m service.cli.settings_page > docs/configuration.md
 
-What a setting means is the comment beside or above it. A test compares the file with what this prints.
+The meaning of a setting is the comment beside or above it in service/config.py.  A test compares the document with
+what this module prints.
 """
 
 import ast
 import inspect
 import io
+import json
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from typer.main import get_command
-
 from service import config
-from service.cli import serve_command
-from service.cli.app import app
+from service.cli.serve import FLAGS
 from service.config import ENV_PREFIX, NEVER, ServerConfig, allowed_bounds, may_be_never
 
 _INTRODUCTION = """\
 # Settings
 
-Every setting of `dragoman serve`. Written by `python -m service.cli.config_reference` from `service/config.py`;
+Every setting of `dragoman serve`. Written by `python -m service.cli.settings_page` from `service/config.py`;
 change the code, not this file.
 
 Sources, strongest first: flags (`--set GROUP.NAME=VALUE` for a setting that has none of its own), the environment, a
@@ -47,63 +46,74 @@ _TYPES = {int: "integer", float: "number", bool: "true or false", str: "text", P
 _HEAD = "| setting | environment, flag | values | default | meaning |\n| --- | --- | --- | --- | --- |"
 
 
+def to_toml(settings: ServerConfig, sources: Mapping[str, str]) -> str:
+    """Return the settings as TOML that `--config` takes again, with the source of each value behind it.
+
+    A setting without a value is `never`, or a comment, as TOML has no word for that.
+
+    Args:
+        sources: where each value comes from, by dotted name.
+    """
+    lines = []
+    for group in fields(settings):
+        lines += ["", f"[{group.name}]"]
+        values = getattr(settings, group.name)
+        for item in fields(values):
+            value = getattr(values, item.name)
+            if value is None and may_be_never(group.name, item.name):
+                value = NEVER
+            # JSON's numbers, booleans and strings are TOML's too.
+            literal = json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+            line = f"# {item.name} is not set" if value is None else f"{item.name} = {literal}"
+            lines.append(f"{line:50}  # {sources[f'{group.name}.{item.name}']}")
+    return "\n".join(lines[1:])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One row of the page."""
 
     group: str
     name: str
-    flag: str  # "" where only --set reaches it
     values: str
     default: str
     meaning: str
 
     @property
     def dotted(self) -> str:
-        """As `--set` takes it."""
+        """The name that `--set` takes."""
         return f"{self.group}.{self.name}"
 
     @property
     def variable(self) -> str:
-        """The environment's name for it."""
+        """The environment variable of the setting."""
         return f"{ENV_PREFIX}{self.group}__{self.name}".upper()
+
+    @property
+    def flag(self) -> str:
+        """The flag of `dragoman serve`; empty where only `--set` reaches the setting."""
+        return next((f"--{flag.replace('_', '-')}" for flag, dotted in FLAGS.items() if dotted == self.dotted), "")
 
 
 def settings() -> Iterator[Setting]:
-    """Every setting, in the order of the code."""
-    flags, meanings = flags_of_settings(), _meanings()
+    """Yield every setting, in the order of the code."""
+    meanings = _meanings()
     for group, kind in get_type_hints(ServerConfig).items():
         hints = get_type_hints(kind, include_extras=True)
         for item in fields(kind):
             bounds, word = allowed_bounds(group, item.name), may_be_never(group, item.name)
+            types = [_type_name(part) for part in _parts(hints[item.name]) if part is not NoneType]
             yield Setting(
                 group=group,
                 name=item.name,
-                flag=flags.get(f"{group}.{item.name}", ""),
-                values=_values(hints[item.name], [*bounds, f"or `{NEVER}`"] if word else bounds),
+                values=", ".join([" or ".join(types), *bounds, *([f"or `{NEVER}`"] if word else [])]),
                 default=f"`{NEVER}`" if word and item.default is None else _default(item),
                 meaning=meanings.get((kind.__name__, item.name), ""),
             )
 
 
-def flags_of_settings() -> dict[str, str]:
-    """The flag of each setting that has one, by dotted name: read from the table in `serve`."""
-    options = {option.name: _flags(option) for option in _serve_options()}
-    tables = [
-        node for node in ast.walk(ast.parse(inspect.getsource(serve_command.serve))) if isinstance(node, ast.Dict)
-    ]
-    return {
-        str(ast.literal_eval(key)): options[name.id]
-        for table in tables
-        for key, value in zip(table.keys, table.values, strict=True)
-        if isinstance(key, ast.Constant)
-        for name in ast.walk(value)
-        if isinstance(name, ast.Name) and name.id in options
-    }
-
-
 def page() -> str:
-    """The document."""
+    """Return the document."""
     rows = list(settings())
     parts = [_INTRODUCTION]
     for group, kind in get_type_hints(ServerConfig).items():
@@ -116,21 +126,6 @@ def _row(setting: Setting) -> str:
     names = f"`{setting.variable}`" + (f" `{setting.flag}`" if setting.flag else "")
     cells = (f"`{setting.dotted}`", names, setting.values, setting.default, setting.meaning)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _serve_options() -> list[Any]:
-    commands: Any = get_command(app)  # typer's own types say nothing of groups
-    return list(commands.commands["serve"].params)
-
-
-def _flags(option: Any) -> str:
-    """The long one; of a switch also the one that switches off: `--http/--no-http`."""
-    return "/".join(max(names, key=len) for names in (option.opts, option.secondary_opts) if names)
-
-
-def _values(hint: object, bounds: list[str]) -> str:
-    names = [_type_name(part) for part in _parts(hint) if part is not NoneType]
-    return ", ".join([" or ".join(names), *bounds])
 
 
 def _parts(hint: object) -> tuple[object, ...]:
@@ -161,40 +156,27 @@ def _default(item: Field[Any]) -> str:
 
 
 def _meanings() -> dict[tuple[str, str], str]:
-    """The comments of each class's fields, by class and field: the one beside it, then those above it."""
+    """Return the comments of each class's fields, by class and field: the one beside it, then those above it."""
     source = inspect.getsource(config)
-    comments = _comments(source)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     return {
-        (owner.name, item.target.id): _joined(comments, item.lineno)
+        (owner.name, item.target.id): _meaning(comments, item.lineno)
         for owner in classes
         for item in owner.body
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Comment:
-    text: str
-    alone: bool  # nothing else is on its line
-
-
-def _comments(source: str) -> dict[int, _Comment]:
-    """By line."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {
-        token.start[0]: _Comment(token.string.lstrip("# "), token.line.lstrip().startswith("#"))
-        for token in tokens
-        if token.type == tokenize.COMMENT
-    }
-
-
-def _joined(comments: dict[int, _Comment], line: int) -> str:
+def _meaning(comments: Mapping[int, tokenize.TokenInfo], line: int) -> str:
     first = line
-    while (comment := comments.get(first - 1)) is not None and comment.alone:
+    while (comment := comments.get(first - 1)) is not None and comment.line.lstrip().startswith("#"):
         first -= 1
-    above = " ".join(comments[number].text for number in range(first, line))
-    beside = comments[line].text if line in comments else ""
+    beside, above = (
+        " ".join(comments[number].string.lstrip("# ") for number in numbers if number in comments)
+        for numbers in ([line], range(first, line))
+    )
     return re.sub(r"\bNone\b", "not set", ". ".join(" ".join(part.split()) for part in (beside, above) if part))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.connection import Connection
+from service.cli.options import Connection
 from service.client.channel import ClientConfig, TlsOptions
 
 

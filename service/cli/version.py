@@ -2,6 +2,9 @@
 
 import typer
 
+from service.cli.options import examples
+
+EPILOG = examples("dragoman version")
 _LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "grpcio", "protobuf", "sentencepiece", "numpy")
 
 

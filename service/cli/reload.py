@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, admin_address
-from service.cli.options import AdminServer, examples
+from service.cli.options import AdminServer, ApiKeyFile, Ca, Cert, Connection, Key, Tls, admin_address, examples
 from service.cli.reporting import reported
 
 EPILOG = examples("dragoman reload", "dragoman reload --model en-de --server 127.0.0.1:50052")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 from service.cli.app import app
-from service.cli.status_report import duration, report
+from service.cli.status import duration, report
 
 STATUS = pb.GetStatusResponse(
     version="1.2",
@@ -101,10 +101,6 @@ def test_tables_show_server_models_engines_and_calls():
     assert any("weights.data is truncated" in row for row in rows)
 
 
-def test_a_server_at_rest_has_no_table_of_calls():
-    assert "AGE" not in printed(pb.GetStatusResponse(state="serving"))
-
-
 def test_status_asks_the_address_it_is_given(admin):
     servicer, address = admin
 
@@ -112,10 +108,6 @@ def test_status_asks_the_address_it_is_given(admin):
 
     assert (result.exit_code, servicer.asked[0][0]) == (0, 7)
     assert "en-de" in result.stdout
-
-
-def test_the_address_can_come_from_the_environment(admin):
-    assert "en-de" in run(DRAGOMAN_ADMIN_SERVER=admin[1]).stdout
 
 
 def test_json_has_every_field_and_numbers_as_numbers(admin):
@@ -126,11 +118,10 @@ def test_json_has_every_field_and_numbers_as_numbers(admin):
     assert answer["models"][0]["engines"][0]["restarts"] == 0
 
 
-def test_the_api_key_of_the_environment_is_sent(admin):
+def test_address_and_api_key_of_the_environment_are_used(admin):
     servicer, address = admin
 
-    run("--server", address, DRAGOMAN_API_KEY="k1")
-
+    assert "en-de" in run(DRAGOMAN_ADMIN_SERVER=address, DRAGOMAN_API_KEY="k1").stdout
     assert servicer.asked[0][1]["authorization"] == "Bearer k1"
 
 
@@ -138,10 +129,8 @@ def test_a_data_port_is_told_from_an_admin_port(data_port):
     result = run("--server", data_port)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == (
-        f"dragoman: the server at {data_port} has no admin service there; "
-        "the admin port is off by default, switch it on with `dragoman serve --admin-port 50052`\n"
-    )
+    assert f"{data_port} has no admin service there" in result.stderr
+    assert "dragoman serve --admin-port 50052" in result.stderr
 
 
 def test_where_nothing_answers_the_error_says_how_to_switch_it_on():

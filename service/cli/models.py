@@ -7,16 +7,23 @@ from pathlib import Path
 
 import typer
 
-from service.cli.connection import ApiKeyFile, Ca, Cert, Connection, Key, Tls, server_address, wait_for
 from service.cli.options import (
     READY_WITHIN_S,
+    ApiKeyFile,
     AsJson,
     BundleDir,
+    Ca,
+    Cert,
+    Connection,
+    Key,
     Server,
+    Tls,
     Wait,
     bundle_dir,
     examples,
     require_bundle_options,
+    server_address,
+    wait_for,
 )
 from service.cli.reporting import reported
 from service.records import ModelInfo

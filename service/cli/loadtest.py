@@ -1,7 +1,4 @@
-"""What `dragoman loadtest` does: texts into requests, stages at rates, a live line, a report.
-
-Knows no option parsing.
-"""
+"""`dragoman loadtest`: makes requests of texts, sends them in stages, shows a live line, writes a report."""
 
 import os
 import shlex
@@ -13,18 +10,34 @@ from functools import partial
 from itertools import cycle, islice, product
 from math import ceil
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from service.cli.connection import Connection
+from service.cli.options import (
+    ApiKeyFile,
+    Ca,
+    Cert,
+    Connection,
+    FromLanguage,
+    Key,
+    Model,
+    Server,
+    Tls,
+    ToLanguage,
+    examples,
+    server_address,
+)
+from service.cli.reporting import reported
 from service.client.channel import ClientConfig, credentials
 from service.client.retry import RetryPolicy
 from service.errors import Unavailable
 from service.grpc.replies import to_request
-from service.loadtest.records import OK, Records, Summary, summarize
+from service.loadtest.records import OK, Summary, summarize
 from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
 from service.loadtest.run import LoadConfig, OnProgress, StageOutcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS
@@ -45,10 +58,90 @@ _SAMPLE = (
     "Thank you.",
 )
 
+EPILOG = examples(
+    "dragoman loadtest --rate 50",
+    "dragoman loadtest --rate 20 --rate 40 --rate 80 --duration 60 --texts sentences.en --report load.html",
+    "dragoman loadtest --find-p99 250 --texts sentences.en --report load.html --report load.json",
+    "dragoman loadtest --concurrency 32 --beam-size 1 --beam-size 4",
+    "dragoman loadtest --rate 200 --priority interactive --priority batch",
+)
+
+
+def loadtest(
+    server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
+    source_language: FromLanguage = "",
+    target_language: ToLanguage = "",
+    model: Model = None,
+    texts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.  [default: four of our own]")
+    ] = None,
+    texts_per_call: Annotated[int, typer.Option(min=1, help="Taken again from the first where they run out.")] = 1,
+    rate: Annotated[list[float] | None, typer.Option(help="Calls a second; a stage for each.")] = None,
+    find_p99: Annotated[
+        float | None, typer.Option(metavar="MS", help="Find the highest rate whose p99 stays within this.")
+    ] = None,
+    first_rate: Annotated[float, typer.Option(help="Where --find-p99 begins.")] = 10.0,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="A closed loop of so many callers instead.")] = None,
+    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Of each stage.")] = 30.0,
+    warm_up: Annotated[float, typer.Option(metavar="SECONDS", help="Cut from the start of each stage.")] = 5.0,
+    arrivals: Annotated[str, typer.Option(help="poisson, or constant gaps.")] = "poisson",
+    beam_size: Annotated[list[int] | None, typer.Option("--beam-size", "-b", help="Several are taken in turn.")] = None,
+    priority: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS", help="interactive or batch; several are taken in turn.  [default: what the key may have]"
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Deadline of a call.")] = 60.0,
+    target: Annotated[float | None, typer.Option(metavar="MS", help="Slower answers are no goodput.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that send.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
+    report: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help=".html (with charts), .json or .csv; may be repeated.")
+    ] = None,
+) -> None:
+    """Send calls at a rate, whatever the server does, and report latency from when each was due.
+
+    The html report needs matplotlib: `pip install matplotlib` (extra `loadtest`).
+
+    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
+    With the last two, the finished stages are shown and reported all the same.
+    """
+    with reported():
+        command = LoadTest(
+            server=server_address(server),
+            connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            texts=texts,
+            texts_per_call=texts_per_call,
+            rates=tuple(rate or ()),
+            find_p99_ms=find_p99,
+            first_rate=first_rate,
+            concurrency=concurrency,
+            duration_s=duration,
+            warm_up_s=warm_up,
+            arrivals=arrivals,
+            options=tuple(TranslateOptions(beam_size=size) for size in beam_size or (None,)),
+            priorities=tuple(priority_of(name) for name in priority or ()) or (None,),
+            timeout_s=timeout,
+            target_ms=target,
+            num_workers=workers,
+            seed=seed,
+            reports=tuple(report or ()),
+        )
+        run(command, Console(width=None if sys.stdout.isatty() else 140))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTest:
-    """Everything the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
+    """Everything that the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
 
     server: str
     connection: Connection = field(default_factory=Connection)
@@ -78,15 +171,6 @@ class LoadTest:
             raise ValueError("choose one of --rate, --find-p99 and --concurrency")
         if self.arrivals not in ARRIVALS:
             raise ValueError(f"arrivals is {self.arrivals!r}, there are {' and '.join(ARRIVALS)}")
-        self._check_numbers()
-        for file in self.reports:
-            check_file(file)
-        if self.warm_up_s >= self.duration_s:
-            raise ValueError(
-                f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
-            )
-
-    def _check_numbers(self) -> None:
         given = (
             *(("--rate", rate, _MAX_RATE) for rate in self.rates),
             ("--find-p99", self.find_p99_ms, _MAX_S * 1e3),
@@ -100,10 +184,18 @@ class LoadTest:
                 raise ValueError(f"{name} is {value:g}, more than 0 and at most {most:,.0f} is accepted")
         if not self.warm_up_s >= 0:
             raise ValueError(f"--warm-up is {self.warm_up_s:g}, 0 s or more are needed")
+        if self.warm_up_s >= self.duration_s:
+            raise ValueError(
+                f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
+            )
+        for file in self.reports:
+            check_file(file)
 
 
 def run(command: LoadTest, console: Console) -> LoadTestReport:
-    """Make the load, print a table, write the reports; also of the stages that were finished when it was interrupted.
+    """Make the load, print a table and write the reports.
+
+    A test that is interrupted shows and reports the stages that were finished.
 
     Raises:
         ValueError: the texts cannot be used.
@@ -156,7 +248,7 @@ class _Test:
         self.warnings: list[str] = []
 
     def run(self) -> str:
-        """All stages; what they come to in one sentence."""
+        """Run all stages and return their result in one sentence."""
         command = self._command
         if command.find_p99_ms is not None:
             target = LatencyTarget(p99_ms=command.find_p99_ms)
@@ -190,8 +282,9 @@ class _Test:
         return summary
 
     def _watch_ourselves(self, name: str, summary: Summary, outcome: StageOutcome) -> None:
-        """A generator that cannot keep up measures itself."""
-        load = outcome.cpu_s / _span_s(outcome.records) / self._command.num_workers
+        """Warn where the load generator could not keep up: its figures are then its own, not the server's."""
+        span_s = float(outcome.records.done.max()) if len(outcome.records) else 1.0
+        load = outcome.cpu_s / span_s / self._command.num_workers
         if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:
             can_grow = load > _CPU_LIMIT and self._command.num_workers < (os.cpu_count() or 1)
             advice = "more --workers, or another machine" if can_grow else "another machine"
@@ -218,19 +311,15 @@ def _most_answered(stages: Sequence[StageResult]) -> str:
 
 
 def _why_unanswered(rate: float, summary: Summary) -> str:
-    """What to add where a search ended with a stage without an answer."""
+    """Say why the last stage of a search has no answer; empty if it has one."""
     if OK in summary.codes:
         return ""
     codes = ", ".join(f"{name} {count}" for name, count in summary.codes.items())
     return f"; of {rate:.1f} calls/s none was answered: {codes or 'none was due after the warm-up'}"
 
 
-def _span_s(records: Records) -> float:
-    return float(records.done.max()) if len(records) else 1.0
-
-
 def priority_of(name: str) -> Priority:
-    """The class that the command line names.
+    """Return the priority that the command line names.
 
     Raises:
         ValueError: there is none of this name.
@@ -242,7 +331,7 @@ def priority_of(name: str) -> Priority:
 
 
 def _without_retries(connection: Connection) -> ClientConfig:
-    """So that refusals are seen.  What is wrong with the files is found here, and not by each worker."""
+    """Return a configuration that shows refusals; a certificate that cannot be read fails here, not in each worker."""
     config = replace(connection.absolute().client_config(), retry=RetryPolicy(max_attempts=1))
     if config.tls is not None:
         credentials(config.tls)
@@ -250,11 +339,20 @@ def _without_retries(connection: Connection) -> ClientConfig:
 
 
 def requests_of(command: LoadTest) -> list[bytes]:
-    """Serialised requests: the texts in their order, so many a call, options and priorities in turn.
+    """Return serialised requests: the texts in order, `texts_per_call` each, with options and priorities in turn.
 
-    Every call has its number of texts: where they run out, they begin again, within one call too.
+    Every request has its number of texts: where they run out, they begin again, within one request too.
+
+    Raises:
+        ValueError: the file has no text.
     """
-    texts = _read(command.texts) if command.texts else list(_SAMPLE)
+    texts = list(_SAMPLE)
+    if command.texts is not None:
+        with command.texts.open("rb") as stream:
+            lines = [text_of_line(raw, is_first=number == 0) for number, raw in enumerate(stream)]
+        texts = [text for text in lines if text.strip()]
+        if not texts:
+            raise ValueError(f"{command.texts} has no text")
     size = command.texts_per_call
     again = cycle(texts)
     batches = [list(islice(again, size)) for _ in range(ceil(len(texts) / size))]
@@ -271,15 +369,6 @@ def requests_of(command: LoadTest) -> list[bytes]:
         for index, batch in enumerate(batches)
         for options, priority in [kinds[(index + number) % len(kinds)]]
     ]
-
-
-def _read(file: Path) -> list[str]:
-    with file.open("rb") as stream:
-        texts = [text_of_line(raw, is_first=number == 0) for number, raw in enumerate(stream)]
-    texts = [text for text in texts if text.strip()]
-    if not texts:
-        raise ValueError(f"{file} has no text")
-    return texts
 
 
 def _print(report: LoadTestReport, console: Console) -> None:

@@ -1,0 +1,127 @@
+"""`dragoman keys new`: makes an API key, shows it once, and writes or shows its entry for the server."""
+
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.options import examples
+from service.cli.reporting import reported
+from service.files import write_whole
+from service.grpc.api_keys import KeyEntry, digest_of, generate_key, parse_keys
+from service.lock_file import locked_directory
+
+_LONGEST_WAIT_S = 10.0  # for others who add an entry, which takes them milliseconds
+
+app = typer.Typer(
+    name="keys", help="API keys for the server's `security.api_keys`.", no_args_is_help=True, rich_markup_mode=None
+)
+
+EPILOG = examples(
+    "dragoman keys new shop",
+    "dragoman keys new shop --file keys.toml --max-queued-tokens 20000 --model en-de --expires 2027-12-31",
+    "dragoman keys new operator --file keys.toml --admin",
+)
+
+
+@app.callback()
+def keys() -> None:
+    """Make API keys for the server's `security.api_keys`."""
+
+
+@app.command(epilog=EPILOG)
+def new(
+    name: Annotated[str, typer.Argument(help="Whose it is; a key and its successor may share a name.")],
+    file: Annotated[Path | None, typer.Option("--file", help="Takes the entry; made if there is none.")] = None,
+    priority: Annotated[str | None, typer.Option(help="Highest: interactive or batch.  [default: interactive]")] = None,
+    weight: Annotated[float | None, typer.Option(help="Share beside other callers.  [default: 1]")] = None,
+    max_queued_tokens: Annotated[int | None, typer.Option(help="Of texts without an answer.  [default: any]")] = None,
+    models: Annotated[list[str] | None, typer.Option("--model", help="It may use; may be repeated.")] = None,
+    admin: Annotated[bool, typer.Option("--admin", help="May call dragoman.admin.v1.")] = False,
+    expires: Annotated[datetime | None, typer.Option(help="Good before this moment, UTC.")] = None,
+) -> None:
+    """Make a key and print it: once, as only its digest is kept."""
+    with reported():
+        new_key = NewKey(
+            name=name,
+            priority=priority,
+            weight=weight,
+            max_queued_tokens=max_queued_tokens,
+            models=tuple(models) if models else None,
+            admin=admin or None,
+            expires=expires,
+        )
+        key = generate_key()
+        entry = entry_of(new_key, key)
+        if file is not None:
+            append_entry(file, entry)
+    print(key)
+    if file is None:
+        print(f"\n# for the file that security.api_keys names:\n{entry}", end="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """What the holder of the new key may do; None takes the default of `KeyEntry`."""
+
+    name: str
+    priority: str | None = None  # "interactive" or "batch"
+    weight: float | None = None
+    max_queued_tokens: int | None = None
+    models: tuple[str, ...] | None = None
+    admin: bool | None = None
+    expires: datetime | None = None  # without a time zone: UTC
+
+
+def entry_of(new: NewKey, key: str) -> str:
+    """Return the entry in TOML.
+
+    Raises:
+        ValueError: a value that no entry may have.
+    """
+    given = {item.name: getattr(new, item.name) for item in fields(new) if item.name != "name"}
+    values = {"name": new.name, "sha256": digest_of(key).hex(), **given}
+    assert set(values) == {item.name for item in fields(KeyEntry)}
+    lines = [f"{name} = {_to_toml(value)}" for name, value in values.items() if value is not None]
+    entry = "\n".join(["[[keys]]", *lines, ""])
+    parse_keys(entry)
+    return entry
+
+
+def append_entry(file: Path, entry: str) -> None:
+    """Add the entry to the file in one move, so that a running server never sees half of it.
+
+    Processes that add entries at the same time take turns: else one entry would be lost, and its key shown as good.
+
+    Raises:
+        ValueError: the file with the entry would be none that the server takes.
+        TimeoutError: another adds an entry, and does not end.
+        OSError: it cannot be read or written.
+    """
+    file = file.resolve()  # a link stays one
+    with locked_directory(file.parent, _LONGEST_WAIT_S):  # not the file itself, which is replaced
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+        after = f"{before.rstrip()}\n\n{entry}" if before.strip() else entry
+        try:
+            parse_keys(after)
+        except ValueError as error:
+            raise ValueError(f"{file} is left as it is: {error}") from None
+        write_whole(file, after.encode(), mode)
+
+
+def _to_toml(value: str | float | bool | tuple[str, ...] | datetime) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+        case tuple():
+            return f"[{', '.join(_to_toml(item) for item in value)}]"
+        case str():
+            escaped = (char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08X}" for char in value)
+            return f'"{"".join(escaped)}"'
+        case _:
+            return str(value)

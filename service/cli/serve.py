@@ -1,0 +1,185 @@
+"""`dragoman serve`: eight flags for what is set most often, `--set` for every other setting."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.options import BundleDir, ConfigFile, bundle_dir, examples
+from service.cli.reporting import reported
+from service.config import ServerConfig, load_config, setting_sources
+from service.errors import DragomanError
+
+if TYPE_CHECKING:
+    from service.client import Client, ClientConfig
+
+EPILOG = examples(
+    "dragoman serve",
+    "dragoman serve --bundle ./my-model --port 50052 --engines 2 --set engine.threads=1",
+    "dragoman serve --config dragoman.toml --set limits.max_texts=64",
+    "DRAGOMAN_LISTEN__GRPC_HOST=0.0.0.0 dragoman serve --print-config",
+)
+DEMO_READY_WITHIN_S = 60.0  # the model has to load first
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call a server that listens everywhere
+
+# The setting of each flag; the page of settings reads this table, too.
+FLAGS = {
+    "bundle": "engine.bundle",
+    "models": "models.directory",
+    "engines": "engine.num_engines",
+    "host": "listen.grpc_host",
+    "port": "listen.grpc_port",
+    "http_port": "listen.http_port",
+    "admin_port": "listen.admin_port",
+}
+
+
+def serve(
+    config: ConfigFile = None,
+    bundle: BundleDir = None,
+    models: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Serve a repository of bundles, NAME/VERSION.")
+    ] = None,
+    engines: Annotated[
+        int | None, typer.Option(help="Engine processes of each model; one per CPU if not given.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address of the gRPC port; this machine alone if not given.")] = None,
+    port: Annotated[int | None, typer.Option(help="gRPC port, 0 for any.")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of /metrics, /healthz and /readyz, 0 for any.")] = None,
+    admin_port: Annotated[int | None, typer.Option(help="For `dragoman status`, 0 for any; none if not given.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting; may be repeated.")
+    ] = None,
+    check_config: Annotated[bool, typer.Option(help="Check the settings, print them as JSON and stop.")] = False,
+    print_config: Annotated[bool, typer.Option(help="Print the settings as TOML, where from, and stop.")] = False,
+    demo: Annotated[str | None, typer.Option(metavar="TEXT", help="Once serving, translate this and print it.")] = None,
+) -> None:
+    """Serve the included models, or others, over gRPC until Ctrl-C or SIGTERM; calls under way are then finished.
+
+    docs/configuration.md has every setting with its default; `--print-config` shows those in force.
+    """
+    flags: dict[str, object] = {"models": models, "engines": engines, "host": host, "port": port}
+    flags |= {"http_port": http_port, "admin_port": admin_port}
+    with suppress(ValueError):  # not in the main thread, where no server runs
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a wish to reload ends no server that is only starting
+    with reported():
+        flags["bundle"] = bundle_dir(bundle)
+        given = _parse_settings(settings or [])
+        given |= {FLAGS[flag]: value for flag, value in flags.items() if value is not None}
+        server_config = load_config(config, given)
+        if print_config:
+            from service.cli.settings_page import to_toml
+
+            typer.echo(to_toml(server_config, setting_sources(config, given)))
+            return
+        if check_config:
+            preflight(server_config)
+            typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
+            return
+        # Engines are spawned, not forked; gRPC would write a line of its own among the log's whenever one starts.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # gRPC reads it when it is imported
+
+        import asyncio
+
+        import uvloop
+
+        from service.server.lifecycle import serve as serve_until_stopped
+
+        with demonstration(demo, server_config), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            exit_code = runner.run(serve_until_stopped(server_config))
+    raise typer.Exit(exit_code)
+
+
+def preflight(config: ServerConfig) -> None:
+    """Check what can be checked without starting: models, certificates, keys.
+
+    Raises:
+        ValueError: the first thing that is wrong, in one line.
+    """
+    from service.server.preflight import check
+
+    problems = check(config)
+    if problems:
+        raise ValueError(problems[0])
+
+
+@contextmanager
+def demonstration(text: str | None, config: ServerConfig) -> Iterator[None]:
+    """While the block runs this server, translate `text` through its gRPC port as soon as it is ready, and print both.
+
+    Raises:
+        OSError: the certificate cannot be read.
+        ValueError: the port is any free one.
+    """
+    if text is None:
+        yield
+        return
+    from service.client import Client
+
+    client = Client(own_address(config), own_client_config(config))
+    is_stopping = Event()
+    thread = Thread(target=_demonstrate, args=(client, text, is_stopping), name="demo")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_stopping.set()
+        client.close()  # ends its call if the server never got ready
+        thread.join()
+
+
+def own_address(config: ServerConfig) -> str:
+    """Return the address at which a client on this machine reaches the server.
+
+    Raises:
+        ValueError: the port is any free one, which only the server will know.
+    """
+    from service.grpc.listening import Address
+
+    host, port = config.listen.grpc_host, config.listen.grpc_port
+    if port == 0:
+        raise ValueError("--demo calls the gRPC port, which is 0, any free one: give a --port")
+    return str(Address(_EVERY_ADDRESS.get(host, host), port))
+
+
+def own_client_config(config: ServerConfig) -> "ClientConfig":
+    """Return the client's settings: the environment's API key and TLS; the server's certificate is trusted."""
+    from service.client import TlsOptions, config_from_environment
+
+    known = config_from_environment()
+    certificate = config.security.tls_certificate
+    if certificate is None:
+        return replace(known, tls=None)
+    tls = known.tls or TlsOptions()
+    return replace(known, tls=replace(tls, root_certificates=tls.root_certificates or certificate))
+
+
+def _demonstrate(client: "Client", text: str, is_stopping: Event) -> None:
+    try:
+        client.wait_until_ready(DEMO_READY_WITHIN_S)
+        (translation,) = client.translate([text]).translations
+        print(f"\n  {text}\n  {translation.text}\n", flush=True)
+        print(f'Serving at {client.address} until Ctrl-C. Elsewhere: dragoman translate "{text}"', flush=True)
+    except DragomanError as error:
+        if not is_stopping.is_set():  # else the server says itself why it does not serve
+            advice = "the demonstration takes its API key and TLS from DRAGOMAN_API_KEY and DRAGOMAN_TLS_*"
+            print(f"dragoman: no demonstration: {error}; {advice}", file=sys.stderr, flush=True)
+
+
+def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:
+    """`["limits.max_texts=64"]` -> `{"limits.max_texts": "64"}`."""
+    settings: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or "." not in name:
+            raise ValueError(f"--set {pair} is not understood: write GROUP.NAME=VALUE, like limits.max_texts=64")
+        settings[name] = value
+    return settings

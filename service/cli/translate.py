@@ -1,0 +1,194 @@
+"""`dragoman translate`: lines in, a server or an engine in this process, lines out."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.lines import LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
+from service.cli.options import (
+    READY_WITHIN_S,
+    ApiKeyFile,
+    BundleDir,
+    Ca,
+    Cert,
+    Connection,
+    FromLanguage,
+    Key,
+    Model,
+    Precision,
+    Server,
+    Tls,
+    ToLanguage,
+    Wait,
+    bundle_dir,
+    examples,
+    require_bundle_options,
+    server_address,
+    wait_for,
+)
+from service.cli.reporting import EXIT_SOME_FAILED, reported
+from service.errors import DragomanError
+from service.records import TranslateAll, TranslateOptions
+
+if TYPE_CHECKING:
+    from service.client import Client
+    from service.local import LocalTranslator
+
+EPILOG = examples(
+    'dragoman translate "The cat sleeps." "It rains."',
+    "dragoman translate --from en --to de < english.txt > german.txt",
+    "dragoman translate --bundle default --file english.txt --beam-size 1",
+    'dragoman translate --json --num-hypotheses 3 "The cat sleeps."',
+)
+
+
+def translate(
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines are read.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from here, not standard input.")] = None,
+    server: Server = None,
+    tls: Tls = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    api_key_file: ApiKeyFile = None,
+    bundle: BundleDir = None,
+    precision: Precision = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="With --bundle.  [default: allowed CPUs]")] = None,
+    source_language: FromLanguage = "",
+    target_language: ToLanguage = "",
+    model: Model = None,
+    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", help="1 is greedy search.")] = None,
+    num_hypotheses: Annotated[int | None, typer.Option("--num-hypotheses", "-n", help="Translations per text.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="0 prefers short translations.")] = None,
+    patience: Annotated[float | None, typer.Option(help="More than 1 searches longer.")] = None,
+    max_target_tokens: Annotated[int | None, typer.Option(help="Longest translation in tokens.")] = None,
+    shortlist: Annotated[
+        bool | None, typer.Option("--shortlist", help="Only target tokens that the model's shortlist names: faster.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deadline of a call.  [default: 60]")] = None,
+    wait: Wait = READY_WITHIN_S,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Texts per call, or read ahead with --bundle; 1 answers each line before the next."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores.")] = False,
+    progress: Annotated[bool | None, typer.Option(help="Progress bar.  [default: where it disturbs nothing]")] = None,
+) -> None:
+    """Translate texts, one translation a line, in their order; a blank line stays a blank line.
+
+    With --num-hypotheses above 1 a line is: number of the source line, score, text, with tabs between them.
+
+    Exit code 0: all done; 1: some texts failed, and their lines are empty; 2: wrong usage, or a wrong API key; 3: no
+    answer.
+    """
+    options = TranslateOptions(
+        beam_size=beam_size,
+        num_hypotheses=num_hypotheses,
+        length_penalty=length_penalty,
+        patience=patience,
+        max_target_tokens=max_target_tokens,
+        use_shortlist=shortlist,
+    )
+    with reported(), ExitStack() as stack:
+        if texts and file is not None:
+            raise ValueError("give texts or --file, not both")
+        directory = bundle_dir(bundle)
+        require_bundle_options(directory, server=server, precision=precision, threads=threads)
+        if texts:
+            source = from_texts(texts)
+        else:
+            stream = sys.stdin.buffer if file is None else stack.enter_context(file.open("rb"))
+            source = from_bytes(stream)
+            if stream.isatty() and batch_size is None:
+                batch_size = 1  # somebody types and wants each answer at once
+        translate_all: TranslateAll
+        if directory is not None:
+            translator = _open_local(directory, precision, threads, batch_size)
+            translator.require(model=model, source_language=source_language, target_language=target_language)
+            translate_all = partial(translator.translate_all, options=options)
+        else:
+            connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+            client = stack.enter_context(_open_client(server, connection, batch_size))
+            wait_for(client, wait)
+            translate_all = partial(
+                client.translate_all,
+                options=options,
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                timeout_s=timeout,
+            )
+        render = as_json_line if as_json else scored if (num_hypotheses or 1) > 1 else plain
+        lines = LineTranslation(source, render)
+        if progress is None:
+            progress = sys.stderr.isatty() and not sys.stdout.isatty()
+        advance = stack.enter_context(_bar(_count(texts, file))) if progress else lambda: None
+        _use_utf8_output()
+        for text in lines.rendered(translate_all(lines.texts()), _report_failure):
+            print(text, flush=True)  # flushed: the next program of a pipe sees each line when it is there
+            advance()
+    if lines.num_failed:
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
+def _report_failure(number: int, error: DragomanError) -> None:
+    """Print a line about one failed text; the server counts texts per call, which says nothing here."""
+    message = re.sub(r"^texts\[\d+\] ", "the text ", str(error))
+    typer.echo(f"dragoman: line {number}: {message}", err=True)
+
+
+def _open_local(bundle: Path, precision: str | None, threads: int | None, batch_size: int | None) -> "LocalTranslator":
+    from service.local import DEFAULT_WINDOW, LocalTranslator
+
+    return LocalTranslator.open(bundle, precision=precision, threads=threads, window=batch_size or DEFAULT_WINDOW)
+
+
+def _open_client(server: str | None, connection: Connection, batch_size: int | None) -> "Client":
+    from service.client import Client
+
+    config = connection.client_config()
+    if batch_size is not None:
+        max_calls = 1 if batch_size == 1 else config.max_calls  # 1: answered before the next line is read
+        config = replace(config, batch_size=batch_size, max_calls=max_calls)
+    return Client(server_address(server), config)
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Callable[[], None]]:
+    """Show a progress bar on standard error; yields the function to call for every line that is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as bar:
+        task = bar.add_task("translating", total=total, rate="")
+
+        def advance() -> None:
+            bar.advance(task)
+            speed = bar.tasks[0].speed
+            bar.update(task, rate="" if speed is None else f"{speed:.0f} lines/s")
+
+        yield advance
+
+
+def _count(texts: list[str] | None, file: Path | None) -> int | None:
+    """Return the number of lines to translate, or None if only the end of the input tells."""
+    if file is None:
+        return len(texts) if texts else None
+    if not file.is_file():  # a pipe: counting would read it
+        return None
+    with file.open("rb") as stream:
+        return sum(1 for _ in stream)
+
+
+def _use_utf8_output() -> None:
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="strict")

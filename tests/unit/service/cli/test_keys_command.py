@@ -1,0 +1,100 @@
+"""`dragoman keys new`: what it prints and what it writes."""
+
+import shlex
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service import files
+from service.cli import keys
+from service.cli.keys import NewKey, append_entry, entry_of
+from service.grpc.api_keys import parse_keys
+from service.queue.callers import Priority
+
+
+def new(*arguments: str) -> Result:
+    return CliRunner().invoke(keys.app, ["new", *arguments])
+
+
+def test_key_and_entry_are_printed_where_no_file_takes_the_entry():
+    key, _, entry = new("shop").stdout.partition("\n")
+
+    found = parse_keys(entry).find(key)
+    assert found is not None
+    assert found.client.name == "shop"
+    assert key not in entry
+
+
+def test_file_is_made_for_its_owner_alone_and_takes_more_entries(tmp_path):
+    file = tmp_path / "keys.toml"
+
+    printed = [new(name, "--file", str(file)).stdout.strip() for name in ("one", "two")]
+
+    found = [parse_keys(file.read_text()).find(key) for key in printed]
+    assert [key.client.name for key in found if key] == ["one", "two"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_path, monkeypatch):
+    file = tmp_path / "keys.toml"
+    append_entry(file, entry_of(NewKey(name="first"), "1"))
+
+    def write_whole(path: Path, content: bytes, mode: int) -> None:
+        between.setattr(keys, "write_whole", files.write_whole)
+        with pytest.raises(TimeoutError, match="locked by another"):
+            append_entry(file, entry_of(NewKey(name="third"), "3"))
+        files.write_whole(path, content, mode)
+
+    with monkeypatch.context() as between:
+        between.setattr(keys, "_LONGEST_WAIT_S", 0.02, raising=False)
+        between.setattr(keys, "write_whole", write_whole)
+        append_entry(file, entry_of(NewKey(name="second"), "2"))
+    append_entry(file, entry_of(NewKey(name="third"), "3"))
+
+    found = [parse_keys(file.read_text()).find(key) for key in ("1", "2", "3")]
+    assert [key.client.name for key in found if key] == ["first", "second", "third"]
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_any_character_of_a_name_is_written_so_that_toml_reads_it():
+    (entry,) = tomllib.loads(entry_of(NewKey(name="x", models=('a"b\\c', "ä\n")), "key"))["keys"]
+
+    assert entry["models"] == ['a"b\\c', "ä\n"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("'a b'", "keys[0].name: "),
+        ("a --weight 0", "keys[0].weight: "),
+        ("a --priority urgent", "keys[0].priority: "),
+        ("a --file gone/keys.toml", "gone"),
+        ("a --file dragoman.toml", "dragoman.toml is left as it is"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_code_2_and_changes_nothing(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dragoman.toml").write_text("[listen]\n")
+
+    result = new(*shlex.split(arguments))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["[listen]\n"]
+
+
+def test_every_option_of_the_command_arrives(tmp_path):
+    file = tmp_path / "keys.toml"
+    options = "--priority batch --weight 2 --max-queued-tokens 9 --model a --model b --admin --expires 2027-01-31"
+
+    result = new("shop", "--file", str(file), *options.split())
+
+    key = parse_keys(file.read_text()).find(result.stdout.strip())
+    assert key is not None
+    assert (key.client.priority, key.client.weight, key.client.max_queued_tokens) == (Priority.BATCH, 2.0, 9)
+    assert (key.models, key.is_admin, key.expires) == (frozenset("ab"), True, datetime(2027, 1, 31, tzinfo=UTC))

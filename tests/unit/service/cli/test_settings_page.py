@@ -1,0 +1,54 @@
+"""docs/configuration.md says what service/config.py and `dragoman serve` define."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from service.cli.settings_page import page, settings
+from service.config import setting_sources
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "configuration.md"
+SETTINGS = {setting.dotted: setting for setting in settings()}
+
+
+@pytest.mark.skipif(not DOCUMENT.exists(), reason="not a checkout: the documents are not installed")
+def test_the_document_is_what_the_code_defines():
+    assert DOCUMENT.read_text(encoding="utf-8") == page(), (
+        "run: python -m service.cli.settings_page > docs/configuration.md"
+    )
+
+
+def test_every_setting_is_there_once_and_has_a_meaning():
+    assert list(SETTINGS) == list(setting_sources())
+    assert [name for name, setting in SETTINGS.items() if not setting.meaning] == []
+
+
+def test_a_meaning_begins_with_the_comment_beside_the_setting():
+    meaning = SETTINGS["limits.max_concurrent_requests"].meaning
+
+    assert meaning.startswith("Translate calls in flight. Clients that hold less")
+
+
+def test_the_word_for_never_stands_beside_each_setting_that_takes_it():
+    never = {name: setting for name, setting in SETTINGS.items() if setting.values.endswith(", or `never`")}
+
+    assert {name: setting.default for name, setting in never.items()} == {
+        "listen.max_connection_age_s": "`never`",
+        "limits.brownout_seconds": "`never`",
+        "lifecycle.unready_exit_s": "60",
+        "telemetry.slow_request_s": "5",
+    }
+    assert {name for name, setting in never.items() if "`never`: " in setting.meaning} == set(never)
+
+
+def test_every_variable_reaches_its_setting(monkeypatch):
+    plain = {name: row for name, row in SETTINGS.items() if re.fullmatch(r"[\d.]+|true|false", row.default)}
+    for row in plain.values():
+        monkeypatch.setenv(row.variable, row.default)
+
+    sources = setting_sources()
+
+    assert {name: sources[name] for name in plain} == {
+        name: f"environment {row.variable}" for name, row in plain.items()
+    }
