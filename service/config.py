@@ -67,6 +67,8 @@ class ListenConfig:
     http_host: Host = "127.0.0.1"  # address of the HTTP port
     http_port: Port = 8_080  # /metrics /healthz /readyz; 0: any free port
     http: bool = True  # whether there is an HTTP port at all
+    metrics_host: Host = "127.0.0.1"  # address of the metrics port
+    metrics_port: Port | None = None  # /metrics is served here instead of on the HTTP port; 0: any free port
     admin_host: Host = "127.0.0.1"  # address of the admin port
     admin_port: Port | None = None  # dragoman.admin.v1 over gRPC; None: none; 0: any free port
     reflection: bool = True  # grpc.reflection.v1 and v1alpha, for grpcurl and the like
@@ -76,7 +78,7 @@ class ListenConfig:
     max_connection_age_s: SecondsOrNever = None  # connections end gracefully after about this; `never`: they may stay
     max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
-    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64  # at a time, on the HTTP port
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64  # at a time, on each HTTP port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -90,7 +92,7 @@ class LimitsConfig:
     # Clients that hold less than an equal share get in beyond this and max_queued_tokens, to twice as much.
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
-    max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed
+    max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed; one HTTP body
     max_queue_seconds: Seconds = 30.0  # of work ahead of a request, as estimated; more is refused
     max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
     max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
@@ -158,7 +160,7 @@ class LifecycleConfig:
     unready_exit_s: SecondsOrNever = 60.0
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
     grace_s: Delay = 30.0  # after that delay: time for accepted calls to finish
-    ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port"} as JSON
+    ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port", ...} as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -1,1 +1,1 @@
-"""The HTTP edge: operational endpoints, and the dialects that come later."""
+"""HTTP beside gRPC: pages for machines now, dialects of other translation services later."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import grpc.aio
 
@@ -13,11 +12,13 @@ from service.grpc import admin_servicer, health, reflection, servicer, stream_se
 from service.grpc.authentication import authenticator
 from service.grpc.health import Health
 from service.grpc.interceptors import CallInterceptor
-from service.grpc.listening import grpc_options
+from service.grpc.listening import Address, grpc_options
 from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import ServerTls, server_tls, warn_of_open_ports
-from service.http.http_server import HttpServer, Page
+from service.http.app import create_apps
+from service.http.operations import Operations
+from service.http.server import HttpServer
 from service.queue.admission import Admission
 from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
@@ -26,10 +27,8 @@ from service.registry.snapshot import model_snapshots
 from service.server.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.server.model_hosting import Models
 from service.server.readiness import Readiness
-from service.telemetry.metrics import CONTENT_TYPE
 from service.translation.translator import Translator
 
-LONGEST_PIECE_S = 0.0005  # of writing a page, in which no call moves on
 METHODS = frozenset(
     {
         f"{servicer.SERVICE_NAME}/Translate",
@@ -56,7 +55,7 @@ class Parts:
     grpc_server: grpc.aio.Server
     tls: ServerTls | None  # for every gRPC port; None: no encryption
     admin_server: grpc.aio.Server
-    http_server: HttpServer
+    http_servers: Mapping[str, tuple[Address, HttpServer]]  # by the name of the port
     close_traces: Callable[[], None]  # sends what is left of them; waits for that
 
 
@@ -116,7 +115,7 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
         admin_server=admin_server(config, admin_interceptor, status, reloader),
-        http_server=_http_server(config, models, readiness),
+        http_servers=_http_servers(config, models, readiness),
         close_traces=traces.close if traces else lambda: None,
     )
 
@@ -146,29 +145,27 @@ def _grpc_server(
     return server
 
 
-def _http_server(config: ServerConfig, models: Models, readiness: Readiness) -> HttpServer:
-    async def metrics() -> Page:
-        pieces, began = [], time.monotonic()
-        for piece in models.metrics.exposition():
-            pieces.append(piece)
-            if time.monotonic() - began > LONGEST_PIECE_S:
-                await asyncio.sleep(0)  # calls that are under way move on
-                began = time.monotonic()
-        return Page(HTTPStatus.OK, b"".join(pieces), CONTENT_TYPE)
-
-    async def ready() -> Page:
-        return _status(_is_ready(models, readiness), b"ready\n", b"not ready\n")
-
-    async def alive() -> Page:
-        return _status(readiness.is_alive(time.monotonic()), b"alive\n", b"no engine for too long\n")
-
-    pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
-    return HttpServer(pages, max_connections=config.listen.max_http_connections)
+def _http_servers(config: ServerConfig, models: Models, readiness: Readiness) -> dict[str, tuple[Address, HttpServer]]:
+    listen = config.listen
+    operations = Operations(
+        models.metrics.exposition,
+        is_ready=lambda: _is_ready(models, readiness),
+        is_alive=lambda: readiness.is_alive(time.monotonic()),
+    )
+    app, metrics_app = create_apps(
+        operations,
+        max_body_bytes=config.limits.max_message_bytes,
+        separate_metrics=listen.metrics_port is not None,
+    )
+    servers = {}
+    if listen.http:
+        server = HttpServer(app, max_connections=listen.max_http_connections)
+        servers["http_port"] = Address(listen.http_host, listen.http_port), server
+    if listen.metrics_port is not None:
+        server = HttpServer(metrics_app, max_connections=listen.max_http_connections)
+        servers["metrics_port"] = Address(listen.metrics_host, listen.metrics_port), server
+    return servers
 
 
 def _is_ready(models: Models, readiness: Readiness) -> bool:
     return readiness.is_accepting and models.reloader.is_ready
-
-
-def _status(is_good: bool, good: bytes, bad: bytes) -> Page:
-    return Page(HTTPStatus.OK, good) if is_good else Page(HTTPStatus.SERVICE_UNAVAILABLE, bad)

@@ -143,7 +143,7 @@ class Server:
         """
         parts = self._parts
         await self._models.close()
-        await parts.http_server.stop()
+        await asyncio.gather(*(server.stop() for _, server in parts.http_servers.values()))
         await asyncio.to_thread(parts.close_traces)
         await parts.interceptor.answers_sent(SENDING_S)
         await asyncio.sleep(LINGER_S)
@@ -165,15 +165,16 @@ class Server:
 
     async def _listen(self) -> dict[str, int]:
         """Bind the ports, so that a taken one is known before the engines are warm."""
-        listen = self._config.listen
-        http = Address(listen.http_host, listen.http_port)
-        if listen.http:
-            http.check_free("HTTP")
-        parts = self._parts
+        listen, parts = self._config.listen, self._parts
+        for address, _ in parts.http_servers.values():
+            address.check_free("HTTP")
         data = Address(listen.grpc_host, listen.grpc_port)
         ports = {"grpc_port": await self._listen_grpc(parts.grpc_server, data, "gRPC")}
-        if listen.http:
-            ports["http_port"] = await self._listen_http(http)
+        for name, (address, server) in parts.http_servers.items():
+            try:
+                ports[name] = await server.start(address.host, address.port)
+            except OSError as error:
+                raise address.cannot_listen("HTTP", error) from error
         if listen.admin_port is not None:
             admin = Address(listen.admin_host, listen.admin_port)
             ports["admin_port"] = await self._listen_grpc(parts.admin_server, admin, "admin")
@@ -183,12 +184,6 @@ class Server:
         port = add_grpc_port(server, address, self._parts.tls, purpose)
         await server.start()
         return port
-
-    async def _listen_http(self, address: Address) -> int:
-        try:
-            return await self._parts.http_server.start(address.host, address.port)
-        except OSError as error:
-            raise address.cannot_listen("HTTP", error) from error
 
     async def _open(self, ports: dict[str, int]) -> None:
         """Let calls in and say so.
@@ -254,7 +249,7 @@ class Server:
         """Release what is ours, in whatever state it is: the start has failed."""
         await self._parts.grpc_server.stop(0)
         await self._parts.admin_server.stop(0)
-        await self._parts.http_server.stop()
+        await asyncio.gather(*(server.stop() for _, server in self._parts.http_servers.values()))
         await asyncio.to_thread(self._parts.close_traces)
 
 

@@ -1,0 +1,160 @@
+"""An HTTP/1.1 server in the event loop of its caller: uvicorn's protocol, with limits on what a peer may cost.
+
+Knows no route.  The main loop, the signal handlers and the logs of `uvicorn.Server` are not used: the front process has
+its own.  There is no TLS; put a proxy in front where that is wanted.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+TIMEOUT_S = 5.0  # for a request to arrive in full, and for an answer to be read
+MAX_HEAD_BYTES = 16 << 10  # request line and headers
+STOP_S = 1.0  # for answers that are being made when the server stops
+
+
+class HttpServer:
+    """Serves one application at one address."""
+
+    def __init__(self, app: ASGIApp, *, max_connections: int, timeout_s: float = TIMEOUT_S) -> None:
+        """Serve nothing yet.
+
+        Args:
+            max_connections: with so many open, the peer that has kept the server waiting longest makes room.
+            timeout_s: a peer that keeps the server waiting longer loses its connection.
+        """
+        for name in ("uvicorn.error", "uvicorn.access"):
+            logging.getLogger(
+                name
+            ).disabled = True  # it would log errors with their messages; the application logs them
+        self._config = Config(
+            app,
+            interface="asgi3",
+            http=H11Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._connections = _Connections(max_connections, timeout_s)
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and return the port, a free one for 0.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: _Connection(self._config, self._state, self._connections), host, port, reuse_port=False
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Stop listening; the answers that are being made have `STOP_S` to leave, then every connection ends."""
+        if self._server is None:
+            return
+        self._server.close()
+        await self._connections.close(STOP_S)
+        await self._server.wait_closed()
+
+
+class _Connections:
+    """The open connections, and since when each of those that wait for their peer does so."""
+
+    def __init__(self, max_connections: int, timeout_s: float) -> None:
+        self._max_connections = max_connections
+        self._timeout_s = timeout_s
+        self._open: set[_Connection] = set()
+        self._waiting: dict[_Connection, asyncio.TimerHandle] = {}  # the longest first
+        self._all_left = asyncio.Event()
+
+    def enter(self, connection: "_Connection") -> bool:
+        """Take a new connection in, or return False if every other one is being served."""
+        if len(self._open) >= self._max_connections and self._waiting:
+            self._drop(next(iter(self._waiting)))
+        if len(self._open) >= self._max_connections:
+            return False
+        self._open.add(connection)
+        return True
+
+    def leave(self, connection: "_Connection") -> None:
+        """Forget a connection."""
+        self.note(connection, is_waiting=False)
+        self._open.discard(connection)
+        if not self._open:
+            self._all_left.set()
+
+    def note(self, connection: "_Connection", *, is_waiting: bool) -> None:
+        """Note whether a connection waits for its peer; bytes that complete no request do not end the wait."""
+        if not is_waiting and connection in self._waiting:
+            self._waiting.pop(connection).cancel()
+        elif is_waiting and connection in self._open and connection not in self._waiting:
+            self._waiting[connection] = connection.loop.call_later(self._timeout_s, self._drop, connection)
+
+    async def close(self, within_s: float) -> None:
+        """End all connections; those that make or send an answer have this long."""
+        self._all_left.clear()
+        for connection in list(self._open):
+            connection.shutdown()
+        if self._open:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_left.wait(), within_s)
+        for connection in list(self._open):
+            self._drop(connection)
+
+    def _drop(self, connection: "_Connection") -> None:
+        connection.transport.abort()  # not close: that waits for a peer to read
+        self.leave(connection)
+
+
+class _Connection(H11Protocol):
+    """A connection that is known to wait for its peer: for a whole request, or to have read an answer."""
+
+    def __init__(self, config: Config, state: ServerState, connections: _Connections) -> None:
+        super().__init__(config, state, {})
+        self._all = connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._all.enter(self):
+            self._note()
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._all.leave(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._note()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._note()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._note()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._note()
+
+    def _note(self) -> None:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        is_serving = cycle is not None and not (cycle.more_body or cycle.response_complete or self.flow.write_paused)
+        self._all.note(self, is_waiting=not is_serving)
