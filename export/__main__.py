@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,7 +20,6 @@ from model.tokenizer import Tokenizer
 
 NUM_SENTENCES = 320  # of the calibration file
 
-T = TypeVar("T")
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 console = Console(stderr=True)
 
@@ -64,9 +63,13 @@ def main(
     Every graph is compared with the PyTorch model before anything is written; a graph that differs by more than its
     precision's tolerance is refused, and BUNDLE stays as it was.
     """
-    precisions = _precisions(precision)
+    for given in precision or ():
+        if given not in ALL_PRECISIONS:
+            raise typer.BadParameter(f"{given!r} is none of {', '.join(ALL_PRECISIONS)}", param_hint="--precision")
+    precisions = tuple(dict.fromkeys(precision)) if precision else PRECISIONS
     try:
-        source = _renamed(ExportSource.load(checkpoint), name, version)
+        source = ExportSource.load(checkpoint)
+        source = replace(source, name=name or source.name, version=version or source.version)
         samples = _samples(calibration, Tokenizer.load(source.tokenizer_path), source.config)
         options = ExportOptions(
             precisions=precisions, keep_weights=keep_weights, shortlist=shortlist or source.shortlist_path
@@ -75,17 +78,6 @@ def main(
     except (ValueError, OSError) as error:
         console.print(f"[red]error:[/red] {error}", highlight=False)
         raise typer.Exit(1) from error
-
-
-def _precisions(given: Sequence[str] | None) -> tuple[str, ...]:
-    for precision in given or ():
-        if precision not in ALL_PRECISIONS:
-            raise typer.BadParameter(f"{precision!r} is none of {', '.join(ALL_PRECISIONS)}", param_hint="--precision")
-    return tuple(dict.fromkeys(given)) if given else PRECISIONS
-
-
-def _renamed(source: ExportSource, name: str | None, version: str | None) -> ExportSource:
-    return replace(source, name=name or source.name, version=version or source.version)
 
 
 def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig) -> Samples:
@@ -100,12 +92,12 @@ def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig) -> Sa
     return Samples(calibration=calibration, verification=usable[4::5])
 
 
-def _track(items: Sequence[T], description: str) -> Iterable[T]:
+def _track(items: Sequence[Any], description: str) -> Iterable[Any]:
     return rich_track(items, description, console=console, transient=True) if items else items
 
 
 def _show(bundle: Bundle) -> None:
-    """What was written, and how near it is to PyTorch."""
+    """Print what was written, and how near it is to PyTorch."""
     manifest = bundle.manifest
     table = Table(title=f"{manifest.name} {manifest.version} in {bundle.directory}", title_justify="left")
     for column in ("precision", "size", "largest difference", "mean difference", "same best token", "positions"):

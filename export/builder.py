@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 OPSET = 24  # TensorScatter
 CONTRIB_OPSET = 1
-CONTRIB_DOMAIN = "com.microsoft"
+CONTRIB_DOMAIN = "com.microsoft"  # operators of ONNX Runtime's own
 IR_VERSION = 11
 INLINE_BYTES = 1_024  # smaller tensors (shapes, scales) stay inside the graph file
 ALIGNMENT = 4_096  # ONNX Runtime maps page-aligned tensors instead of copying them
@@ -58,7 +58,7 @@ class GraphBuilder:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
         self._hints: list[onnx.ValueInfoProto] = []
-        self._initializers: dict[str, Array] = {}
+        self.initializers: dict[str, Array] = {}
 
     def input(self, name: str, dtype: int, shape: Sequence[int | str]) -> str:
         """Declare a graph input; axes that vary are given by name."""
@@ -75,13 +75,14 @@ class GraphBuilder:
         self._hints.append(helper.make_tensor_value_info(name, dtype, shape))
 
     def constant(self, name: str, array: Array | np.generic) -> str:
-        """A tensor that belongs to the model."""
-        self._initializers[name] = np.asarray(array)
+        """Add a tensor that belongs to the model, and return its name."""
+        self.initializers[name] = np.asarray(array)
         return name
 
     def node(self, op: str, *inputs: str, name: str = "", domain: str = "", **attributes: Any) -> str:
         """Append a node with one output, and return that output's name (`name`, or one made up)."""
-        return self.nodes(op, *inputs, names=[name or self._fresh(op)], domain=domain, **attributes)[0]
+        name = name or f"{op.lower()}_{len(self._nodes)}_out"
+        return self.nodes(op, *inputs, names=[name], domain=domain, **attributes)[0]
 
     def nodes(self, op: str, *inputs: str, names: Sequence[str], domain: str = "", **attributes: Any) -> list[str]:
         """Append a node with one output for each of `names`; an empty input name means "not given"."""
@@ -89,23 +90,13 @@ class GraphBuilder:
         self._nodes.append(helper.make_node(op, inputs, names, name=label, domain=domain, **attributes))
         return list(names)
 
-    def contrib(self, op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """`node`, for an operator of ONNX Runtime's own domain."""
-        return self.node(op, *inputs, name=name, domain=CONTRIB_DOMAIN, **attributes)
-
-    def collect_weights(self) -> None:
-        """Put the tensors worth sharing into the weight file."""
-        for name, array in self._initializers.items():
-            if array.nbytes >= INLINE_BYTES:
-                self.weights.add(name, array)
-
     def build(self, places: dict[str, tuple[int, int]] | None = None) -> onnx.ModelProto:
-        """The finished model.
+        """Return the finished model.
 
         Args:
             places: where `WeightFile.write` put the shared tensors; without it every tensor lies inside the model.
         """
-        tensors = [self._tensor(name, array, places or {}) for name, array in self._initializers.items()]
+        tensors = [self._tensor(name, array, places or {}) for name, array in self.initializers.items()]
         ends = (self._inputs, self._outputs)
         graph = helper.make_graph(self._nodes, self.name, *ends, tensors, value_info=self._hints)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB_DOMAIN, CONTRIB_OPSET)]
@@ -121,16 +112,15 @@ class GraphBuilder:
             tensor.external_data.add(key=key, value=str(value))
         return tensor
 
-    def _fresh(self, op: str) -> str:
-        return f"{op.lower()}_{len(self._nodes)}_out"
-
 
 def save_graphs(builders: dict[str, GraphBuilder], directory: Path) -> None:
     """Write graphs that share one weight file: `{file name: graph}` and the file, into an existing directory."""
     weights = next(iter(builders.values())).weights
     for builder in builders.values():
         assert builder.weights is weights, "the graphs of one variant share one weight file"
-        builder.collect_weights()
+        for name, array in builder.initializers.items():
+            if array.nbytes >= INLINE_BYTES:
+                weights.add(name, array)
     places = weights.write(directory / weights.name)
     for file_name, builder in builders.items():
         (directory / file_name).write_bytes(builder.build(places).SerializeToString())

@@ -1,81 +1,82 @@
-"""Which values enter each product of a model, seen by translating sentences with its fp32 graphs.
+"""Which values enter each product of a model, seen by translating sentences with its fp32 graphs."""
 
-Knows the graphs and their fp32 products; what becomes of the histograms is in `quantize.py`.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from onnx import TensorProto
 
-from export.builder import Array, GraphBuilder, WeightFile, save_graphs
-from export.graphs import DecoderStepGraph, EncoderGraph
-from export.linear import FloatProducts
-from export.quantize import ActivationScale, Histogram
-from export.runner import GraphRunner, Values
-from export.state import State
+from export.builder import Array, save_graphs
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, draw_graphs
+from export.linear import ActivationScale, FloatProducts, State
+from export.runner import GraphRunner
 from model.config import ModelConfig
 
 # Share of the values that a scale must reach.  KL divergence from fp32 at 4,543 positions of tatoeba_dev and flores-dev
 # (d 256, 6+2 layers, update 750): 2.4e-4 with [min, max], 2.0e-4 with 0.99999 and 0.9999, 6.1e-4 with 0.999.
 COVERAGE = 0.99999
 MAX_TARGET_TOKENS = 128  # a model that never stops must not hold up calibration
+HISTOGRAM_BINS = 8_192
 
-Histograms = Mapping[str, Histogram]  # layer -> values of its input
+
+@dataclass
+class Histogram:
+    """How often each value occurred, in equal bins over [-limit, limit]; the limit doubles when a value exceeds it."""
+
+    limit: float = 1.0
+    counts: Array = field(default_factory=lambda: np.zeros(HISTOGRAM_BINS, np.int64))
+    low: float = np.inf
+    high: float = -np.inf
+
+    def add(self, values: Array) -> None:
+        """Count values of any shape."""
+        self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
+        while max(-self.low, self.high) > self.limit:  # [-limit, limit] becomes the middle half: bins merge in pairs
+            self.counts = np.pad(self.counts.reshape(-1, 2).sum(axis=1), HISTOGRAM_BINS // 4)
+            self.limit *= 2
+        counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(-self.limit, self.limit))
+        self.counts += counts
+
+    def range(self, coverage: float) -> tuple[float, float]:
+        """Return the range without (1 - coverage) of the values, half on each side; coverage 1 gives [min, max]."""
+        if coverage >= 1.0:
+            return self.low, self.high
+        share = np.cumsum(self.counts) / self.counts.sum()
+        outside = (1.0 - coverage) / 2
+        first, last = np.searchsorted(share, [outside, 1.0 - outside])
+        edges = np.linspace(-self.limit, self.limit, HISTOGRAM_BINS + 1)
+        return max(self.low, float(edges[first])), min(self.high, float(edges[last + 1]))
 
 
-def observe(config: ModelConfig, state: State, sentences: Iterable[Sequence[int]]) -> Histograms:
-    """Translate sentences greedily with the fp32 graphs and count what enters each product.
+def observe(config: ModelConfig, state: State, sentences: Iterable[Sequence[int]]) -> dict[str, Histogram]:
+    """Translate sentences greedily with the fp32 graphs and count, by layer, the values that enter each product.
 
     Args:
         config: the model's shape.
         state: its parameters.
         sentences: source ids, each ending with end-of-sentence; a few hundred are enough.
     """
-    histograms: dict[str, Histogram] = {}
+    products = FloatProducts()
+    graphs = draw_graphs(config, state, products)
+    encoder, decoder_step = graphs[ENCODER_NAME], graphs[DECODER_STEP_NAME]
+    for graph, value in dict.fromkeys(products.inputs.values()):  # layers that read the same value share an output
+        graph.output(value, TensorProto.FLOAT)
+    histograms = {layer: Histogram() for layer in products.inputs}
+    max_tokens = min(MAX_TARGET_TOKENS, config.max_positions)
     with TemporaryDirectory(prefix="dragoman-calibration-") as name:
-        watched = _WatchedGraphs(config, state, Path(name))
+        directory = Path(name)
+        save_graphs({ENCODER_NAME: encoder, DECODER_STEP_NAME: decoder_step}, directory)
+        runner = GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
         for sentence in sentences:
-            for layer, values in watched.layer_inputs(list(sentence)):
-                histograms.setdefault(layer, Histogram()).add(values)
+            encoded, steps = runner.greedy(list(sentence), max_tokens)
+            for layer, (graph, value) in products.inputs.items():
+                runs = [encoded] if graph is encoder else steps
+                histograms[layer].add(np.concatenate([run[value].ravel() for run in runs]))
     return histograms
 
 
-def activation_scales(histograms: Histograms, coverage: float = COVERAGE) -> dict[str, ActivationScale]:
-    """One scale for each layer."""
+def activation_scales(histograms: Mapping[str, Histogram], coverage: float = COVERAGE) -> dict[str, ActivationScale]:
+    """Return one scale for each layer."""
     return {layer: ActivationScale.of_range(*seen.range(coverage)) for layer, seen in histograms.items()}
-
-
-class _WatchedGraphs:
-    """fp32 graphs that also return what enters each of their products."""
-
-    def __init__(self, config: ModelConfig, state: State, directory: Path) -> None:
-        weights, encoder, decoder = WeightFile(), FloatProducts(), FloatProducts()
-        graphs = {
-            "encoder.onnx": EncoderGraph(config, state, encoder, weights).graph,
-            "decoder_step.onnx": DecoderStepGraph(config, state, decoder, weights).graph,
-        }
-        _expose(graphs["encoder.onnx"], encoder.inputs)
-        _expose(graphs["decoder_step.onnx"], decoder.inputs)
-        save_graphs(graphs, directory)
-        self._runner = GraphRunner(directory / "encoder.onnx", directory / "decoder_step.onnx", config)
-        self._encoder_inputs, self._decoder_inputs = encoder.inputs, decoder.inputs
-        self._max_tokens = min(MAX_TARGET_TOKENS, config.max_positions)
-
-    def layer_inputs(self, sentence: list[int]) -> Iterator[tuple[str, Array]]:
-        """(layer, the values that entered it) while one sentence is translated."""
-        encoded, steps = self._runner.greedy(sentence, self._max_tokens)
-        yield from _named(self._encoder_inputs, [encoded])
-        yield from _named(self._decoder_inputs, steps)
-
-
-def _expose(graph: GraphBuilder, inputs: Mapping[str, str]) -> None:
-    for value in dict.fromkeys(inputs.values()):  # layers that read the same value share an output
-        graph.output(value, TensorProto.FLOAT)
-
-
-def _named(inputs: Mapping[str, str], runs: Sequence[Values]) -> Iterator[tuple[str, Array]]:
-    for layer, value in inputs.items():
-        yield layer, np.concatenate([run[value].ravel() for run in runs])

@@ -1,12 +1,12 @@
-"""Golden sentences for a bundle: what its graphs make of a few texts, for a server to find again before it serves.
+"""Golden sentences for a bundle: translations of a few texts, which a server repeats before it lets the bundle serve.
 
     python -m export.golden BUNDLE SENTENCES      gives a bundle that has none, or other ones, its golden sentences
 
-Knows bundles and the plain runner; nothing of how a server compares.
+Knows bundles and the plain runner, not how a server compares.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -33,18 +33,20 @@ PRECISIONS = ("int8", "fp32")  # those that run on a CPU
 
 
 def choose_texts(tokenizer: Tokenizer, sentences: Iterable[Sequence[int]]) -> list[str]:
-    """Texts for `write_golden`: the first sentences, given in token ids, that are short and one line."""
+    """Return texts for `write_golden`: the first sentences, given in token ids, that are short and one line."""
     texts = (tokenizer.decode(ids) for ids in sentences if len(ids) <= MAX_SOURCE_TOKENS)
     return list(dict.fromkeys(text for text in texts if _is_plain(text)))[:NUM_SENTENCES]
 
 
 def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> str:
-    """Have the graphs in `directory` translate the texts, write it down there, and return the file's name.
+    """Write down how the graphs in `directory` translate the texts, and return the file's name.
 
     Without texts, or graphs that run on a CPU, nothing is written and the name is empty.
 
     Args:
-        manifest: of what is in the directory; its `golden` and `files` are not looked at.
+        directory: of the graphs and the tokenizer.
+        manifest: what the directory contains; its `golden` and `files` are not used.
+        texts: sentences to translate.
     """
     tokenizer = Tokenizer.load(directory / manifest.tokenizer)
     limit = min(GOLDEN_MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens)
@@ -53,7 +55,11 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
         if precision in manifest.variants:
             variant = manifest.variants[precision]
             runner = GraphRunner(directory / variant.encoder, directory / variant.decoder_step, manifest.config)
-            golden += _translated(precision, runner, tokenizer, texts, limit)
+            for text in texts:
+                _, steps = runner.greedy(tokenizer.encode(text), limit)
+                translation = tokenizer.decode([int(step["candidate_ids"].item()) for step in steps])
+                if _is_plain(translation):
+                    golden.append(GoldenSentence(precision=precision, source=text, translation=translation))
     if not golden:
         return ""
     write_golden_sentences(directory / GOLDEN_NAME, golden)
@@ -61,38 +67,23 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
 
 
 def add_golden(bundle: Bundle, texts: Sequence[str]) -> Bundle:
-    """Put the bundle with these golden sentences in its own place, without a signature: an older one no longer fits.
+    """Replace a bundle by itself with these golden sentences, without its signature, which no longer fits.
 
     Raises:
-        BundleError: no graphs of it run on a CPU, or none of their translations fits into a line; it stays as it was.
+        BundleError: no graphs run on a CPU, or no translation fits into a line; the bundle stays as it was.
     """
     manifest, destination = bundle.manifest, bundle.directory.resolve()  # a link to a bundle stays one
     if not manifest.variants.keys() & set(PRECISIONS):
         raise BundleError(f"{bundle.directory} has no graphs for a CPU, only {sorted(manifest.variants)}; export them")
     with staging_directory(destination) as staging:
-        _copy_files(bundle, staging)
+        for name in manifest.files:
+            if name != manifest.golden and bundle.path(name).is_file():
+                (staging / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(bundle.path(name), staging / name)
         name = write_golden(staging, manifest, texts)
         if not name:
             raise BundleError(f"{bundle.directory} translates none of {len(texts)} texts into one line; give others")
         return write_bundle(staging, destination, replace(manifest, golden=name))
-
-
-def _copy_files(bundle: Bundle, directory: Path) -> None:
-    """All that the manifest lists and that is there, but older golden sentences."""
-    for name in bundle.manifest.files:
-        if name != bundle.manifest.golden and bundle.path(name).is_file():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(bundle.path(name), directory / name)
-
-
-def _translated(
-    precision: str, runner: GraphRunner, tokenizer: Tokenizer, texts: Iterable[str], max_tokens: int
-) -> Iterator[GoldenSentence]:
-    for text in texts:
-        _, steps = runner.greedy(tokenizer.encode(text), max_tokens)
-        translation = tokenizer.decode([int(step["candidate_ids"].item()) for step in steps])
-        if _is_plain(translation):
-            yield GoldenSentence(precision=precision, source=text, translation=translation)
 
 
 def _is_plain(text: str) -> bool:

@@ -11,22 +11,46 @@ Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D widt
 E edits, C candidates, L decoder layers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import TensorProto, helper
 
-from export.builder import Array, GraphBuilder, WeightFile
-from export.linear import Products
-from export.state import State, linear_weights, packed_weights, sinusoidal_positions
+from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder, WeightFile
+from export.linear import Products, State
 from model.config import ModelConfig, NormPlacement
 
+ENCODER_NAME = "encoder.onnx"
+DECODER_STEP_NAME = "decoder_step.onnx"
+SHORTLIST_STEP_NAME = "shortlist_step.onnx"
+PROJECTION_NAME = "projection.onnx"
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 LAYER_NORM_EPSILON = 1e-5  # as in model/layers.py
 BLOCK_WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # tokens that are ranked by their maximum first
 
 Sublayer = Callable[[str], str]  # name of a value -> name of a value
+
+
+def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[str, GraphBuilder]:
+    """Return a model's graphs for a CPU by file name: the one place that chooses the classes of a configuration."""
+    weights = WeightFile()
+    return {
+        ENCODER_NAME: EncoderGraph(config, state, products, weights).graph,
+        DECODER_STEP_NAME: DecoderStepGraph(config, state, products, weights).graph,
+        SHORTLIST_STEP_NAME: ShortlistStepGraph(config, state, products, weights).graph,
+        PROJECTION_NAME: projection_graph(state, products, weights),
+    }
+
+
+def sinusoidal_positions(num_positions: int, d_model: int) -> Array:
+    """Return the position table of section 3.5: sin on even features, cos on odd ones; [P, D] float32."""
+    steps = np.arange(num_positions, dtype=np.float64)[:, None]
+    rates = np.exp(np.arange(0, d_model, 2) * (-np.log(10_000.0) / d_model))  # [D / 2]
+    table = np.zeros((num_positions, d_model))
+    table[:, 0::2] = np.sin(steps * rates)
+    table[:, 1::2] = np.cos(steps * rates[: d_model // 2])
+    return table.astype(np.float32)
 
 
 def cross_names(layer: int) -> list[str]:
@@ -84,13 +108,13 @@ class TransformerGraph:
         inner = self.graph.node("Relu", self.linear(f"{name}.inner", states))
         return self.linear(f"{name}.outer", inner)
 
-    def linear(self, name: str, states: str) -> str:
-        """One linear layer: [.., I] -> [.., O]."""
-        return self.products.linear(self.graph, states, linear_weights(self.state, name))
-
-    def packed(self, name: str, states: str, parts: list[str]) -> str:
-        """Several linear layers with the same input as one product: [.., I] -> [.., sum of O]."""
-        return self.products.linear(self.graph, states, packed_weights(self.state, name, parts))
+    def linear(self, name: str, states: str, parts: Sequence[str] = ()) -> str:
+        """One linear layer, or those of `parts` side by side as one product: [.., I] -> [.., O]."""
+        layers = parts or [name]
+        weight, bias = (
+            np.concatenate([self.state[f"{layer}.{kind}"] for layer in layers]) for kind in ("weight", "bias")
+        )
+        return self.products.linear(self.graph, states, name, weight, bias)
 
     def heads_apart(self, states: str, num_parts: int) -> str:
         """Keys or values side by side to head by head: [B, Q, parts * D] -> [B, parts * H, Q, d]."""
@@ -104,7 +128,7 @@ class TransformerGraph:
 
     def packed_projections(self, name: str, states: str) -> str:
         """Query, key and value of self-attention in one product: [B, Q, D] -> [B, Q, 3D]."""
-        return self.packed(f"{name}.query_key_value", states, [f"{name}.{part}" for part in ("query", "key", "value")])
+        return self.linear(f"{name}.query_key_value", states, [f"{name}.{part}" for part in ("query", "key", "value")])
 
 
 class EncoderGraph(TransformerGraph):
@@ -145,7 +169,7 @@ class EncoderGraph(TransformerGraph):
         layers = range(self.config.num_decoder_layers)
         parts = [f"decoder.layers.{layer}.cross_attention.{part}" for layer in layers for part in ("key", "value")]
         names = [name for layer in layers for name in cross_names(layer)]
-        packed = self.packed("decoder.cross_attention.key_value", memory, parts)  # [B, S, 2L * D]
+        packed = self.linear("decoder.cross_attention.key_value", memory, parts)  # [B, S, 2L * D]
         heads = self.heads_apart(packed, len(parts))  # [B, 2L * H, S, d]
         self.graph.nodes("Split", heads, names=names, axis=1, num_outputs=len(names))
         for name in names:
@@ -191,7 +215,8 @@ class DecoderStepGraph(TransformerGraph):
         states = self.embed(self.step.tokens, positions)
         for layer in range(config.num_decoder_layers):
             states = self.layer(layer, states)
-        self.candidates(self.final_norm("decoder", states))
+        logits = self.edit(self.logits(self.final_norm("decoder", states)))
+        self.best(self.graph.node("LogSoftmax", logits, axis=-1))
 
     def declare_inputs(self) -> StepInputs:
         """The graph's inputs, in the order of the class's description."""
@@ -249,16 +274,12 @@ class DecoderStepGraph(TransformerGraph):
             lengths: int32 [B]; keys beyond do not count.
         """
         inputs = [query, key, value, "", lengths, mask]
-        mixed = self.graph.contrib("MultiHeadAttention", *inputs, num_heads=self.config.num_heads)
+        heads = self.config.num_heads
+        mixed = self.graph.node("MultiHeadAttention", *inputs, domain=CONTRIB_DOMAIN, num_heads=heads)
         return self.linear(f"{name}.output", mixed)
 
-    def candidates(self, states: str) -> None:
-        """Tied projection, edits, log-softmax and the best of each sentence: [B, K, D] -> the outputs."""
-        log_probs = self.graph.node("LogSoftmax", self.edit(self.logits(states)), axis=-1)
-        self.best(log_probs)
-
     def logits(self, states: str) -> str:
-        """[B, K, D] -> [B, K, V]."""
+        """The tied projection: [B, K, D] -> [B, K, V]."""
         return self.products.logits(self.graph, states, self.state["embedding.weight"])
 
     def best(self, log_probs: str) -> None:

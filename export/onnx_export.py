@@ -1,59 +1,39 @@
 """A checkpoint becomes a bundle: draw the graphs of each precision, compare them with PyTorch, write all at once.
 
-Order: calibrate (only for int8), then for each precision build, verify, and last the manifest and one rename; a graph
-that fails its comparison leaves nothing behind.
+Order: calibrate (only for int8), then for each precision build and verify, and last the manifest and one rename; a
+graph that fails its comparison leaves nothing behind.
 """
 
 import platform
 import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any
 
 from onnx import TensorProto
 
-from export.builder import OPSET, WeightFile, save_graphs
+from export.builder import OPSET, save_graphs
 from export.calibrate import COVERAGE, activation_scales, observe
-from export.cuda import CudaEncoderGraph, CudaStepGraph, arrange_graph, extend_graph
+from export.cuda import draw_cuda_graphs
 from export.golden import choose_texts, write_golden
-from export.graphs import DecoderStepGraph, EncoderGraph, ShortlistStepGraph, projection_graph
-from export.linear import FloatProducts, Int8Products, Products
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, PROJECTION_NAME, SHORTLIST_STEP_NAME, draw_graphs
+from export.linear import FloatProducts, Int8Products, Products, State
 from export.runner import GraphRunner
 from export.source import ExportSource
-from export.state import State
-from export.verify import TOLERANCES, Parity, compare, reference_model, seeded_samples, translated_samples
+from export.verify import TOLERANCES, compare, reference_model, seeded_samples, translated_samples
 from model.bundle import WEIGHTS_NAME, Bundle, staging_directory, write_bundle
 from model.config import ModelConfig
 from model.manifest import GPU_PRECISION, TOKENIZER_NAME, DecodingDefaults, Manifest, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer
 
-ENCODER_NAME = "encoder.onnx"
-DECODER_STEP_NAME = "decoder_step.onnx"
-SHORTLIST_STEP_NAME = "shortlist_step.onnx"
-PROJECTION_NAME = "projection.onnx"
-ARRANGE_NAME = "arrange.onnx"
-EXTEND_NAME = "extend.onnx"
 PRECISIONS = ("int8", "fp32")  # unless others are asked for
 ALL_PRECISIONS = (*PRECISIONS, GPU_PRECISION)
 
 Sentences = Sequence[Sequence[int]]  # source ids, each ending with end-of-sentence
-T = TypeVar("T")
-
-
-class Track(Protocol):
-    """Shows how far an iteration has come."""
-
-    def __call__(self, items: Sequence[T], description: str) -> Iterable[T]:
-        """The items, one by one."""
-        ...
-
-
-def no_track(items: Sequence[T], description: str) -> Iterable[T]:  # noqa: ARG001 - the protocol's argument
-    """The items, and nothing shown."""
-    return items
+Track = Callable[[Sequence[Any], str], Iterable[Any]]  # items and a description -> the items, with a progress bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +59,13 @@ def export_bundle(
     destination: Path,
     options: ExportOptions,
     samples: Samples,
-    track: Track = no_track,
+    track: Track = lambda items, _: items,
 ) -> Bundle:
     """Write the bundle and return it.
 
     Raises:
         ValueError: int8 was asked for without calibration sentences, or the shortlist is none for this vocabulary.
-        SourceError, ParityError, BundleError: see there.
+        SourceError, ParityError, BundleError: as described there.
     """
     if "int8" in options.precisions and not samples.calibration:
         raise ValueError("int8 needs calibration sentences: a few hundred lines of source text in --calibration FILE")
@@ -98,94 +78,61 @@ def export_bundle(
         if options.shortlist:
             Shortlist.load(options.shortlist, source.config.vocab_size).save(staging / SHORTLIST_NAME)
         variants = {
-            precision: _export_variant(source, staging, precision, options, samples, track)
+            precision: _export_variant(source, staging / precision, options, samples, track)
             for precision in options.precisions
         }
         manifest = _manifest(source, options, samples, variants)
-        golden = write_golden(staging, manifest, _golden_texts(source, samples))
+        texts: Sequence[str] = source.golden_texts
+        if not texts:
+            tokenizer = Tokenizer.load(source.tokenizer_path)
+            texts = choose_texts(tokenizer, [*samples.verification, *samples.calibration])
+        golden = write_golden(staging, manifest, texts)
         return write_bundle(staging, destination, replace(manifest, golden=golden))
 
 
 def write_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> list[GraphRunner]:
-    """Write all graphs and their weights into a new directory, and open them: with all tokens, and with a shortlist."""
+    """Write the graphs for a CPU into a new directory, and open them: with all tokens, and with a shortlist."""
     directory.mkdir()
-    weights = WeightFile()
-    encoder = EncoderGraph(config, state, products, weights).graph
-    decoder_step = DecoderStepGraph(config, state, products, weights).graph
-    shortlist_step = ShortlistStepGraph(config, state, products, weights).graph
-    projection = projection_graph(state, products, weights)
-    graphs = {ENCODER_NAME: encoder, DECODER_STEP_NAME: decoder_step}
-    save_graphs(graphs | {SHORTLIST_STEP_NAME: shortlist_step, PROJECTION_NAME: projection}, directory)
-    paths = (directory / name for name in (ENCODER_NAME, DECODER_STEP_NAME, SHORTLIST_STEP_NAME, PROJECTION_NAME))
-    encoder_path, step_path, shortlist_path, projection_path = paths
+    save_graphs(draw_graphs(config, state, products), directory)
+    encoder = directory / ENCODER_NAME
     return [
-        GraphRunner(encoder_path, step_path, config),
-        GraphRunner(encoder_path, shortlist_path, config, projection_path),
+        GraphRunner(encoder, directory / DECODER_STEP_NAME, config),
+        GraphRunner(encoder, directory / SHORTLIST_STEP_NAME, config, directory / PROJECTION_NAME),
     ]
 
 
 def write_cuda_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> GraphRunner:
-    """Write the graphs for a GPU and their weights into a new directory, and open them, here on the CPU."""
+    """Write the graphs for a GPU into a new directory, and open them, here on the CPU."""
     directory.mkdir()
-    weights = WeightFile()
-    graphs = {
-        ENCODER_NAME: CudaEncoderGraph(config, state, products, weights).graph,
-        DECODER_STEP_NAME: CudaStepGraph(config, state, products, weights).graph,
-        ARRANGE_NAME: arrange_graph(config, products.dtype, weights),
-        EXTEND_NAME: extend_graph(config, products.dtype, weights),
-    }
-    save_graphs(graphs, directory)
+    save_graphs(draw_cuda_graphs(config, state, products), directory)
     return GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
 
 
-def _export_cuda_variant(source: ExportSource, staging: Path, samples: Samples, track: Track) -> Variant:
-    precision = GPU_PRECISION
-    products = FloatProducts(dtype=TensorProto.FLOAT16)
-    runner = write_cuda_graphs(source.config, source.state, products, staging / precision)
-    parity = _verify(precision, source, runner, track(samples.verification, f"{precision}: verify"))
-    return Variant(
-        encoder=f"{precision}/{ENCODER_NAME}",
-        decoder_step=f"{precision}/{DECODER_STEP_NAME}",
-        arrange=f"{precision}/{ARRANGE_NAME}",
-        extend=f"{precision}/{EXTEND_NAME}",
-        parity=parity.to_dict(),
-    )
-
-
 def _export_variant(
-    source: ExportSource, staging: Path, precision: str, options: ExportOptions, samples: Samples, track: Track
+    source: ExportSource, directory: Path, options: ExportOptions, samples: Samples, track: Track
 ) -> Variant:
+    """Write the graphs of the precision that the directory is named after, and verify them.
+
+    They are compared on real sentences, or where there are none, and always for floats, on seeded inputs.
+    """
+    precision, config, state = directory.name, source.config, source.state
     if precision == GPU_PRECISION:
-        return _export_cuda_variant(source, staging, samples, track)
-    products = _products(precision, source, options, samples, track)
-    runners = write_graphs(source.config, source.state, products, staging / precision)
-    parity, _ = (
-        _verify(precision, source, runner, track(samples.verification, f"{precision}: verify")) for runner in runners
-    )
-    return Variant(
-        encoder=f"{precision}/{ENCODER_NAME}",
-        decoder_step=f"{precision}/{DECODER_STEP_NAME}",
-        shortlist_step=f"{precision}/{SHORTLIST_STEP_NAME}",
-        projection=f"{precision}/{PROJECTION_NAME}",
-        parity=parity.to_dict(),
-    )
-
-
-def _products(precision: str, source: ExportSource, options: ExportOptions, samples: Samples, track: Track) -> Products:
-    if precision == "fp32":
-        return FloatProducts()
-    sentences = track(samples.calibration, "int8: calibrate")
-    return Int8Products(activation_scales(observe(source.config, source.state, sentences), options.coverage))
-
-
-def _verify(precision: str, source: ExportSource, runner: GraphRunner, sentences: Iterable[Sequence[int]]) -> Parity:
-    """Compare on real sentences, or where there are none, and always for floats, on seeded inputs."""
-    samples = translated_samples(runner, source.config, sentences)
-    if precision != "int8" or not samples:
-        samples += seeded_samples(source.config)
-    parity = compare(runner, reference_model(source.config, source.state), samples)
-    parity.require(precision, TOLERANCES[precision])
-    return parity
+        runners = [write_cuda_graphs(config, state, FloatProducts(dtype=TensorProto.FLOAT16), directory)]
+    else:
+        products: Products = FloatProducts()
+        if precision == "int8":
+            histograms = observe(config, state, track(samples.calibration, "int8: calibrate"))
+            products = Int8Products(activation_scales(histograms, options.coverage))
+        runners = write_graphs(config, state, products, directory)
+    found = []
+    for runner in runners:
+        inputs = translated_samples(runner, config, track(samples.verification, f"{precision}: verify"))
+        if precision != "int8" or not inputs:
+            inputs += seeded_samples(config)
+        found.append(compare(runner, reference_model(config, state), inputs))
+        found[-1].require(precision, TOLERANCES[precision])
+    graphs = {path.stem: f"{precision}/{path.name}" for path in directory.glob("*.onnx")}
+    return Variant(**graphs, parity={name: round(value, 9) for name, value in asdict(found[0]).items()})
 
 
 def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, variants: dict[str, Variant]) -> Manifest:
@@ -193,31 +140,19 @@ def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, va
     settings = {"opset": str(OPSET), "python": platform.python_version()}
     if "int8" in variants:
         settings |= {"calibration_sentences": str(len(samples.calibration)), "coverage": str(options.coverage)}
+    usual, positions = DecodingDefaults(), source.config.max_positions
     return Manifest(
         name=source.name,
         version=source.version,
         source_language=source.source_language,
         target_language=source.target_language,
         config=source.config,
-        decoding=_decoding_defaults(source.config),
+        decoding=replace(
+            usual,
+            max_source_tokens=min(usual.max_source_tokens, positions),
+            max_target_tokens=min(usual.max_target_tokens, positions),
+        ),
         variants=variants,
         shortlist=SHORTLIST_NAME if options.shortlist else "",
         exported_with={**tools, **settings},
-    )
-
-
-def _golden_texts(source: ExportSource, samples: Samples) -> Sequence[str]:
-    """Those that the source has, or the first sentences that were given."""
-    if source.golden_texts:
-        return source.golden_texts
-    return choose_texts(Tokenizer.load(source.tokenizer_path), [*samples.verification, *samples.calibration])
-
-
-def _decoding_defaults(config: ModelConfig) -> DecodingDefaults:
-    """The usual defaults, with no more tokens than the model has positions for."""
-    usual = DecodingDefaults()
-    return replace(
-        usual,
-        max_source_tokens=min(usual.max_source_tokens, config.max_positions),
-        max_target_tokens=min(usual.max_target_tokens, config.max_positions),
     )

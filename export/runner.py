@@ -1,6 +1,6 @@
-"""The two graphs run the plain way, for calibration and verification: caches are copied at every step.
+"""The two graphs run in a plain way, for calibration and verification: caches are copied at every step.
 
-Knows the graphs' inputs and outputs; the serving engine has its own, faster way.
+Knows the graphs' inputs and outputs; the serving engine has its own, faster runner.
 Axes: B sentences, S source, T target, V vocabulary, C candidates.
 """
 
@@ -14,14 +14,14 @@ from export.builder import Array
 from export.graphs import BLOCK_WIDTHS, cache_names, cross_names
 from model.config import BOS_ID, EOS_ID, ModelConfig
 
-MASKED = -1e9  # of a column that is not a hypothesis' own past, or no token
-HALF_MASKED = -3e4  # the same where 1e9 would be infinite
+MASKED = -1e9  # added to the logits of columns that hold no token of a hypothesis
+HALF_MASKED = -3e4  # in float16, where 1e9 would be infinite
 
 Values = dict[str, Array]  # by name
 
 
 def open_session(path: Path) -> ort.InferenceSession:
-    """A session on the CPU with one thread, so that results do not depend on the machine's load."""
+    """Open a session on the CPU with one thread, so that results do not depend on the machine's load."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -39,21 +39,21 @@ class GraphRunner:
         """Open the graphs.
 
         Args:
-            projection: where the step takes a part of the vocabulary, what that is taken from; it is given all of it.
+            encoder, decoder_step: graph files.
+            config: the model's shape.
+            projection: graph file, where the step takes a part of the vocabulary; the runner gives it all tokens.
         """
         self._encoder = open_session(encoder)
         self._decoder_step = open_session(decoder_step)
         self._config = config
-        types = {value.name: value.type for value in self._decoder_step.get_inputs()}
-        self._is_half = types["self_mask"] == "tensor(float16)"
+        self._input_types = {value.name: value.type for value in self._decoder_step.get_inputs()}
+        is_half = self._input_types["self_mask"] == "tensor(float16)"
+        self._dtype: type[np.floating[Any]] = np.float16 if is_half else np.float32
+        self._masked = HALF_MASKED if is_half else MASKED
         self._vocabulary = _whole_vocabulary(open_session(projection)) if projection else Values()
 
-    @property
-    def _dtype(self) -> type[np.floating[Any]]:
-        return np.float16 if self._is_half else np.float32
-
     def encode(self, source: Array, source_lengths: Array) -> Values:
-        """Cross-attention keys and values, by the step graph's names, of source ids [B, S], padded on the right."""
+        """Return keys and values by the step graph's names, of source ids [B, S], padded on the right."""
         outputs = _run(self._encoder, {"source_ids": source, "source_lengths": source_lengths})
         if "cross" not in outputs:
             return outputs
@@ -61,18 +61,17 @@ class GraphRunner:
         return dict(zip(names, outputs["cross"], strict=True))
 
     def step(self, tokens: Array, past_length: int, num_candidates: int, memory: Values) -> Values:
-        """All outputs of the step graph for one token of each sentence, [B], all at the same position.
+        """Return all outputs of the step graph for one token of each sentence, all at the same position.
 
         Args:
             tokens: [B] int64.
             past_length: how many tokens came before.
             num_candidates: C.
-            memory: `source_lengths`, the encoder's outputs, and the caches of `empty_caches` or the step before.
+            memory: `source_lengths`, the encoder's outputs, and caches, which the step's own replace.
         """
         num_sentences = len(tokens)
         num_columns = memory[cache_names(0)[0]].shape[2]
-        masked = HALF_MASKED if self._is_half else MASKED
-        mask = np.where(np.arange(num_columns) <= past_length, 0.0, masked).astype(self._dtype)
+        mask = np.where(np.arange(num_columns) <= past_length, 0.0, self._masked).astype(self._dtype)
         feeds = {
             "tokens": tokens[:, None],
             "scores": np.zeros((num_sentences, 1, 1), np.float32),
@@ -86,18 +85,19 @@ class GraphRunner:
         if self._vocabulary:
             mask = self._vocabulary["vocabulary_mask"]
             feeds |= self._vocabulary | {"vocabulary_mask": np.tile(mask, (num_sentences, 1, 1))}
-        names = {value.name for value in self._decoder_step.get_inputs()}
-        given = {name: value for name, value in memory.items() if name in names}
-        return _run(self._decoder_step, {**feeds, **given})
+        given = {name: value for name, value in memory.items() if name in self._input_types}
+        outputs = _run(self._decoder_step, {**feeds, **given})
+        memory |= {name.removesuffix("_out"): value for name, value in outputs.items() if name.endswith("_out")}
+        return outputs
 
     def empty_caches(self, num_sentences: int, num_columns: int) -> Values:
-        """Self-attention caches with room for `num_columns` tokens a sentence."""
+        """Return self-attention caches with room for `num_columns` tokens a sentence."""
         shape = (num_sentences, self._config.num_heads, num_columns, self._config.d_head)
         layers = range(self._config.num_decoder_layers)
         return {name: np.zeros(shape, self._dtype) for layer in layers for name in cache_names(layer)}
 
     def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Array:
-        """Log-probabilities [B, T, V] of every token after each prefix of the given target inputs [B, T]."""
+        """Return log-probabilities [B, T, V] of every token after each prefix of the given target inputs [B, T]."""
         caches = self.empty_caches(*targets.shape)
         memory = {"source_lengths": source_lengths, **self.encode(source, source_lengths), **caches}
         log_probs = np.empty((*targets.shape, self._config.vocab_size), np.float32)
@@ -105,29 +105,22 @@ class GraphRunner:
             outputs = self.step(targets[:, position], position, self._config.vocab_size, memory)
             order, values = outputs["candidate_ids"], outputs["candidate_scores"]  # K is 1: ids are tokens
             np.put_along_axis(log_probs[:, position], order, values, axis=1)
-            memory |= next_caches(outputs)
         return log_probs
 
     def greedy(self, source_ids: list[int], max_tokens: int) -> tuple[Values, list[Values]]:
-        """Translate one sentence by its best next token: all outputs of the encoder and of each step."""
+        """Translate one sentence greedily; return all outputs of the encoder and of each step."""
         lengths = np.array([len(source_ids)], np.int32)
         encoded = self.encode(np.array([source_ids]), lengths)
         memory = {"source_lengths": lengths, **encoded, **self.empty_caches(1, max_tokens)}
         token, steps = BOS_ID, list[Values]()
         while token != EOS_ID and len(steps) < max_tokens:
             steps.append(self.step(np.array([token]), len(steps), 1, memory))
-            memory |= next_caches(steps[-1])
             token = int(steps[-1]["candidate_ids"].item())
         return encoded, steps
 
 
-def next_caches(outputs: Values) -> Values:
-    """A step's caches under the names that the next step reads."""
-    return {name.removesuffix("_out"): value for name, value in outputs.items() if name.endswith("_out")}
-
-
 def _whole_vocabulary(projection: ort.InferenceSession) -> Values:
-    """The inputs of the shortlist step that allow every token; columns beyond fill the last block."""
+    """Inputs of the shortlist step that allow every token; further columns fill the last block."""
     outputs = _run(projection, {})
     rows = outputs["rows"]
     spare = -len(rows) % max(BLOCK_WIDTHS)

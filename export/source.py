@@ -1,6 +1,6 @@
 """What an export starts from: a training checkpoint, or a bundle that kept its weights.
 
-Knows the two formats and half precision; knows no graph.
+Knows both formats and half precision; knows no graph.
 """
 
 from dataclasses import dataclass, replace
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
-from export.state import State
-from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle
+from export.linear import State
+from model.bundle import MANIFEST_NAME, Bundle
 from model.checkpoint import load_checkpoint
 from model.config import ModelConfig
 
@@ -34,7 +34,7 @@ class ExportSource:
     source_language: str
     target_language: str
     shortlist_path: Path | None = None
-    golden_texts: tuple[str, ...] = ()  # that the next bundle is to have the translations of
+    golden_texts: tuple[str, ...] = ()  # texts whose translations the next bundle must have
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -42,37 +42,14 @@ class ExportSource:
 
         Raises:
             SourceError: it is neither, or a part is missing.
-            BundleError: it is a bundle that is damaged.
+            BundleError: the bundle is damaged.
         """
-        if (directory / MANIFEST_NAME).is_file():
-            return cls._from_bundle(Bundle.load(directory))
-        return cls._from_checkpoint(directory)
-
-    @classmethod
-    def _from_bundle(cls, bundle: Bundle) -> Self:
-        manifest = bundle.manifest
-        if not bundle.has_weights:
-            why = f"was exported without {WEIGHTS_NAME}, or installed without"
-            raise SourceError(f"{bundle.directory} {why}; give the checkpoint instead")
-        return cls(
-            config=manifest.config,
-            state=load_state(bundle.path(WEIGHTS_NAME)),
-            tokenizer_path=bundle.tokenizer_path,
-            name=manifest.name,
-            version=manifest.version,
-            source_language=manifest.source_language,
-            target_language=manifest.target_language,
-            shortlist_path=bundle.path(manifest.shortlist) if manifest.shortlist else None,
-            golden_texts=_golden_texts(bundle),
-        )
-
-    @classmethod
-    def _from_checkpoint(cls, directory: Path) -> Self:
+        is_bundle = (directory / MANIFEST_NAME).is_file()
         try:
             checkpoint = load_checkpoint(directory)
         except FileNotFoundError as error:
-            raise SourceError(f"{error}, and no bundle either") from error
-        return cls(
+            raise SourceError(str(error) if is_bundle else f"{error}, and no bundle either") from error
+        source = cls(
             config=checkpoint.config,
             state={name: tensor.float().numpy() for name, tensor in checkpoint.weights.items()},
             tokenizer_path=checkpoint.tokenizer_path,
@@ -81,9 +58,20 @@ class ExportSource:
             source_language=checkpoint.meta.source_language,
             target_language=checkpoint.meta.target_language,
         )
+        if not is_bundle:
+            return source
+        bundle = Bundle.load(directory, verify=False)  # `load_checkpoint` has verified it
+        manifest = bundle.manifest
+        golden = [sentence.source for precision in manifest.variants for sentence in bundle.golden_sentences(precision)]
+        return replace(
+            source,
+            version=manifest.version,
+            shortlist_path=bundle.path(manifest.shortlist) if manifest.shortlist else None,
+            golden_texts=tuple(dict.fromkeys(golden)),
+        )
 
     def in_half_precision(self) -> Self:
-        """The same model with every parameter rounded to float16, as `save_half` keeps it.
+        """Return the same model with every parameter rounded to float16, as `save_half` keeps it.
 
         Raises:
             SourceError: a parameter is too large for float16.
@@ -99,13 +87,3 @@ class ExportSource:
         """Write all parameters in float16."""
         save_file({name: array.astype(np.float16) for name, array in self.state.items()}, path)
         path.chmod(0o644)  # as every other file of a bundle; safetensors lets only the owner read
-
-
-def _golden_texts(bundle: Bundle) -> tuple[str, ...]:
-    golden = [sentence for precision in bundle.manifest.variants for sentence in bundle.golden_sentences(precision)]
-    return tuple(dict.fromkeys(sentence.source for sentence in golden))
-
-
-def load_state(path: Path) -> State:
-    """The parameters of a safetensors file, in float32."""
-    return {name: array.astype(np.float32) for name, array in load_file(path).items()}

@@ -1,19 +1,20 @@
-"""How far a bundle's graphs are from the PyTorch model, and how far is too far.
+"""How far a bundle's graphs are from the PyTorch model, and how far they may be.
 
-Both are given the same sources and the same target prefixes, token by token; their log-probabilities are compared.
+Both get the same sources and the same target prefixes, token by token; their log-probabilities are compared.
 Axes: B sentences, S source, T target, V vocabulary.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from export.builder import Array
+from export.linear import State
 from export.runner import GraphRunner
-from export.state import State
+from model.checkpoint import build_model
 from model.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
 from model.transformer import Transformer
 
@@ -35,7 +36,7 @@ class ParityError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """What a precision must keep to."""
+    """Limits that the graphs of a precision must keep."""
 
     largest_difference: float  # of any token's log-probability
     mean_difference: float  # of the log-probability of the reference's best token
@@ -54,22 +55,18 @@ TOLERANCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """What was found."""
+    """Differences that a comparison found."""
 
     largest_difference: float
     mean_difference: float
     same_best_token: float
     positions: int  # target positions compared
 
-    def to_dict(self) -> dict[str, float]:
-        """As the manifest keeps it."""
-        return {name: round(value, 9) for name, value in asdict(self).items()}
-
     def require(self, precision: str, tolerance: Tolerance) -> None:
         """Refuse graphs beyond the tolerance.
 
         Raises:
-            ParityError: with the first number that is.
+            ParityError: with the first number beyond its limit.
         """
         for name in ("largest_difference", "mean_difference"):
             found, limit = getattr(self, name), getattr(tolerance, name)
@@ -84,8 +81,7 @@ class Parity:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class ForcedInputs(NamedTuple):
     """Sources [B, S] with their lengths [B], and target inputs [B, T]."""
 
     source: Array
@@ -93,28 +89,45 @@ class Sample:
     targets: Array
 
 
-def seeded_samples(config: ModelConfig) -> list[Sample]:
-    """Random ids in batches of several shapes, the sentences of a batch of different lengths."""
+def seeded_samples(config: ModelConfig) -> list[ForcedInputs]:
+    """Return random ids in batches of several shapes, the sentences of a batch of different lengths."""
     random = np.random.default_rng(SEED)
-    return [_random_sample(random, config, *shape) for shape in SHAPES]
+    samples = []
+    for B, longest_source, longest_target in SHAPES:
+        S, T = min(longest_source, config.max_positions), min(longest_target, config.max_positions)
+        lengths = random.integers(1, S + 1, B).astype(np.int32)
+        lengths[0] = S
+        source = random.integers(EOS_ID + 1, config.vocab_size, (B, S))
+        source[np.arange(B), lengths - 1] = EOS_ID
+        source[np.arange(S) >= lengths[:, None]] = PAD_ID
+        targets = random.integers(EOS_ID + 1, config.vocab_size, (B, T))
+        targets[:, 0] = BOS_ID
+        samples.append(ForcedInputs(source, lengths, targets))
+    return samples
 
 
-def translated_samples(runner: GraphRunner, config: ModelConfig, sentences: Iterable[Sequence[int]]) -> list[Sample]:
-    """Real sentences, each with the graphs' own greedy translation as target."""
+def translated_samples(
+    runner: GraphRunner, config: ModelConfig, sentences: Iterable[Sequence[int]]
+) -> list[ForcedInputs]:
+    """Return real sentences, each with the graphs' own greedy translation as target."""
     max_tokens = min(MAX_TARGET_TOKENS, config.max_positions)
-    return [_translated_sample(runner, list(sentence), max_tokens) for sentence in sentences]
+    samples = []
+    for sentence in sentences:
+        _, steps = runner.greedy(list(sentence), max_tokens)
+        produced = [int(step["candidate_ids"].item()) for step in steps]
+        targets = np.array([[BOS_ID, *produced[:-1]]])  # the decoder's inputs
+        samples.append(ForcedInputs(np.array([sentence]), np.array([len(sentence)], np.int32), targets))
+    return samples
 
 
-class _Differences(NamedTuple):
-    """Of one sample, so that its [B, T, V] log-probabilities need not be kept."""
-
-    largest: float
-    sum_at_best: float  # at the reference's best tokens
-    num_same_best: int
-    num_positions: int
+def reference_model(config: ModelConfig, state: State) -> Transformer:
+    """Return the PyTorch model with these parameters, ready to run."""
+    model = build_model(config)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+    return model.eval()
 
 
-def compare(runner: LogProbSource, model: Transformer, samples: Iterable[Sample]) -> Parity:
+def compare(runner: LogProbSource, model: Transformer, samples: Iterable[ForcedInputs]) -> Parity:
     """Force every sample's target through both, one sample after the other."""
     largest, sums, same, positions = zip(*(_differences(runner, model, sample) for sample in samples), strict=True)
     num_positions = sum(positions)
@@ -126,44 +139,16 @@ def compare(runner: LogProbSource, model: Transformer, samples: Iterable[Sample]
     )
 
 
-def reference_model(config: ModelConfig, state: State) -> Transformer:
-    """The PyTorch model with these parameters, ready to run."""
-    model = Transformer(config)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
-    return model.eval()
+def _differences(runner: LogProbSource, model: Transformer, sample: ForcedInputs) -> tuple[float, float, int, int]:
+    """Largest difference, sum at the reference's best tokens, positions with the same best token, all positions.
 
-
-def _random_sample(random: np.random.Generator, config: ModelConfig, B: int, S: int, T: int) -> Sample:
-    S, T = min(S, config.max_positions), min(T, config.max_positions)
-    lengths = random.integers(1, S + 1, B).astype(np.int32)
-    lengths[0] = S
-    source = random.integers(EOS_ID + 1, config.vocab_size, (B, S))
-    source[np.arange(B), lengths - 1] = EOS_ID
-    source[np.arange(S) >= lengths[:, None]] = PAD_ID
-    targets = random.integers(EOS_ID + 1, config.vocab_size, (B, T))
-    targets[:, 0] = BOS_ID
-    return Sample(source, lengths, targets)
-
-
-def _translated_sample(runner: GraphRunner, sentence: list[int], max_tokens: int) -> Sample:
-    _, steps = runner.greedy(sentence, max_tokens)
-    produced = [int(step["candidate_ids"].item()) for step in steps]
-    targets = np.array([[BOS_ID, *produced[:-1]]])  # what the decoder was given
-    return Sample(np.array([sentence]), np.array([len(sentence)], np.int32), targets)
-
-
-def _differences(runner: LogProbSource, model: Transformer, sample: Sample) -> _Differences:
-    reference = _reference_log_probs(model, sample)  # [B, T, V]
-    ours = runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
+    Numbers, so that the [B, T, V] log-probabilities of one sample are in memory at a time.
+    """
+    with torch.inference_mode():
+        reference: Array = model(*map(torch.from_numpy, sample)).log_softmax(dim=-1).numpy()  # [B, T, V]
+    ours = runner.forced_log_probs(*sample)
     best = reference.argmax(-1)  # [B, T]
-    is_same = ours.argmax(-1) == best
     difference = np.abs(ours - reference)
     at_best = np.take_along_axis(difference, best[..., None], axis=-1)
-    return _Differences(float(difference.max()), float(at_best.sum(dtype=np.float64)), int(is_same.sum()), best.size)
-
-
-def _reference_log_probs(model: Transformer, sample: Sample) -> Array:
-    inputs = (torch.from_numpy(array) for array in (sample.source, sample.source_lengths, sample.targets))
-    with torch.inference_mode():
-        log_probs: Array = model(*inputs).log_softmax(dim=-1).numpy()
-    return log_probs
+    num_same = int((ours.argmax(-1) == best).sum())
+    return float(difference.max()), float(at_best.sum(dtype=np.float64)), num_same, best.size

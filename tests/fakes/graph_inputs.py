@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 import numpy as np
 
 from export.builder import Array
-from export.onnx_export import DECODER_STEP_NAME
+from export.graphs import DECODER_STEP_NAME
 from export.runner import Values
 from model.config import BOS_ID, NormPlacement
 from tests.fakes.step_driver import StepDriver

@@ -9,10 +9,9 @@ import torch
 
 from export.builder import Array
 from export.calibrate import activation_scales, observe
-from export.linear import FloatProducts, Int8Products, Products
+from export.linear import FloatProducts, Int8Products, Products, State
 from export.onnx_export import write_graphs
 from export.runner import GraphRunner
-from export.state import State
 from model.checkpoint import Checkpoint, CheckpointMeta, save_checkpoint
 from model.config import EOS_ID, ModelConfig, NormPlacement
 from model.tokenizer import train_tokenizer

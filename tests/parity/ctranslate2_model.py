@@ -14,7 +14,7 @@ import sentencepiece
 from ctranslate2.specs import transformer_spec
 from numpy.typing import NDArray
 
-from export.state import sinusoidal_positions
+from export.graphs import sinusoidal_positions
 from model.config import BOS_ID, EOS_ID, UNK_ID, ModelConfig, NormPlacement
 
 State = Mapping[str, NDArray[np.float32]]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from export.builder import Array
-from export.state import State
+from export.linear import State
 from model.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
 from tests.bench.race.contestants import SearchOptions, Sentence, Tokens
 from tests.bench.race.shapes import Shape

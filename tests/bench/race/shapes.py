@@ -27,7 +27,8 @@ import numpy as np
 import torch
 
 from export.builder import Array
-from export.state import State, sinusoidal_positions
+from export.graphs import sinusoidal_positions
+from export.linear import State
 from model.config import ModelConfig, NormPlacement
 
 SQRT2 = float(np.sqrt(2.0))

@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from export.onnx_export import DECODER_STEP_NAME, ENCODER_NAME
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME
 from tests.fakes.graph_inputs import PRECISIONS, graphs_of
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.state import State
+from export.linear import State
 from export.verify import reference_model
 from model.config import ModelConfig, NormPlacement
 from tests.bench.race.shapes import BIAS, Shape, base_shape, positions_of

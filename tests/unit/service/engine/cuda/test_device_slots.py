@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from export.builder import WeightFile, save_graphs
-from export.cuda import arrange_graph, extend_graph
+from export.cuda import arrange_graph
 from service.engine.cpu.runner import open_session
 from service.engine.cuda.device_slots import DeviceEncoded, DeviceSlots, DeviceStorage
 from service.engine.slots import MASKED, CacheShape, Encoded, SlotBuffers
@@ -30,7 +30,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> DeviceStorage:
     weights = WeightFile()
     graphs = {
         "arrange.onnx": arrange_graph(CONFIG, TensorProto.FLOAT, weights),
-        "extend.onnx": extend_graph(CONFIG, TensorProto.FLOAT, weights),
+        "extend.onnx": arrange_graph(CONFIG, TensorProto.FLOAT, weights, extends=True),
     }
     save_graphs(graphs, directory)
     arrange, extend = (open_session(directory / name, 1) for name in graphs)
