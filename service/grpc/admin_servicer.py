@@ -12,10 +12,10 @@ import grpc
 import grpc.aio
 
 from protos import admin_pb2 as pb
-from service.errors import DragomanError, InvalidInput
+from service.errors import DragomanError, FailedPrecondition, InvalidInput
 from service.grpc.server_status import ServerSnapshot, to_response
 from service.grpc.wire import deserializer
-from service.registry.changes import ModelChange, require_none_refused
+from service.registry.registry import ModelChange, Result
 from service.telemetry.logs import describe_error, get_logger, set_log_level
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
@@ -57,7 +57,9 @@ class AdminServicer:
         except asyncio.CancelledError:  # the caller has left: only the log can tell how it ended
             reload.add_done_callback(_log_failure)
             raise
-        require_none_refused(changes)
+        refused = [f"{one.name} {one.version}: {one.reason}" for one in changes if one.result is Result.REFUSED]
+        if refused:
+            raise FailedPrecondition(f"{len(refused)} refused: {'; '.join(refused)}")
         return pb.ReloadModelsResponse(changes=[_to_change(change) for change in changes])
 
     async def set_log_level(self, request: pb.SetLogLevelRequest, context: object) -> pb.SetLogLevelResponse:

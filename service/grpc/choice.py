@@ -4,14 +4,15 @@ from protos import translation_pb2 as pb
 from service.engine.job import SearchParams
 from service.grpc.call import Call
 from service.grpc.replies import to_options
-from service.registry.host import Catalog, ModelHost
+from service.registry.host import ModelHost
+from service.registry.registry import Registry
 from service.translation.search_options import search_params, smaller_beam
 
 Asked = pb.TranslateRequest | pb.StreamSettings
 
 
 def choose(
-    asked: Asked, call: Call, catalog: Catalog, *, brownout_seconds: float | None
+    asked: Asked, call: Call, registry: Registry, *, brownout_seconds: float | None
 ) -> tuple[ModelHost, SearchParams]:
     """The model that serves this now, noted in the call, and how it is to search: smaller where load and caller say so.
 
@@ -19,16 +20,16 @@ def choose(
         NotFound: no model fits that the caller may use.
         InvalidInput: an option is out of range.
     """
-    model, options = find_model(asked, call, catalog), to_options(asked.options)
+    model, options = find_model(asked, call, registry), to_options(asked.options)
     params = search_params(model.info, options)
     if options.allow_smaller_beam:
         params = smaller_beam(params, waiting_s=model.dispatcher.queued_work_s, threshold_s=brownout_seconds)
     return model, params
 
 
-def find_model(asked: Asked, call: Call, catalog: Catalog) -> ModelHost:
+def find_model(asked: Asked, call: Call, registry: Registry) -> ModelHost:
     """The model alone, likewise."""
-    model = catalog.find(
+    model = registry.find(
         model=asked.model if asked.HasField("model") else None,
         source_language=asked.source_language,
         target_language=asked.target_language,

@@ -10,7 +10,7 @@ from typing import Literal
 from protos import admin_pb2 as pb
 from service.engines.handle import EngineSnapshot
 from service.grpc.call import Call
-from service.registry.snapshot import ModelSnapshot
+from service.registry.registry import ModelSnapshot
 
 DEFAULT_MAX_REQUESTS = 100
 
@@ -32,15 +32,6 @@ class ServerSnapshot:
     queued_work_s: float
     event_loop_lag_s: float
     log_level: str
-
-
-def state_of(*, is_accepting: bool, is_draining: bool, is_ready: bool) -> ServerState:
-    """The server's state in one word."""
-    if is_draining:
-        return "draining"
-    if not is_accepting:
-        return "starting"
-    return "serving" if is_ready else "degraded"
 
 
 def to_response(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb.GetStatusResponse:

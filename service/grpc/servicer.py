@@ -21,7 +21,8 @@ from service.grpc.wire import deserializer
 from service.queue.admission import Admission
 from service.queue.usage import UsageLog, usage_of
 from service.records import ModelInfo, Timings, TranslatedText, TranslateOptions, Translation
-from service.registry.host import Catalog, ModelHost
+from service.registry.host import ModelHost
+from service.registry.registry import Registry
 from service.telemetry.metrics import Metrics
 from service.translation.translator import Translator
 
@@ -38,14 +39,14 @@ class TranslationServicer:
 
     def __init__(
         self,
-        catalog: Catalog,
+        registry: Registry,
         admission: Admission,
         metrics: Metrics,
         limits: LimitsConfig,
         usage: UsageLog,
         translator_of: Callable[[ModelHost], Translator],
     ) -> None:
-        self._catalog = catalog
+        self._registry = registry
         self._admission = admission
         self._metrics = metrics
         self._limits = limits
@@ -60,7 +61,7 @@ class TranslationServicer:
         priority = client.allowed(priorities.from_wire(request.priority))
         call.priority = priorities.name_of(priority)
         with self._admission.admit(len(request.texts), now=now, deadline=call.deadline, caller=client) as permit:
-            model, params = choose(request, call, self._catalog, brownout_seconds=self._limits.brownout_seconds)
+            model, params = choose(request, call, self._registry, brownout_seconds=self._limits.brownout_seconds)
             with model.lease:
                 translations, timings = await self._translator_of(model).translate(
                     request.texts,
@@ -77,7 +78,7 @@ class TranslationServicer:
     async def list_models(self, request: pb.ListModelsRequest, context: object) -> pb.ListModelsResponse:
         """The loaded models that the caller may use; none while the server starts."""
         may_use = current_call().may_use
-        infos = [loaded.info for loaded in self._catalog.models if may_use(loaded.info.name)]
+        infos = [loaded.info for loaded in self._registry.models if may_use(loaded.info.name)]
         return pb.ListModelsResponse(models=[to_model(info) for info in infos])
 
 

@@ -30,7 +30,8 @@ from service.queue.callers import Identity, Priority
 from service.queue.usage import UsageLog, usage_of
 from service.queue.waiting_lines import WaitingLines
 from service.records import Translation
-from service.registry.host import Catalog, ModelHost
+from service.registry.host import ModelHost
+from service.registry.registry import Registry
 from service.telemetry.calls import Progress, follow
 from service.telemetry.metrics import Metrics
 from service.translation.text_stream import StreamAnswer, TextStream
@@ -48,7 +49,7 @@ class StreamServicer:
 
     def __init__(
         self,
-        catalog: Catalog,
+        registry: Registry,
         admission: Admission,
         lines: WaitingLines,
         metrics: Metrics,
@@ -61,7 +62,7 @@ class StreamServicer:
         Args:
             lines: told of everything that leaves `admission`.
         """
-        self._catalog = catalog
+        self._registry = registry
         self._admission = admission
         self._lines = lines
         self._metrics = metrics
@@ -87,7 +88,7 @@ class StreamServicer:
 
     @contextmanager
     def _session(self, permit: Permit) -> Iterator["_Session"]:
-        common = (self._catalog, self._lines, self._metrics, self._limits, permit, self._usage)
+        common = (self._registry, self._lines, self._metrics, self._limits, permit, self._usage)
         source = _TextSource(*common, self._translator_of)
         session = _Session(source, self._limits, permit)
         self._sessions.add(session)
@@ -168,7 +169,7 @@ class _TextSource:
 
     def __init__(
         self,
-        catalog: Catalog,
+        registry: Registry,
         lines: WaitingLines,
         metrics: Metrics,
         limits: LimitsConfig,
@@ -178,7 +179,7 @@ class _TextSource:
     ) -> None:
         self.call: Call = current_call()
         self.call.progress.phase = "stream"
-        self._catalog = catalog
+        self._registry = registry
         self._lines = lines
         self._metrics = metrics
         self._limits = limits
@@ -270,7 +271,7 @@ class _TextSource:
 
     def _line(self) -> tuple[Identity, str, Priority]:
         """Whoever waits there has the same reason: limits are of a client, of a model and of a class."""
-        model = find_model(self._settings, self.call, self._catalog)
+        model = find_model(self._settings, self.call, self._registry)
         return (self.call.client.identity, model.info.name, self._priority())
 
     def _priority(self) -> Priority:
@@ -305,7 +306,7 @@ class _TextSource:
 
     def _choice(self) -> tuple[ModelHost, SearchParams]:
         """The model that serves these settings now, and how it is to search."""
-        return choose(self._settings, self.call, self._catalog, brownout_seconds=self._limits.brownout_seconds)
+        return choose(self._settings, self.call, self._registry, brownout_seconds=self._limits.brownout_seconds)
 
 
 def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:

@@ -1,12 +1,11 @@
-"""One version of one model in the server, from start to end, and the catalog in which requests find it.
+"""One version of one model in the server, from its start to its end: its engines, tokenizer and calls.
 
-    LOADING -> SERVING -> DRAINING -> ENDED        and from LOADING, whatever goes wrong, -> ENDED
+    LOADING -> SERVING -> DRAINING        and from LOADING, whatever goes wrong, -> DRAINING
 
 A host knows one bundle; not which others there are, nor why it is started or stopped.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -18,7 +17,8 @@ from service.engine.cuda.device import Device
 from service.engines.dispatcher import Dispatcher
 from service.registry.bundle_check import load_tokenizer
 from service.registry.codec import TextCodec
-from service.registry.model_info import DEFAULT_MAX_BEAM_SIZE, describe, index_of
+from service.registry.model_info import DEFAULT_MAX_BEAM_SIZE, describe
+from service.registry.repository import BundleCandidate
 from service.registry.self_test import run_self_test
 
 
@@ -28,7 +28,6 @@ class HostState(StrEnum):
     LOADING = "loading"
     SERVING = "serving"
     DRAINING = "draining"
-    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +69,14 @@ class Lease:
 class ModelHost:
     """Owns the engines of one bundle, and offers what a request needs: `info`, `codec`, `dispatcher` and `lease`."""
 
-    def __init__(self, bundle: Bundle, dispatcher: Dispatcher, config: HostConfig) -> None:
+    def __init__(self, candidate: BundleCandidate, bundle: Bundle, dispatcher: Dispatcher, config: HostConfig) -> None:
         """Nothing runs yet.
 
         Args:
+            candidate: where the bundle was found.
             dispatcher: of engines that run this bundle, not started.
         """
+        self.candidate = candidate
         self.bundle = bundle
         self.sha256_12 = bundle.sha256_12
         self.dispatcher = dispatcher
@@ -125,37 +126,5 @@ class ModelHost:
 
     async def close(self) -> None:
         """End its engines, in whatever state it is; calls that still use it fail with Unavailable."""
-        self.state = HostState.ENDED
+        self.state = HostState.DRAINING
         await self.dispatcher.close()
-
-
-class Catalog:
-    """The models that serve now, in the order in which requests try them."""
-
-    def __init__(self, models: Sequence[ModelHost] = ()) -> None:
-        self.models = tuple(models)
-
-    def replace(self, models: Sequence[ModelHost]) -> None:
-        """Have later requests find these models; those that have found theirs keep it."""
-        self.models = tuple(models)
-
-    def find(
-        self,
-        *,
-        model: str | None,
-        source_language: str,
-        target_language: str,
-        may_use: Callable[[str], bool] = lambda _: True,
-    ) -> ModelHost:
-        """Return the first model that fits; an empty language, and no model, fit all.
-
-        Args:
-            may_use: whether the caller may use the model of this name; a model that it may not use does not exist
-                for it.
-
-        Raises:
-            NotFound: no model fits; the message lists what there is.
-        """
-        models = [host for host in self.models if may_use(host.info.name)]
-        infos = [host.info for host in models]
-        return models[index_of(infos, model=model, source_language=source_language, target_language=target_language)]

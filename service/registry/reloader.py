@@ -1,143 +1,134 @@
-"""Keeps what is served the same as what lies in the model repository.
+"""Keeps what is served the same as what lies in the bundle source.
 
-Of each name the highest version that is good serves.  A new one is checked, started, tested and only then put in the
-old one's place; requests that have found the old one finish on it, and then its engines end.  A bad one is refused and
-remembered, and changes nothing else.  Of models that are required, a refusal fails the start, and one whose directory
-is gone serves on.  Knows neither signals nor gRPC.
+The highest valid version of each name serves.  A new version is checked, started and tested, and then takes the place
+of the old one.  A bad version is refused and remembered, and changes nothing else.  The start fails if a required model
+is refused; a required model whose directory has gone serves on.
+
+The reloader looks at the source again on request, and periodically if it watches.  It acts on a change that it sees
+once two looks in a row have found the same, since somebody may still be copying.  (A bundle that is copied more slowly
+is refused for its checksums, and tried again when it has changed once more.)
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from model.bundle import Bundle
 from service.daemon_threads import in_daemon_thread
-from service.engine.process import return_freed_memory
-from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
-from service.registry.changes import ModelChange, Refusal, Result
-from service.registry.host import Catalog, HostState, ModelHost
+from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
+from service.registry.host import ModelHost
+from service.registry.registry import ModelChange, Registry, Result
 from service.registry.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError
 from service.telemetry.logs import describe_error, get_logger
 
 _Outcome = TypeVar("_Outcome")
 
 
-class ReloadObserver(Protocol):
-    """Who counts; called in the event loop's thread."""
-
-    def model_changed(self, name: str, result: str) -> None:
-        """A version was loaded, retired or refused."""
-        ...
-
-    def model_loaded(self, host: ModelHost) -> None:
-        """It answers from now on."""
-        ...
-
-    def model_unloaded(self, host: ModelHost) -> None:
-        """It answers no more."""
-        ...
-
-
 class Reloader:
-    """Owns the hosts.  One change at a time; only for the event loop's thread."""
+    """Makes one change to a registry at a time; only for the event loop's thread."""
 
     def __init__(
         self,
+        registry: Registry,
         source: BundleSource,
         check: Callable[[BundleCandidate], Bundle],
-        make_host: Callable[[Bundle], ModelHost],
-        observer: ReloadObserver,
+        make_host: Callable[[BundleCandidate, Bundle], ModelHost],
         *,
-        drain_s: float,
+        watch_period_s: float | None = None,
     ) -> None:
         """Nothing runs yet.
 
         Args:
-            check: the bundle of a candidate, or a ValueError; called in a thread.
-            make_host: a host of it, not started.
-            drain_s: a version that is still used after this long ends all the same.
+            check: returns the bundle of a candidate or raises ValueError; called in a thread.
+            make_host: returns a host that is not started.
+            watch_period_s: between two looks at the source; None: only on request.
         """
-        self.catalog = Catalog()
-        self.refusals: list[Refusal] = []  # of the last look at the source
+        self._registry = registry
         self._source = source
         self._check = check
         self._make_host = make_host
-        self._observer = observer
-        self._drain_s = drain_s
-        self._serving: dict[str, ModelHost] = {}  # by the source's key
-        self._directories: dict[str, BundleCandidate] = {}  # what those were made of
-        self._loading: set[ModelHost] = set()
-        self._draining: dict[str, set[asyncio.Task[None]]] = {}
-        self._leaving: set[ModelHost] = set()
-        self._checked: dict[BundleCandidate, Bundle | Exception] = {}  # by `prepare`, until `load` takes them
+        self._watch_period_s = watch_period_s
+        self._requested = asyncio.Event()
+        self._seen: BundleCandidates | None = None  # at the last look; None: it failed
+        self._followed: BundleCandidates = {}  # what `watch` has acted on
+        self._checked: dict[BundleCandidate, Bundle | Exception] = {}  # by `prepare`, for `load`
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[object]] = set()  # under way or waiting for their turn
         self._is_closing = False
 
-    @property
-    def hosts(self) -> list[ModelHost]:
-        """Every version that has engines: those that serve, in the catalog's order, and those that come and go."""
-        return [*self._in_order(), *self._loading, *self._leaving]
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every model that is served has an engine that takes work."""
-        return bool(self._serving) and all(host.dispatcher.is_ready for host in self._serving.values())
-
-    def is_refused(self, name: str) -> bool:
-        """Whether a version of this model that lies there, above the one that serves, may not serve."""
-        return any(self._name_of(refusal.candidate) == name for refusal in self.refusals)
-
-    async def prepare(self) -> BundleCandidates:
-        """The candidates, one of each name checked where one can be; for `load`.
+    async def prepare(self) -> None:
+        """Find what `load` is to start, and check the candidates of each name until one is good.
 
         Raises:
             ValueError: there is nothing to load, or a required model is bad; says why.
         """
-        candidates = await in_daemon_thread(self._source.scan)
-        self._checked = await in_daemon_thread(partial(self._check_first, candidates))
+        self._seen = self._followed = await in_daemon_thread(self._source.scan)
+        self._checked = await in_daemon_thread(partial(self._check_until_good, self._followed))
         errors = {candidate: error for candidate, error in self._checked.items() if isinstance(error, Exception)}
         for candidate, error in errors.items():
             if candidate.is_required or len(errors) == len(self._checked):
                 raise error
-        return candidates
 
-    async def load(self, candidates: BundleCandidates) -> None:
-        """Bring up what `prepare` found, all names at once; return when each serves or is refused.
+    async def load(self) -> None:
+        """Start what `prepare` found, all names at once; return when each model serves or is refused.
 
         Raises:
             ValueError, DragomanError: nothing can serve, or a required model cannot; says why.
         """
-        await self._exclusively(self._load(candidates))
-        fatal = [refusal for refusal in self.refusals if refusal.candidate.is_required or not self._serving]
+
+        async def update_all() -> None:
+            await asyncio.gather(*(self._update(found, retry=False) for found in self._followed.values()))
+
+        await self._exclusively(update_all)
+        refusals, is_serving = self._registry.refusals, bool(self._registry.models)
+        fatal = [refusal for refusal in refusals if refusal.candidate.is_required or not is_serving]
         if fatal:
             refusal = fatal[-1]
             raise refusal.error if refusal.is_foreseen else InternalError(refusal.reason) from refusal.error
 
     async def reload(self, model: str = "") -> list[ModelChange]:
-        """Look again, also at what was refused before, and make the changes; refusals are among the answers.
+        """Look at the source again, also at what was refused before; return all changes, refusals included.
 
         Args:
-            model: only this one; empty for all.
+            model: the only model to look at; empty for all.
 
         Raises:
-            NotFound: there is no such model, neither served nor in the repository.
+            NotFound: there is no such model, neither served nor in the source.
             FailedPrecondition: there is no repository any more; everything stays as it was.
         """
-        return await self._exclusively(self._look_again(model))
 
-    async def follow(self, candidates: BundleCandidates) -> list[ModelChange] | None:
-        """Make the changes that a scan suggests; what was refused is left alone until it changes.
+        async def look_again() -> list[ModelChange]:
+            return await self._apply(await self._scan(), model, retry=True)
 
-        Returns:
-            None when the source is another by the time it is our turn; nothing has changed then.
+        return await self._exclusively(look_again)
 
-        Raises:
-            FailedPrecondition: there is no repository any more; everything stays as it was.
-        """
-        return await self._exclusively(self._follow(candidates))
+    def request(self) -> None:
+        """Have `watch` reload everything soon; several requests before that count as one."""
+        self._requested.set()
+
+    async def watch(self) -> None:
+        """Reload on request, and look at the source periodically if that is wanted; runs until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._watch_period_s):
+                    await self._requested.wait()
+            try:
+                if self._requested.is_set():
+                    self._requested.clear()
+                    await self.reload()
+                else:
+                    await self.look()
+            except DragomanError as error:
+                get_logger().error("reload_failed", reason=str(error))
+            except Exception as error:  # noqa: BLE001 - a bug in one look must not be the last look
+                get_logger().error("reload_failed", **describe_error(error))
+
+    async def look(self) -> None:
+        """Look at the source and act on a change that has come to rest; what was refused waits until it changes."""
+        await self._exclusively(self._look)
 
     async def freeze(self) -> None:
         """Make no change from now on, and undo the one that is under way."""
@@ -150,19 +141,22 @@ class Reloader:
     async def close(self) -> None:
         """End all engines; calls that still use them fail with Unavailable."""
         await self.freeze()
-        leaving = [task for tasks in self._draining.values() for task in tasks]
-        for task in leaving:
-            task.cancel()
-        await asyncio.gather(*leaving, return_exceptions=True)
-        await asyncio.gather(*(host.close() for host in self.hosts))
+        await self._registry.close()
 
-    async def _exclusively(self, change: Coroutine[None, None, _Outcome]) -> _Outcome:
-        """Run a change when it is its turn.
+    async def _exclusively(self, change: Callable[[], Awaitable[_Outcome]]) -> _Outcome:
+        """Make a change when it is its turn.
 
         Raises:
             Unavailable: the server stops.
         """
-        task = asyncio.create_task(self._in_turn(change))
+
+        async def in_turn() -> _Outcome:
+            async with self._changing:
+                return await change()
+
+        if self._is_closing:
+            raise Unavailable("the server is stopping")
+        task = asyncio.create_task(in_turn())
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         try:
@@ -172,193 +166,85 @@ class Reloader:
                 raise Unavailable("the server is stopping") from None
             raise
 
-    async def _in_turn(self, change: Coroutine[None, None, _Outcome]) -> _Outcome:
-        try:
-            async with self._changing:
-                if self._is_closing:
-                    raise Unavailable("the server is stopping")
-                return await change
-        finally:
-            change.close()  # one that never began would complain
-
-    async def _load(self, candidates: BundleCandidates) -> list[ModelChange]:
-        updates = (self._update(key, found, is_asked=False) for key, found in candidates.items())
-        changes = await asyncio.gather(*updates)
-        return [change for of_name in changes for change in of_name]
-
-    async def _look_again(self, model: str) -> list[ModelChange]:
-        candidates = await self._scan()
-        return await self._apply(candidates, self._keys(candidates, model), is_asked=True)
-
-    async def _follow(self, seen: BundleCandidates) -> list[ModelChange] | None:
-        candidates = await self._scan()
-        if candidates != seen:  # another change may have been made of what lies there now
-            return None
-        return await self._apply(candidates, self._keys(candidates, ""), is_asked=False)
-
     async def _scan(self) -> BundleCandidates:
         try:
             return await in_daemon_thread(self._source.scan)
         except RepositoryError as error:
             raise FailedPrecondition(str(error)) from error
 
-    def _keys(self, candidates: BundleCandidates, model: str) -> set[str]:
-        """Which keys of the source are meant."""
-        keys = {*candidates, *self._serving}
-        if not model:
-            return keys
-        meant = {key for key in keys if key == model}
-        meant |= {key for key, host in self._serving.items() if host.info.name == model}
-        if not meant:
-            raise NotFound(f"there is no model {model[:80]!a}, neither loaded nor in the repository")
-        return meant
-
-    async def _apply(self, candidates: BundleCandidates, keys: Iterable[str], *, is_asked: bool) -> list[ModelChange]:
-        changes: list[ModelChange] = []
-        candidates = {**self._missing(candidates), **candidates}
-        self.refusals = [refusal for refusal in self.refusals if refusal.candidate.name in candidates]
-        default = {key for key, found in candidates.items() if found[0].is_default}
-        # One after another: at most one model is there twice.
-        for key in sorted(keys, key=lambda key: (key not in default, key)):
-            if key in candidates:
-                changes += await self._update(key, candidates[key], is_asked=is_asked)
-            elif key in self._serving:
-                changes.append(self._retire(key))
-        return changes
-
-    def _missing(self, candidates: BundleCandidates) -> BundleCandidates:
-        """Required models whose directories are gone: as versions that will be refused, while the old ones serve."""
-        return {
-            key: (replace(served, manifest_sha256="", fingerprint=""),)
-            for key, served in self._directories.items()
-            if served.is_required and key not in candidates
-        }
-
-    async def _update(self, key: str, candidates: Sequence[BundleCandidate], *, is_asked: bool) -> list[ModelChange]:
-        """Have the first good candidate serve."""
-        changes: list[ModelChange] = []
-        known = {refusal.candidate for refusal in self.refusals}
-        self._forget_refusals(key, candidates)  # one that is tried again stays refused until that has said otherwise
-        for place, candidate in enumerate(candidates):
-            if self._is_served(key, candidate):
-                self._forget_refusals(key, candidates[:place])  # nobody needs those below it
-                host = self._serving[key]
-                return [*changes, ModelChange(name=host.info.name, version=host.info.version, result=Result.UNCHANGED)]
-            if candidate in known and not is_asked:
-                continue
-            brought = await self._bring_up(key, candidate)
-            if not isinstance(brought, Refusal):
-                self._forget_refusals(key, candidates[:place])
-                return [*changes, *self._switch(key, candidate, brought)]
-            changes.append(self._refuse(brought))
-        return changes
-
-    def _is_served(self, key: str, candidate: BundleCandidate) -> bool:
-        served = self._directories.get(key)
-        return (
-            served is not None
-            and served.directory == candidate.directory
-            and served.manifest_sha256 == candidate.manifest_sha256
-        )
-
-    async def _bring_up(self, key: str, candidate: BundleCandidate) -> ModelHost | Refusal:
-        """A host that can serve, or why there is none."""
-        if leaving := self._draining.get(key):
-            await asyncio.wait(leaving)  # never three versions of a model at once
+    async def _look(self) -> None:
         try:
-            host = self._make_host(await self._checked_bundle(candidate))
-        except Exception as error:  # noqa: BLE001 - whatever a bundle makes us raise, the others must serve
-            return Refusal(candidate=candidate, error=error)
-        self._loading.add(host)
-        try:
-            await host.start()
-        except BaseException as error:
-            await host.close()
-            if isinstance(error, Exception):
-                return Refusal(candidate=candidate, error=error)
+            found = await self._scan()
+        except FailedPrecondition:
+            if self._seen is None:  # it has been logged
+                return
+            self._seen = None
             raise
-        finally:
-            self._loading.discard(host)
+        is_settled, self._seen = found == self._seen, found
+        if is_settled and found != self._followed:
+            await self._apply(found, retry=False)
+            self._followed = found
+
+    async def _apply(self, found: BundleCandidates, model: str = "", *, retry: bool) -> list[ModelChange]:
+        """Make the changes that the source suggests, one after another: at most one model is there twice.
+
+        Args:
+            model: the only one to change; empty for all.
+            retry: whether to try candidates again that were refused and have not changed.
+
+        Raises:
+            NotFound: there is no such model.
+        """
+        served = {host.candidate.name: host for host in self._registry.models}
+        names = {*found, *served}
+        if model:
+            names = {name for name in names if name == model or (name in served and served[name].info.name == model)}
+            if not names:
+                raise NotFound(f"there is no model {model[:80]!a}, neither loaded nor in the repository")
+        # Required models whose directories are gone count as versions that are refused, while the old ones serve.
+        gone = [host.candidate for name, host in served.items() if host.candidate.is_required and name not in found]
+        found = {**{one.name: (replace(one, manifest_sha256="", fingerprint=""),) for one in gone}, **found}
+        there = {candidate.directory for candidates in found.values() for candidate in candidates}
+        self._registry.forget_refusals({refusal.candidate.directory for refusal in self._registry.refusals} - there)
+        changes: list[ModelChange] = []
+        for name in sorted(names, key=lambda name: (name not in found or not found[name][0].is_default, name)):
+            changes += await self._update(found[name], retry=retry) if name in found else [self._registry.retire(name)]
+        return changes
+
+    async def _update(self, candidates: Sequence[BundleCandidate], *, retry: bool) -> list[ModelChange]:
+        """Have the first good candidate of a name serve.
+
+        A candidate that is tried again stays refused in the meantime.
+        """
+        changes: list[ModelChange] = []
+        for place, candidate in enumerate(candidates):
+            if host := self._registry.host_of(candidate):
+                changes.append(ModelChange(name=host.info.name, version=host.info.version, result=Result.UNCHANGED))
+            elif self._registry.has_refused(candidate) and not retry:
+                continue
+            else:
+                try:
+                    host = await self._bring_up(candidate)
+                except Exception as error:  # noqa: BLE001 - whatever a bundle makes us raise, the others must serve
+                    changes.append(self._registry.refuse(candidate, error))
+                    continue
+                changes += self._registry.publish(host)
+            self._registry.forget_refusals(lower.directory for lower in candidates[place:])
+            break
+        return changes
+
+    async def _bring_up(self, candidate: BundleCandidate) -> ModelHost:
+        """Return a host that has started, or raise why there is none."""
+        checked = self._checked.pop(candidate, None)
+        if isinstance(checked, Exception):
+            raise checked
+        bundle = await in_daemon_thread(partial(self._check, candidate)) if checked is None else checked
+        host = self._make_host(candidate, bundle)
+        await self._registry.start(host)
         return host
 
-    async def _checked_bundle(self, candidate: BundleCandidate) -> Bundle:
-        known = self._checked.pop(candidate, None)
-        if isinstance(known, Exception):
-            raise known
-        return await in_daemon_thread(partial(self._check, candidate)) if known is None else known
-
-    def _switch(self, key: str, candidate: BundleCandidate, host: ModelHost) -> list[ModelChange]:
-        """From here on requests find the new one."""
-        changes = [self._let_go(self._serving[key], key)] if key in self._serving else []
-        self._serving[key] = host
-        self._directories[key] = candidate
-        self._publish()
-        self._observer.model_loaded(host)
-        info = host.info
-        get_logger().info("model_loaded", model=info.name, version=info.version, sha256_12=host.sha256_12)
-        return [self._changed(ModelChange(name=info.name, version=info.version, result=Result.LOADED)), *changes]
-
-    def _retire(self, key: str) -> ModelChange:
-        """Its directory is gone, and with it the wish that it serves."""
-        host = self._serving.pop(key)
-        del self._directories[key]
-        self._forget_refusals(key, ())
-        self._publish()
-        return self._let_go(host, key)
-
-    def _let_go(self, host: ModelHost, key: str) -> ModelChange:
-        """End a host that nobody finds any more once those who have found it are done."""
-        host.state = HostState.DRAINING
-        self._observer.model_unloaded(host)
-        self._leaving.add(host)
-        tasks = self._draining.setdefault(key, set())
-        task = asyncio.create_task(self._drain(host))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        return self._changed(ModelChange(name=host.info.name, version=host.info.version, result=Result.RETIRED))
-
-    async def _drain(self, host: ModelHost) -> None:
-        is_done = await host.drain(self._drain_s)
-        if not is_done:
-            get_logger().warning(
-                "model_still_used", model=host.info.name, version=host.info.version, calls=host.lease.calls
-            )
-        try:
-            await host.close()
-        finally:  # else its engines would be counted for ever
-            self._leaving.discard(host)
-        return_freed_memory()
-        get_logger().info("model_retired", model=host.info.name, version=host.info.version)
-
-    def _refuse(self, refusal: Refusal) -> ModelChange:
-        candidate = refusal.candidate
-        self.refusals = [old for old in self.refusals if old.candidate.directory != candidate.directory]
-        self.refusals.append(refusal)
-        digits = candidate.manifest_sha256[:12]
-        get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
-        if not refusal.is_foreseen:
-            get_logger().error("model_refused_unexpectedly", **describe_error(refusal.error))
-        refusal.forget_frames()
-        name, version = self._name_of(candidate), candidate.version
-        return self._changed(ModelChange(name=name, version=version, result=Result.REFUSED, reason=refusal.reason))
-
-    def _name_of(self, candidate: BundleCandidate) -> str:
-        """The model that it would be a version of; a single bundle of no particular name replaces what serves."""
-        return candidate.name or next((host.info.name for host in self._serving.values()), candidate.directory.name)
-
-    def _changed(self, change: ModelChange) -> ModelChange:
-        self._observer.model_changed(change.name, change.result)
-        return change
-
-    def _forget_refusals(self, key: str, still_there: Sequence[BundleCandidate]) -> None:
-        """Of a key, keep only those of directories that are still there, whatever lies in them by now."""
-        kept = {candidate.directory for candidate in still_there}
-        self.refusals = [
-            refusal for refusal in self.refusals if refusal.candidate.name != key or refusal.candidate.directory in kept
-        ]
-
-    def _check_first(self, candidates: BundleCandidates) -> dict[BundleCandidate, Bundle | Exception]:
-        """What checking gave, of each name until one is good."""
+    def _check_until_good(self, candidates: BundleCandidates) -> dict[BundleCandidate, Bundle | Exception]:
+        """Check the candidates of each name until one is good; return what became of each."""
         checked: dict[BundleCandidate, Bundle | Exception] = {}
         for found in candidates.values():
             for candidate in found:
@@ -368,11 +254,3 @@ class Reloader:
                 except (ValueError, OSError) as error:
                     checked[candidate] = error
         return checked
-
-    def _publish(self) -> None:
-        self.catalog.replace(self._in_order())
-
-    def _in_order(self) -> list[ModelHost]:
-        """The default one before all others, which are in the order of names."""
-        keys = sorted(self._serving, key=lambda key: (not self._directories[key].is_default, key))
-        return [self._serving[key] for key in keys]

@@ -23,10 +23,10 @@ from service.queue.admission import Admission
 from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
 from service.registry.host import ModelHost
-from service.registry.snapshot import model_snapshots
 from service.server.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
-from service.server.model_hosting import Models
+from service.server.model_hosting import ModelParts
 from service.server.readiness import Readiness
+from service.telemetry.metrics import Metrics
 from service.translation.translator import Translator
 
 METHODS = frozenset(
@@ -59,14 +59,15 @@ class Parts:
     close_traces: Callable[[], None]  # sends what is left of them; waits for that
 
 
-def assemble(config: ServerConfig, models: Models) -> Parts:
+def assemble(config: ServerConfig, models: ModelParts) -> Parts:
     """All parts, with admission closed until the models are loaded.
 
     Raises:
         ValueError: a certificate or the file of API keys cannot be used, or traces are wanted without their libraries.
     """
-    metrics, reloader = models.metrics, models.reloader
-    all_left, readiness, lines = asyncio.Event(), Readiness(config.lifecycle.unready_exit_s), WaitingLines()
+    metrics, registry = models.metrics, models.registry
+    all_left, lines = asyncio.Event(), WaitingLines()
+    readiness = Readiness(lambda: registry.is_ready, config.lifecycle.unready_exit_s)
     admission = Admission(config.limits, on_empty=all_left.set, on_leave=lines.departed)
     admission.close("the server is starting", reason="starting")
     traces = open_traces(config)
@@ -89,21 +90,20 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         interceptor=interceptor,
         admission=admission,
         readiness=readiness,
-        models=lambda: model_snapshots(reloader, time.monotonic()),
-        is_ready=lambda: reloader.is_ready,
-        queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in reloader.hosts), default=0.0),
+        models=lambda: registry.snapshots(time.monotonic()),
+        queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
     )
     usage, checks = UsageLog(metrics), Health((servicer.SERVICE_NAME,))
 
     def translator_of(model: ModelHost) -> Translator:
         return Translator(model.codec, model.dispatcher, models.executor)
 
-    translation = TranslationServicer(reloader.catalog, admission, metrics, config.limits, usage, translator_of)
-    streams = StreamServicer(reloader.catalog, admission, lines, metrics, config.limits, usage, translator_of)
+    translation = TranslationServicer(registry, admission, metrics, config.limits, usage, translator_of)
+    streams = StreamServicer(registry, admission, lines, metrics, config.limits, usage, translator_of)
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
-    metrics.watch("ready", lambda: _is_ready(models, readiness))
+    metrics.watch("ready", lambda: readiness.is_ready)
     return Parts(
         admission=admission,
         all_left=all_left,
@@ -114,8 +114,8 @@ def assemble(config: ServerConfig, models: Models) -> Parts:
         usage=usage,
         grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
-        admin_server=admin_server(config, admin_interceptor, status, reloader),
-        http_servers=_http_servers(config, models, readiness),
+        admin_server=admin_server(config, admin_interceptor, status, models.reloader),
+        http_servers=_http_servers(config, models.metrics, readiness),
         close_traces=traces.close if traces else lambda: None,
     )
 
@@ -145,11 +145,13 @@ def _grpc_server(
     return server
 
 
-def _http_servers(config: ServerConfig, models: Models, readiness: Readiness) -> dict[str, tuple[Address, HttpServer]]:
+def _http_servers(
+    config: ServerConfig, metrics: Metrics, readiness: Readiness
+) -> dict[str, tuple[Address, HttpServer]]:
     listen = config.listen
     operations = Operations(
-        models.metrics.exposition,
-        is_ready=lambda: _is_ready(models, readiness),
+        metrics.exposition,
+        is_ready=lambda: readiness.is_ready,
         is_alive=lambda: readiness.is_alive(time.monotonic()),
     )
     app, metrics_app = create_apps(
@@ -165,7 +167,3 @@ def _http_servers(config: ServerConfig, models: Models, readiness: Readiness) ->
         server = HttpServer(metrics_app, max_connections=listen.max_http_connections)
         servers["metrics_port"] = Address(listen.metrics_host, listen.metrics_port), server
     return servers
-
-
-def _is_ready(models: Models, readiness: Readiness) -> bool:
-    return readiness.is_accepting and models.reloader.is_ready

@@ -13,9 +13,9 @@ from service.grpc import admin_servicer, reflection
 from service.grpc.admin_servicer import AdminServicer, Reloader
 from service.grpc.interceptors import CallInterceptor
 from service.grpc.listening import grpc_options
-from service.grpc.server_status import ServerSnapshot, state_of
+from service.grpc.server_status import ServerSnapshot
 from service.queue.admission import Admission
-from service.registry.snapshot import ModelSnapshot
+from service.registry.registry import ModelSnapshot
 from service.server.readiness import Readiness
 from service.telemetry.calls import CallObserver
 from service.telemetry.logs import log_level
@@ -41,7 +41,6 @@ class StatusReader:
         admission: Admission,
         readiness: Readiness,
         models: Callable[[], Sequence[ModelSnapshot]],
-        is_ready: Callable[[], bool],
         queued_work_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Know whom to ask.
@@ -55,22 +54,16 @@ class StatusReader:
         self._admission = admission
         self._readiness = readiness
         self._models = models
-        self._is_ready = is_ready
         self._queued_work_s = queued_work_s
         self._started = time.monotonic()
 
     def __call__(self) -> ServerSnapshot:
         """The server as it is now."""
-        readiness = self._readiness
         return ServerSnapshot(
             version=server_version(),
             pid=os.getpid(),
             uptime_s=time.monotonic() - self._started,
-            state=state_of(
-                is_accepting=readiness.is_accepting,
-                is_draining=readiness.is_draining,
-                is_ready=self._is_ready(),
-            ),
+            state=self._readiness.state,
             models=self._models(),
             calls=tuple(self._interceptor.calls),
             admitted_tokens=self._admission.tokens,

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from service.config import ServerConfig
 from service.errors import DragomanError
 from service.grpc.listening import Address, ListenError, add_grpc_port
-from service.registry.repository import BundleCandidates
-from service.server.model_hosting import Models, host_models
+from service.server.model_hosting import ModelParts, host_models
 from service.server.signals import StopSignal, install_stack_dump
 from service.telemetry.logs import configure_logging, get_logger
 
@@ -57,7 +56,7 @@ async def serve(config: ServerConfig) -> int:
         with _misconfiguration():  # a key for signatures that is none
             models = host_models(config)
         configure_logging(config.telemetry, on_drop=models.metrics.count_dropped_line)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.watcher.request)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
         try:
             await _serve(config, models, stop)
         finally:
@@ -68,19 +67,18 @@ async def serve(config: ServerConfig) -> int:
         return _failed(error, EXIT_FAILED)
 
 
-async def _serve(config: ServerConfig, models: Models, stop: StopSignal) -> NoReturn:
+async def _serve(config: ServerConfig, models: ModelParts, stop: StopSignal) -> NoReturn:
     preparing = asyncio.create_task(models.reloader.prepare())
     if not await _done(preparing, stop):  # its thread may hang for ever
         await models.close()
         _end_process()
-    candidates = preparing.result()
-    loading = asyncio.create_task(models.reloader.load(candidates))
+    loading = asyncio.create_task(models.reloader.load())
     try:
         assembly = await asyncio.to_thread(import_module, "service.server.assembly")  # engines hear from us meanwhile
         with _misconfiguration():  # a wrong certificate, or file of keys
             parts = assembly.assemble(config, models)
         server = Server(config, models, parts)
-        await server.run(stop, loading, candidates)
+        await server.run(stop, loading)
     finally:
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
@@ -108,18 +106,17 @@ def _failed(error: Exception, status: int) -> int:
 class Server:
     """Takes one front process through its life."""
 
-    def __init__(self, config: ServerConfig, models: Models, parts: "Parts") -> None:
+    def __init__(self, config: ServerConfig, models: ModelParts, parts: "Parts") -> None:
         self._config = config
         self._models = models
         self._parts = parts
         self._log = get_logger()
 
-    async def run(self, stop: StopSignal, loading: "asyncio.Task[None]", candidates: BundleCandidates) -> None:
+    async def run(self, stop: StopSignal, loading: "asyncio.Task[None]") -> None:
         """Start, serve until `stop` is set, drain; then `end` is to follow.
 
         Args:
             loading: done when the models are loaded.
-            candidates: what it loads them from.
 
         Raises:
             ListenError: a port cannot be bound.
@@ -129,7 +126,7 @@ class Server:
             ports = await self._listen()
             if await _done(loading, stop):
                 await self._open(ports)
-                await self._serve_until(stop, candidates)
+                await self._serve_until(stop)
         except BaseException:
             await self._give_up()
             raise
@@ -150,10 +147,10 @@ class Server:
         parts.usage.write()
         _end_process()
 
-    async def _serve_until(self, stop: StopSignal, candidates: BundleCandidates) -> None:
+    async def _serve_until(self, stop: StopSignal) -> None:
         background = [
             asyncio.create_task(self._monitor()),
-            asyncio.create_task(self._models.watcher.run(candidates)),
+            asyncio.create_task(self._models.reloader.watch()),
         ]
         try:
             await stop.wait()
@@ -197,7 +194,7 @@ class Server:
         self._parts.admission.open()
         self._parts.readiness.is_accepting = True
         await self._parts.health.set_serving(True)
-        infos = [model.info for model in self._models.reloader.catalog.models]
+        infos = [host.info for host in self._models.registry.models]
         models = [f"{info.name} {info.version} {info.precision}" for info in infos]
         self._log.info("serving", **ports, pid=os.getpid(), models=models)
         if ports_file and draft:
@@ -213,8 +210,7 @@ class Server:
             now = time.monotonic()
             models.metrics.observe_lag(max(0.0, now - expected))
             parts.usage.write_if_due(now)
-            is_ready = models.reloader.is_ready
-            parts.readiness.observe(now, is_ready=is_ready)
+            is_ready = parts.readiness.observe(now)
             if is_ready != was_ready:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)

@@ -18,9 +18,9 @@ from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.grpc import servicer, stream_servicer
 from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for
 from service.registry.host import HostConfig, ModelHost
+from service.registry.registry import Registry
 from service.registry.reloader import Reloader
-from service.registry.repository import bundle_source
-from service.registry.watcher import ModelWatcher
+from service.registry.repository import BundleCandidate, bundle_source
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 from service.threads import available_threads
@@ -32,12 +32,12 @@ _HEARTBEATS_PER_SILENCE = 8  # within the time that an engine may be silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Models:
-    """What a front process translates with."""
+class ModelParts:
+    """The parts of a front process that load and run models."""
 
     metrics: Metrics
+    registry: Registry
     reloader: Reloader
-    watcher: ModelWatcher
     executor: ThreadPoolExecutor  # for texts that are too long for the event loop
 
     async def close(self) -> None:
@@ -46,24 +46,26 @@ class Models:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
 
-def host_models(config: ServerConfig) -> Models:
+def host_models(config: ServerConfig) -> ModelParts:
     """Make the parts that load and run models; nothing is loaded yet.
 
     Raises:
         KeyFileError: the public key for signatures cannot be used.
     """
     metrics = Metrics(methods=(f"{servicer.SERVICE_NAME}/Translate", stream_servicer.METHOD))
+    registry = Registry(metrics, drain_s=config.limits.max_request_seconds)
+    reloader = Reloader(
+        registry,
+        bundle_source(config),
+        BundleChecker(config),
+        partial(make_host, config, metrics),
+        watch_period_s=config.models.watch_period_s if config.models.watch else None,
+    )
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-    source, watch = bundle_source(config), config.models.watch_period_s if config.models.watch else None
-    books = Books(metrics)
-    factory = partial(make_host, config, metrics)
-    drain_s = config.limits.max_request_seconds
-    reloader = Reloader(source, BundleChecker(config), factory, books, drain_s=drain_s)
-    books.reloader = reloader
-    return Models(metrics=metrics, reloader=reloader, watcher=ModelWatcher(reloader, source, watch), executor=executor)
+    return ModelParts(metrics=metrics, registry=registry, reloader=reloader, executor=executor)
 
 
-def make_host(config: ServerConfig, metrics: Metrics, bundle: Bundle) -> ModelHost:
+def make_host(config: ServerConfig, metrics: Metrics, candidate: BundleCandidate, bundle: Bundle) -> ModelHost:
     """Make a host that runs this bundle as the settings say; it is not started."""
     asked = config.engine.device
     choice = device_for(bundle, asked)
@@ -87,7 +89,7 @@ def make_host(config: ServerConfig, metrics: Metrics, bundle: Bundle) -> ModelHo
         self_test=config.models.self_test,
         self_test_timeout_s=config.lifecycle.start_timeout_s,
     )
-    return ModelHost(bundle, dispatcher, host_config)
+    return ModelHost(candidate, bundle, dispatcher, host_config)
 
 
 def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") -> EngineSpec:
@@ -125,50 +127,3 @@ def num_engines(config: EngineConfig, device: Device = "cpu") -> int:
 
 def _given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
-
-
-# Gauge of a model: attribute of `Dispatcher`.
-_GAUGES = {
-    "queue_requests": "queued_jobs",
-    "queue_tokens": "queued_tokens",
-    "queue_work_seconds": "queued_work_s",
-    "running_jobs": "running_jobs",
-    "live_rows": "live_rows",
-    "engines": "engines",
-    "engines_missing": "missing_engines",
-}
-
-
-class Books:
-    """A `ReloadObserver` that keeps the metrics."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self.reloader: Reloader | None = None  # whose hosts are watched
-
-    def model_changed(self, name: str, result: str) -> None:
-        """See `ReloadObserver`."""
-        of_model = self._metrics.model(name)
-        of_model.changed(result)
-        of_model.watch("model_refused", partial(self._is_refused, name))
-
-    def model_loaded(self, host: ModelHost) -> None:
-        """See `ReloadObserver`."""
-        info = host.info
-        of_model = self._metrics.model(info.name)
-        of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
-        for gauge, attribute in _GAUGES.items():
-            of_model.watch(gauge, partial(self._sum, info.name, attribute))
-
-    def model_unloaded(self, host: ModelHost) -> None:
-        """See `ReloadObserver`."""
-        info = host.info
-        self._metrics.model(info.name).unloaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
-
-    def _is_refused(self, name: str) -> float:
-        return float(self.reloader is not None and self.reloader.is_refused(name))
-
-    def _sum(self, name: str, attribute: str) -> float:
-        """Over all versions of a model that have engines: its figures are those of all of them together."""
-        hosts = self.reloader.hosts if self.reloader else []
-        return float(sum(getattr(host.dispatcher, attribute) for host in hosts if host.info.name == name))

@@ -1,38 +1,57 @@
-"""Whether this process wants work, and whether it is beyond help: what /readyz and /healthz say.
+"""Whether a front process wants work and can do it: what /readyz, /healthz, gRPC health and `dragoman status` say."""
 
-Pure: is told the time and what there is.
-"""
+from collections.abc import Callable
+
+from service.grpc.server_status import ServerState
 
 
 class Readiness:
-    """Accepting: started, and not draining.  Alive: with an engine for every model, not too long ago."""
+    """Accepts work between the end of the start and the drain; is ready while every model has an engine too."""
 
-    def __init__(self, unready_exit_s: float | None = None) -> None:
-        """Neither started nor draining.
+    def __init__(self, has_engines: Callable[[], bool], unready_exit_s: float | None = None) -> None:
+        """The process has neither started nor begun to drain.
 
         Args:
-            unready_exit_s: not ready for longer than this, the process is not alive; None for never mind.
+            has_engines: whether every model has an engine that takes work.
+            unready_exit_s: the process is not alive once a model has had no engine for longer than this; None: never.
         """
         self.is_accepting = False
         self.is_draining = False
+        self._has_engines = has_engines
         self._unready_exit_s = unready_exit_s
-        self._unready_since: float | None = None
+        self._without_engines_since: float | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls are accepted and every model has an engine."""
+        return self.is_accepting and self._has_engines()
+
+    @property
+    def state(self) -> ServerState:
+        """The state of the server in one word."""
+        if self.is_draining:
+            return "draining"
+        if not self.is_accepting:
+            return "starting"
+        return "serving" if self._has_engines() else "degraded"
 
     def drain(self) -> None:
-        """Want no more work."""
+        """Accept no more work."""
         self.is_accepting = False
         self.is_draining = True
 
-    def observe(self, now: float, *, is_ready: bool) -> None:
-        """Take note of whether every model has an engine; called many times a second once the server has started."""
-        if is_ready:
-            self._unready_since = None
-        elif self._unready_since is None:
-            self._unready_since = now
+    def observe(self, now: float) -> bool:
+        """Note and return whether every model has an engine; called several times a second while serving."""
+        has_engines = self._has_engines()
+        if has_engines:
+            self._without_engines_since = None
+        elif self._without_engines_since is None:
+            self._without_engines_since = now
+        return has_engines
 
     def is_alive(self, now: float) -> bool:
-        """False when a restart is the only hope left; starting and draining take what they take."""
-        since = self._unready_since
+        """Return False when only a restart can help; starting and draining take the time that they take."""
+        since = self._without_engines_since
         if since is None or self._unready_exit_s is None or not self.is_accepting:
             return True
         return now - since <= self._unready_exit_s

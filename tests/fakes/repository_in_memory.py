@@ -1,4 +1,4 @@
-"""A model repository in memory with a reloader of its own, whose hosts start when the test lets them: no processes."""
+"""A bundle source in memory with a registry and a reloader, whose hosts start when the test lets them: no processes."""
 
 import asyncio
 import threading
@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from service.records import ModelInfo
-from service.registry.changes import ModelChange, Result
 from service.registry.host import HostState, Lease
+from service.registry.registry import ModelChange, Registry, Result
 from service.registry.reloader import Reloader
 from service.registry.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order
+from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
 
 
@@ -19,17 +20,20 @@ from tests.fakes.model_info import model_info
 class FakeHost:
     """A version that serves as soon as `gate` is open."""
 
+    candidate: BundleCandidate
     info: ModelInfo
     gate: asyncio.Event
     error: Exception | None = None
     sha256_12: str = "abc"
     state: HostState = HostState.LOADING
+    has_begun: bool = False
     is_closed: bool = False
     close_error: Exception | None = None
     lease: Lease = field(default_factory=Lease)
-    dispatcher: Any = field(default_factory=lambda: SimpleNamespace(is_ready=True))
+    dispatcher: Any = field(default_factory=lambda: SimpleNamespace(is_ready=True, snapshot=lambda now: None))
 
     async def start(self) -> None:
+        self.has_begun = True
         await self.gate.wait()
         if self.error:
             raise self.error
@@ -50,7 +54,7 @@ class FakeHost:
 
 
 class Directory:
-    """A repository in memory, and everything that a reloader is given."""
+    """A model repository in memory, and everything that looks after it."""
 
     def __init__(self, *versions: str) -> None:
         self.content: dict[str, str] = dict.fromkeys(versions, "1")  # "name/version" -> its manifest
@@ -62,15 +66,13 @@ class Directory:
         self.gate.set()
         self.hosts: list[FakeHost] = []
         self.checked: list[str] = []
-        self.scans = 0
         self.were_daemons: list[bool] = []  # the threads that scanned and checked
-        self.counted: list[tuple[str, str]] = []
+        self.metrics = Metrics()
+        self.registry = Registry(self.metrics, drain_s=5.0)
         make_host: Any = self.make_host
-        observer: Any = self
-        self.reloader = Reloader(self, self.check, make_host, observer, drain_s=5.0)
+        self.reloader = Reloader(self.registry, self, self.check, make_host, watch_period_s=0.001)
 
     def scan(self) -> BundleCandidates:
-        self.scans += 1
         self.were_daemons.append(threading.current_thread().daemon)
         if not self.content:
             raise RepositoryError("model repository is empty")
@@ -100,33 +102,43 @@ class Directory:
             raise ValueError(f"{candidate.label} is not a bundle")
         if error := self.bad.get(candidate.label):
             raise error
-        return candidate
+        return SimpleNamespace()
 
-    def make_host(self, candidate: Any) -> FakeHost:
-        self.hosts.append(
-            FakeHost(model_info(candidate.name, candidate.version), self.gate, self.broken.get(candidate.label))
-        )
+    def make_host(self, candidate: BundleCandidate, bundle: object) -> FakeHost:
+        info = model_info(candidate.name, candidate.version)
+        self.hosts.append(FakeHost(candidate, info, self.gate, self.broken.get(candidate.label)))
         return self.hosts[-1]
-
-    def model_changed(self, name: str, result: str) -> None:
-        self.counted.append((name, result))
-
-    def model_loaded(self, host: FakeHost) -> None:
-        pass
-
-    def model_unloaded(self, host: FakeHost) -> None:
-        pass
 
     async def load(self) -> None:
         """As at the start of a server."""
-        await self.reloader.load(await self.reloader.prepare())
+        await self.reloader.prepare()
+        await self.reloader.load()
 
     def serving(self) -> list[str]:
         """Name and version of each model that serves."""
-        return [f"{model.info.name}/{model.info.version}" for model in self.reloader.catalog.models]
+        return [f"{host.info.name}/{host.info.version}" for host in self.registry.models]
+
+    def refused(self) -> dict[str, str]:
+        """The reason of each refusal, by name and version."""
+        return {refusal.candidate.label: refusal.reason for refusal in self.registry.refusals}
+
+    def counted(self, name: str, result: Result) -> float:
+        """How many versions of a model the metrics have with this result."""
+        labels = {"model": name, "result": result.value}
+        return self.metrics.registry.get_sample_value("dragoman_model_reload_total", labels) or 0.0
 
 
 def change(label: str, result: Result, reason: str = "") -> ModelChange:
     """Of the version that is called so: NAME/VERSION."""
     name, _, version = label.partition("/")
     return ModelChange(name=name, version=version, result=result, reason=reason)
+
+
+def registry_of(*infos: ModelInfo, dispatcher: Any = None) -> Registry:
+    """A registry in which these models serve, in the order of their names; none of them can translate."""
+    registry = Registry(Metrics(), drain_s=5.0)
+    for info in infos:
+        candidate = BundleCandidate(directory=Path(info.name), name=info.name)
+        host: Any = FakeHost(candidate, info, asyncio.Event(), dispatcher=dispatcher)
+        registry.publish(host)
+    return registry

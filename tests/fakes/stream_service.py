@@ -21,7 +21,8 @@ from service.queue.admission import Admission
 from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
 from service.records import ModelInfo, Timings, TranslatedText, Translation
-from service.registry.host import Catalog, Lease, ModelHost
+from service.registry.host import Lease, ModelHost
+from service.registry.registry import Registry
 from service.telemetry.calls import EndedCall, current_progress
 from service.telemetry.metrics import Metrics
 from service.translation.translator import Translator
@@ -88,7 +89,7 @@ class Harness:
         self.ended: list[EndedCall] = []
         self.admission = Admission(limits, on_leave=self.lines.departed)
         self.servicer = StreamServicer(
-            cast("Catalog", self.catalog),
+            cast("Registry", self.catalog),
             self.admission,
             self.lines,
             self.metrics,

@@ -43,7 +43,8 @@ async def load(bundle: Path, *, self_test: bool = True) -> None:
     settings = ModelsConfig(self_test=self_test)
     running = host_models(ServerConfig(engine=EngineConfig(bundle=bundle, num_engines=1, threads=1), models=settings))
     try:
-        await running.reloader.load(await running.reloader.prepare())
+        await running.reloader.prepare()
+        await running.reloader.load()
     finally:
         await running.close()
 

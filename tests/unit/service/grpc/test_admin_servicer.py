@@ -10,7 +10,7 @@ from protos import admin_pb2 as pb
 from service.errors import FailedPrecondition, InvalidInput
 from service.grpc.admin_servicer import AdminServicer
 from service.grpc.server_status import ServerSnapshot
-from service.registry.changes import ModelChange, Result
+from service.registry.registry import ModelChange, Result
 from service.telemetry.logs import get_logger
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log

@@ -1,13 +1,11 @@
 """A snapshot as the message that `dragoman status` shows."""
 
-import pytest
-
 from service.engines.dispatcher import DispatchSnapshot
 from service.engines.handle import EngineSnapshot
 from service.grpc.call import Call
-from service.grpc.server_status import DEFAULT_MAX_REQUESTS, ServerSnapshot, state_of, to_response
+from service.grpc.server_status import DEFAULT_MAX_REQUESTS, ServerSnapshot, to_response
 from service.queue.callers import Caller
-from service.registry.snapshot import ModelSnapshot
+from service.registry.registry import ModelSnapshot
 from service.telemetry.calls import Progress
 from tests.fakes.model_info import model_info
 
@@ -89,16 +87,3 @@ def test_as_many_calls_as_the_contract_says_are_listed_by_default():
     calls = [call(1.0) for _ in range(DEFAULT_MAX_REQUESTS + 1)]
 
     assert len(to_response(snapshot(*calls), NOW, 0).requests) == DEFAULT_MAX_REQUESTS == 100
-
-
-@pytest.mark.parametrize(
-    ("is_accepting", "is_draining", "is_ready", "state"),
-    [
-        (False, False, False, "starting"),
-        (True, False, True, "serving"),
-        (True, False, False, "degraded"),
-        (False, True, True, "draining"),
-    ],
-)
-def test_state_in_a_word(is_accepting, is_draining, is_ready, state):
-    assert state_of(is_accepting=is_accepting, is_draining=is_draining, is_ready=is_ready) == state

@@ -11,6 +11,7 @@ from model.bundle import Bundle, BundleError
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import InternalError
 from service.registry.host import HostConfig, HostState, ModelHost
+from service.registry.repository import BundleCandidate
 from tests.fakes.echo_bundle import write_echo_bundle
 
 
@@ -40,7 +41,7 @@ class EchoDispatcher:
 
 
 def host_of(directory: Path, dispatcher: Any, **config: Any) -> ModelHost:
-    return ModelHost(Bundle.load(directory), dispatcher, HostConfig(**config))
+    return ModelHost(BundleCandidate(directory=directory), Bundle.load(directory), dispatcher, HostConfig(**config))
 
 
 @pytest.fixture
@@ -107,4 +108,4 @@ async def test_closed_host_has_ended_its_engines(tmp_path, dispatcher):
 
     await host.close()
 
-    assert (host.state, dispatcher.calls) == (HostState.ENDED, ["close"])
+    assert (host.state, dispatcher.calls) == (HostState.DRAINING, ["close"])

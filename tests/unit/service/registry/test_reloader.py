@@ -1,16 +1,87 @@
-"""The reloader: what serves follows the repository, and nothing bad ever does."""
+"""What serves follows the source, and nothing bad ever does."""
 
 import asyncio
-from pathlib import Path
+import gc
+import weakref
 
 import pytest
 
-from service.errors import FailedPrecondition, NotFound
-from service.registry.changes import Refusal, Result, require_none_refused
+from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.registry.host import HostState
-from service.registry.repository import BundleCandidate
+from service.registry.registry import Result
 from tests.fakes.calls import eventually
 from tests.fakes.repository_in_memory import Directory, change
+
+
+class TestLoad:
+    async def test_highest_good_version_of_each_name_serves_and_lower_ones_are_not_opened(self):
+        models = Directory("b/9", "b/10", "a/3", "a/2", "a/1")
+        models.bad["a/3"] = ValueError("bad")
+
+        await models.load()
+
+        assert models.serving() == ["a/2", "b/10"]
+        assert models.checked == ["a/3", "a/2", "b/10"]
+        assert [models.counted("a", result) for result in (Result.REFUSED, Result.LOADED)] == [1, 1]
+
+    async def test_version_that_does_not_start_gives_way_to_the_next(self):
+        models = Directory("a/1", "a/2")
+        models.broken["a/2"] = InternalError("the engine did not start")
+
+        await models.load()
+
+        assert models.serving() == ["a/1"]
+        assert [host.is_closed for host in models.hosts] == [True, False]
+
+    @pytest.mark.parametrize("are_required", [False, True])
+    async def test_bad_bundles_fail_the_start_before_anything_starts(self, are_required):
+        """The first of them where no bundle is good; any of them where every model is required."""
+        models = Directory("a/1", "b/1")
+        models.are_required = are_required
+        models.bad["a/1"] = ValueError("first")
+        if not are_required:
+            models.bad["b/1"] = ValueError("second")
+
+        with pytest.raises(ValueError, match="first"):
+            await models.load()
+
+        assert models.hosts == []
+
+    @pytest.mark.parametrize(
+        ("error", "message"),
+        [(InternalError("the engine did not start"), "the engine did not start"), (KeyError("x"), "KeyError: 'x'")],
+    )
+    @pytest.mark.parametrize("are_required", [False, True])
+    async def test_engine_that_does_not_start_fails_the_start_where_nothing_else_may_serve(
+        self, error, message, are_required
+    ):
+        models = Directory("a/1", "b/1") if are_required else Directory("a/1")
+        models.are_required = are_required
+        models.broken["a/1"] = error
+
+        with pytest.raises(InternalError, match=message):
+            await models.load()
+
+    async def test_cancelled_load_closes_what_it_has_begun(self):
+        models = Directory("a/1")
+        models.gate.clear()
+        loading = asyncio.create_task(models.load())
+        await eventually(lambda: bool(models.hosts))
+
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+
+        assert models.hosts[0].is_closed
+
+    async def test_every_model_needs_an_engine_to_be_ready(self):
+        models = Directory("a/1", "b/1")
+        seen = [models.registry.is_ready]
+        await models.load()
+        seen.append(models.registry.is_ready)
+        models.hosts[0].dispatcher.is_ready = False
+        seen.append(models.registry.is_ready)
+
+        assert seen == [False, True, False]
 
 
 class TestReload:
@@ -24,7 +95,7 @@ class TestReload:
         assert changes == [change("a/2", Result.LOADED), change("a/1", Result.RETIRED)]
         assert models.serving() == ["a/2"]
         await eventually(lambda: models.hosts[0].is_closed)
-        assert [id(host) for host in models.reloader.hosts] == [id(models.hosts[1])]
+        assert [id(host) for host in models.registry.hosts] == [id(models.hosts[1])]
 
     async def test_old_version_serves_until_the_new_one_has_started_and_ends_when_its_calls_have(self):
         models = Directory("a/1")
@@ -35,7 +106,7 @@ class TestReload:
         await eventually(lambda: len(models.hosts) == 2)
         assert models.serving() == ["a/1"]
 
-        with models.reloader.catalog.models[0].lease:
+        with models.registry.models[0].lease:
             models.gate.set()
             await reloading
             assert models.serving() == ["a/2"]
@@ -57,183 +128,15 @@ class TestReload:
         assert at_first == ["b/1", "a/1", "c/1"]
         assert models.serving() == told == ["b/2", "a/2", "c/1"]
 
-    async def test_nothing_new_is_said_to_be_unchanged(self):
+    async def test_same_bundle_is_unchanged_and_another_manifest_of_the_same_version_is_another_model(self):
         models = Directory("a/1")
         await models.load()
 
         assert await models.reloader.reload() == [change("a/1", Result.UNCHANGED)]
-        assert len(models.hosts) == 1
-
-    async def test_changed_manifest_of_the_same_version_is_another_model(self):
-        models = Directory("a/1")
-        await models.load()
         models.content["a/1"] = "2"
-
         await models.reloader.reload()
 
         assert len(models.hosts) == 2
-
-    async def test_required_model_whose_directory_is_gone_serves_on_and_its_absence_is_a_refusal(self):
-        models = Directory("a/1", "b/1")
-        models.are_required = True
-        await models.load()
-        del models.content["b/1"]
-
-        changes = await models.reloader.reload()
-
-        assert changes == [change("a/1", Result.UNCHANGED), change("b/1", Result.REFUSED, "b/1 is not a bundle")]
-        assert models.counted[-1] == ("b", "refused")
-        assert models.serving() == ["a/1", "b/1"]
-        assert [refusal.reason for refusal in models.reloader.refusals] == ["b/1 is not a bundle"]
-
-    async def test_absence_of_a_required_model_is_told_once_to_a_watcher_and_forgotten_when_it_is_back(self):
-        models = Directory("a/1", "b/1")
-        models.are_required = True
-        await models.load()
-        del models.content["b/1"]
-
-        await models.reloader.follow(models.scan())
-        await models.reloader.follow(models.scan())
-        counted = models.counted.count(("b", "refused"))
-        models.content["b/1"] = "1"
-        changes = await models.reloader.follow(models.scan())
-
-        assert counted == 1
-        assert changes == [change("a/1", Result.UNCHANGED), change("b/1", Result.UNCHANGED)]
-        assert models.reloader.refusals == []
-
-    async def test_required_model_that_comes_back_as_another_version_takes_the_old_one_s_place(self):
-        models = Directory("a/1", "b/1")
-        models.are_required = True
-        await models.load()
-        del models.content["b/1"]
-        await models.reloader.reload()
-        models.content["b/2"] = "2"
-
-        await models.reloader.reload()
-
-        assert models.serving() == ["a/1", "b/2"]
-        assert models.reloader.refusals == []
-
-    async def test_bad_version_is_refused_and_the_old_one_stays(self):
-        models = Directory("a/1")
-        await models.load()
-        models.content["a/2"] = "1"
-        models.bad["a/2"] = ValueError("it is\nbad")
-
-        changes = await models.reloader.reload()
-
-        assert changes == [change("a/2", Result.REFUSED, "it is bad"), change("a/1", Result.UNCHANGED)]
-        assert [refusal.reason for refusal in models.reloader.refusals] == ["it is bad"]
-        assert models.serving() == ["a/1"]
-
-    async def test_refusal_is_forgotten_once_its_version_is_good(self):
-        models = Directory("a/1", "a/2")
-        models.bad["a/2"] = ValueError("bad")
-        await models.load()
-        models.bad.clear()
-
-        await models.reloader.reload()
-
-        assert models.serving() == ["a/2"]
-        assert models.reloader.refusals == []
-
-    async def test_refused_version_stands_until_it_is_good_or_gone_or_a_higher_one_serves(self):
-        models = Directory("a/1", "b/1", "c/1")
-        models.bad |= {label: ValueError("bad") for label in ("a/2", "b/2", "c/2", "d/1")}
-        models.content |= dict.fromkeys(models.bad, "1")
-        await models.load()
-        at_first = [models.reloader.is_refused(name) for name in "abcd"]
-        del models.bad["a/2"], models.content["b/2"], models.content["d/1"]
-        models.content |= {"a/2": "2", "c/3": "1"}
-
-        await models.reloader.follow(models.scan())
-
-        assert at_first == [True, True, True, True]
-        assert models.serving() == ["a/2", "b/1", "c/3"]
-        assert [models.reloader.is_refused(name) for name in "abcd"] == [False, False, False, False]
-
-    async def test_refused_version_above_the_one_that_serves_stands_through_later_looks(self):
-        models = Directory("a/1", "a/2")
-        models.bad["a/2"] = ValueError("bad")
-        await models.load()
-
-        await models.reloader.follow(models.scan())
-        await models.reloader.reload()
-
-        assert models.reloader.is_refused("a")
-        assert not models.reloader.is_refused("b")
-
-    @pytest.mark.parametrize("content", ["1", "2"], ids=["as it was", "changed"])
-    async def test_refused_version_stands_while_it_is_tried_again_and_has_the_new_reason_then(self, content):
-        models = Directory("a/1", "a/2")
-        models.broken["a/2"] = ValueError("bad")
-        await models.load()
-        models.content["a/2"] = content
-        models.broken["a/2"] = ValueError("worse")
-        models.gate.clear()
-        reloading = asyncio.create_task(models.reloader.reload())
-        await eventually(lambda: len(models.hosts) == 3)
-        meanwhile = models.reloader.is_refused("a")
-        models.gate.set()
-        await reloading
-
-        assert meanwhile
-        assert [refusal.reason for refusal in models.reloader.refusals] == ["worse"]
-
-    async def test_refused_version_is_tried_again_when_asked_but_not_when_only_watched(self):
-        models = Directory("a/1", "a/2")
-        models.bad["a/2"] = ValueError("bad")
-        await models.load()
-        models.checked.clear()
-
-        await models.reloader.follow(models.scan())
-        assert models.checked == []
-        await models.reloader.reload()
-        assert models.checked == ["a/2"]
-
-    async def test_watched_refused_version_is_tried_again_when_it_has_changed(self):
-        models = Directory("a/1", "a/2")
-        models.bad["a/2"] = ValueError("bad")
-        await models.load()
-        models.content["a/2"] = "2"
-
-        changes = await models.reloader.follow(models.scan())
-
-        assert changes is not None
-        assert [one.result for one in changes] == [Result.REFUSED, Result.UNCHANGED]
-
-    async def test_watched_change_that_is_out_of_date_when_its_turn_comes_is_not_made(self):
-        models = Directory("a/1", "b/1")
-        await models.load()
-        models.content["a/2"] = "1"
-        seen = models.scan()
-        models.gate.clear()
-        reloading = asyncio.create_task(models.reloader.reload())
-        await eventually(lambda: len(models.hosts) == 3)
-        following = asyncio.create_task(models.reloader.follow(seen))
-        models.content["a/3"] = "1"
-        models.gate.set()
-
-        assert [one.result for one in await reloading][:2] == [Result.LOADED, Result.RETIRED]
-        assert await following is None
-        assert models.serving() == ["a/2", "b/1"]
-
-    async def test_model_that_a_reload_retires_while_the_watcher_waits_is_not_retired_twice(self):
-        models = Directory("a/1", "b/1")
-        await models.load()
-        del models.content["b/1"]
-        models.content["a/2"] = "1"
-        models.gate.clear()
-        reloading = asyncio.create_task(models.reloader.reload())
-        await eventually(lambda: len(models.hosts) == 3)
-        following = asyncio.create_task(models.reloader.follow(models.scan()))
-        await asyncio.sleep(0)
-        models.gate.set()
-
-        assert change("b/1", Result.RETIRED) in await reloading
-        assert await following == [change("a/2", Result.UNCHANGED)]
-        assert models.serving() == ["a/2"]
 
     async def test_removed_version_leaves_its_place_to_the_next_and_a_removed_name_leaves(self):
         models = Directory("a/1", "a/2", "b/1")
@@ -257,11 +160,6 @@ class TestReload:
         await models.reloader.reload("b")
 
         assert models.serving() == ["a/1", "b/2"]
-
-    async def test_unknown_model_is_not_found(self):
-        models = Directory("a/1")
-        await models.load()
-
         with pytest.raises(NotFound, match="there is no model 'x', neither loaded nor in the repository"):
             await models.reloader.reload("x")
 
@@ -288,59 +186,252 @@ class TestReload:
     async def test_there_are_never_three_versions_of_a_model(self):
         models = Directory("a/1")
         await models.load()
-        with models.reloader.catalog.models[0].lease:
+        with models.registry.models[0].lease:
             models.content["a/2"] = "1"
             await models.reloader.reload()
             models.content["a/3"] = "1"
             third = asyncio.create_task(models.reloader.reload())
-            await eventually(lambda: models.scans == 3)
-            assert len(models.hosts) == 2
+            await eventually(lambda: len(models.hosts) == 3)
+            assert not models.hosts[2].has_begun
 
         await third
         assert models.serving() == ["a/3"]
 
 
-class TestFollow:
-    async def test_model_that_a_reload_has_retired_meanwhile_is_not_retired_again(self):
-        models = Directory("a/1", "b/1", "b/2")
-        await models.load()
-        models.gate.clear()
-        models.content["a/2"] = "1"
-        first = asyncio.create_task(models.reloader.reload("a"))
-        await eventually(lambda: len(models.hosts) == 3)  # holds its turn
-        del models.content["b/1"], models.content["b/2"]
-        second = asyncio.create_task(models.reloader.reload())
-        await asyncio.sleep(0)
-        following = asyncio.create_task(models.reloader.follow({"a": tuple(models.candidates("a"))}))
-        await asyncio.sleep(0)
-        models.gate.set()
+class TestRequired:
+    """The included models: none of them may be missing."""
 
-        await asyncio.gather(first, second)
-        assert await following == [change("a/2", Result.UNCHANGED)]
-        assert models.serving() == ["a/2"]
-
-    async def test_stale_scan_puts_no_older_version_back(self):
-        models = Directory("a/1")
+    async def test_model_whose_directory_is_gone_serves_on_and_its_absence_is_a_refusal_that_is_told_once(self):
+        models = Directory("a/1", "b/1")
+        models.are_required = True
         await models.load()
-        stale = models.scan()
-        models.content["a/2"] = "1"
+        del models.content["b/1"]
+
+        changes = await models.reloader.reload()
+        for _ in range(3):
+            await models.reloader.look()
+
+        assert changes == [change("a/1", Result.UNCHANGED), change("b/1", Result.REFUSED, "b/1 is not a bundle")]
+        assert models.counted("b", Result.REFUSED) == 1
+        assert models.serving() == ["a/1", "b/1"]
+        assert models.refused() == {"b/1": "b/1 is not a bundle"}
+
+    @pytest.mark.parametrize(("back", "num_hosts"), [("b/1", 2), ("b/2", 3)])
+    async def test_model_that_comes_back_serves_in_the_version_that_lies_there(self, back, num_hosts):
+        models = Directory("a/1", "b/1")
+        models.are_required = True
+        await models.load()
+        del models.content["b/1"]
+        await models.reloader.reload()
+        models.content[back] = "1"
+
         await models.reloader.reload()
 
-        assert await models.reloader.follow(stale) is None
+        assert (models.serving(), models.refused()) == (["a/1", back], {})
+        assert len(models.hosts) == num_hosts
+
+
+class TestRefusals:
+    async def test_bad_version_is_refused_and_the_old_one_stays_until_the_new_one_is_good(self):
+        models = Directory("a/1")
+        await models.load()
+        models.content["a/2"] = "1"
+        models.bad["a/2"] = ValueError("it is\nbad")
+
+        changes = await models.reloader.reload()
+
+        assert changes == [change("a/2", Result.REFUSED, "it is bad"), change("a/1", Result.UNCHANGED)]
+        assert (models.serving(), models.refused()) == (["a/1"], {"a/2": "it is bad"})
+        models.bad.clear()
+        await models.reloader.reload()
+        assert (models.serving(), models.refused()) == (["a/2"], {})
+
+    async def test_refusal_stands_until_its_version_is_good_or_gone_or_a_higher_one_serves(self):
+        models = Directory("a/1", "b/1", "c/1")
+        models.bad |= {label: ValueError("bad") for label in ("a/2", "b/2", "c/2", "d/1")}
+        models.content |= dict.fromkeys(models.bad, "1")
+        await models.load()
+        at_first = [models.registry.is_refused(name) for name in "abcde"]
+        del models.bad["a/2"], models.content["b/2"], models.content["d/1"]
+        models.content |= {"a/2": "2", "c/3": "1"}
+
+        await models.reloader.look()
+        await models.reloader.look()
+
+        assert at_first == [True, True, True, True, False]
+        assert models.serving() == ["a/2", "b/1", "c/3"]
+        assert [models.registry.is_refused(name) for name in "abcde"] == [False] * 5
+
+    @pytest.mark.parametrize("content", ["1", "2"], ids=["as it was", "changed"])
+    async def test_refusal_stands_while_its_version_is_tried_again_and_has_the_new_reason_then(self, content):
+        models = Directory("a/1", "a/2")
+        models.broken["a/2"] = ValueError("bad")
+        await models.load()
+        models.content["a/2"] = content
+        models.broken["a/2"] = ValueError("worse")
+        models.gate.clear()
+        reloading = asyncio.create_task(models.reloader.reload())
+        await eventually(lambda: len(models.hosts) == 3)
+        meanwhile = models.registry.is_refused("a")
+        models.gate.set()
+        await reloading
+
+        assert meanwhile
+        assert models.refused() == {"a/2": "worse"}
+
+    async def test_refused_version_is_tried_again_when_asked_or_when_it_has_changed(self):
+        models = Directory("a/1", "a/2")
+        models.bad["a/2"] = ValueError("bad")
+        await models.load()
+        models.content["b/1"] = "1"
+        models.checked.clear()
+
+        for _ in range(2):
+            await models.reloader.look()
+        seen = [list(models.checked)]
+        await models.reloader.reload()
+        seen.append(list(models.checked))
+        models.content["a/2"] = "2"
+        for _ in range(2):
+            await models.reloader.look()
+        seen.append(list(models.checked))
+
+        assert seen == [["b/1"], ["b/1", "a/2"], ["b/1", "a/2", "a/2"]]
+
+
+class TestWatch:
+    @pytest.mark.parametrize(
+        ("states", "loaded"),
+        [
+            ("1111", "1"),  # what the start has loaded
+            ("1222", "12"),
+            ("1232333", "13"),  # somebody was still copying
+            ("1221133", "1213"),
+            ("12-22", "12"),  # gone for a moment
+            ("1--", "1"),
+        ],
+    )
+    async def test_change_is_followed_once_when_two_looks_have_seen_the_same(self, states, loaded):
+        models = Directory("a/1")
+        for number, state in enumerate(states):
+            models.content = {} if state == "-" else {"a/1": state}
+            if number == 0:
+                await models.load()
+            elif state == "-" and states[number - 1] != "-":
+                with pytest.raises(FailedPrecondition):  # only the first time, so that it is logged once
+                    await models.reloader.look()
+            else:
+                await models.reloader.look()
+
+        assert [host.candidate.manifest_sha256 for host in models.hosts] == list(loaded)
+
+    async def test_change_that_could_not_be_followed_is_followed_at_the_next_look(self, monkeypatch):
+        models = Directory("a/1")
+        await models.load()
+        models.content["a/2"] = "1"
+
+        await models.reloader.look()
+        with monkeypatch.context() as broken:
+            broken.setattr(models.registry, "publish", None)
+            with pytest.raises(TypeError):
+                await models.reloader.look()
+        await models.reloader.look()
+
         assert models.serving() == ["a/2"]
 
+    async def test_requests_and_changes_are_followed_whatever_the_last_look_met(self):
+        models = Directory("a/1")
+        await models.load()
+        watching = asyncio.create_task(models.reloader.watch())
 
-def test_refusals_become_one_failed_precondition_that_names_each():
-    changes = [
-        change("a/1", Result.UNCHANGED),
-        change("b/2", Result.REFUSED, "bad"),
-        change("c/3", Result.REFUSED, "worse"),
-    ]
+        models.content.clear()
+        models.reloader.request()
+        await asyncio.sleep(0.01)
+        models.content = {"a/2": "1"}
+        await eventually(lambda: models.serving() == ["a/2"])
+        models.bad["a/3"] = ValueError("bad")
+        models.content["a/3"] = "1"
+        await eventually(lambda: models.refused() == {"a/3": "bad"})
+        models.bad.clear()
+        models.reloader.request()
+        await eventually(lambda: models.serving() == ["a/3"])
 
-    require_none_refused(changes[:1])
-    with pytest.raises(FailedPrecondition, match=r"^2 refused: b 2: bad; c 3: worse$"):
-        require_none_refused(changes)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
-def test_reason_is_one_line():
-    assert Refusal(candidate=BundleCandidate(directory=Path()), error=ValueError("a\n  b")).reason == "a b"
+class TestMemory:
+    """A host holds a tokenizer and more: whoever has ended must not be kept."""
+
+    async def test_nothing_is_kept_of_a_version_that_has_left(self):
+        models = Directory("a/1")
+        await models.load()
+        old = weakref.ref(models.hosts.pop())
+        models.content["a/2"] = "1"
+
+        await models.reloader.reload()
+        await eventually(lambda: len(models.registry.hosts) == 1)
+
+        gc.collect()
+        assert old() is None
+
+    async def test_nothing_but_the_reason_is_kept_of_a_version_that_was_refused(self):
+        models = Directory("a/1")
+        await models.load()
+        models.content["a/2"] = "1"
+        models.broken["a/2"] = InternalError("the engine did not start")
+
+        await models.reloader.reload()
+
+        bad = weakref.ref(models.hosts.pop())
+        gc.collect()
+        assert bad() is None
+        assert models.refused() == {"a/2": "the engine did not start"}
+
+    async def test_version_whose_end_fails_is_not_kept_either(self):
+        models = Directory("a/1")
+        await models.load()
+        models.hosts[0].close_error = OSError("no such process")
+        models.content["a/2"] = "1"
+
+        await models.reloader.reload()
+        await eventually(lambda: models.hosts[0].is_closed)
+        await eventually(lambda: len(models.registry.hosts) == 1)
+
+
+class TestClose:
+    async def test_reload_under_way_is_undone_and_its_caller_told(self):
+        models = Directory("a/1")
+        await models.load()
+        models.content["a/2"] = "1"
+        models.gate.clear()
+        reloading = asyncio.create_task(models.reloader.reload())
+        waiting = asyncio.create_task(models.reloader.reload())
+        await eventually(lambda: len(models.hosts) == 2)
+
+        await models.reloader.close()
+
+        assert [host.is_closed for host in models.hosts] == [True, True]
+        for caller in (reloading, waiting, models.reloader.reload()):
+            with pytest.raises(Unavailable):
+                await caller
+
+    async def test_version_that_is_leaving_is_closed_too(self):
+        models = Directory("a/1")
+        await models.load()
+        models.content["a/2"] = "1"
+        with models.registry.models[0].lease:
+            await models.reloader.reload()
+
+            await models.reloader.close()
+
+        assert [host.is_closed for host in models.hosts] == [True, True]
+
+    async def test_thread_that_hangs_in_a_file_system_cannot_keep_the_process(self):
+        models = Directory("a/1")
+        await models.load()
+        models.content["a/2"] = "1"
+        await models.reloader.reload()
+        await models.reloader.look()
+
+        assert models.were_daemons == [True] * 5  # a scan and a check at the start, both again, and a scan at a look

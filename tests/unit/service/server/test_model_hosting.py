@@ -1,8 +1,6 @@
 """How the settings decide with which engines a bundle runs."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,8 +11,9 @@ from service.engine.cuda import device_runner
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.registry.bundle_check import IN_ENGINE, check_in_engine
+from service.registry.repository import BundleCandidate
 from service.server import model_hosting
-from service.server.model_hosting import Books, engine_spec, make_host, num_engines
+from service.server.model_hosting import engine_spec, make_host, num_engines
 from service.telemetry.metrics import Metrics
 from tests.fakes.echo_bundle import write_echo_bundle
 
@@ -95,7 +94,7 @@ def test_idle_engine_says_often_enough_that_it_lives(bundle, silence_s, heartbea
 def test_host_offers_its_model_as_the_settings_say(bundle):
     config = ServerConfig(engine=EngineConfig(precision="fp32"), limits=LimitsConfig(max_beam_size=1))
 
-    host = make_host(config, Metrics(), bundle)
+    host = make_host(config, Metrics(), BundleCandidate(directory=bundle.directory), bundle)
 
     assert (host.info.precision, host.info.max_beam_size) == ("fp32", 1)
 
@@ -111,49 +110,3 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
     for load in (check_in_engine, runner.create_runner, device_runner.create):
         with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
             load(spec)
-
-
-def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_stands():
-    metrics, refused = Metrics(), {"new"}
-    books = Books(metrics)
-    reloader: Any = SimpleNamespace(hosts=[], is_refused=lambda name: name in refused)
-    books.reloader = reloader
-    books.model_changed("new", "refused")
-    books.model_changed("good", "loaded")
-
-    read = metrics.registry.get_sample_value
-    before = [read("dragoman_model_refused", {"model": name}) for name in ("new", "good")]
-    refused.clear()
-
-    assert before == [1.0, 0.0]
-    assert read("dragoman_model_refused", {"model": "new"}) == 0.0
-
-
-def test_gauges_of_a_model_are_of_all_its_versions_together():
-    metrics = Metrics()
-    books = Books(metrics)
-
-    def host(name: str, version: str, jobs: int) -> Any:
-        info = SimpleNamespace(name=name, version=version, device="cpu")
-        load = SimpleNamespace(
-            **dict.fromkeys(("queued_jobs", "queued_tokens", "queued_work_s", "running_jobs", "live_rows"), jobs),
-            **dict.fromkeys(("engines", "missing_engines"), jobs),
-        )
-        return SimpleNamespace(info=info, dispatcher=load, sha256_12=f"sha{version}")
-
-    old, new, other = host("a", "1", 2), host("a", "2", 3), host("b", "1", 100)
-    reloader: Any = SimpleNamespace(hosts=[new, old, other], is_refused=lambda name: False)
-    books.reloader = reloader
-
-    books.model_loaded(old)
-    books.model_unloaded(old)
-    books.model_loaded(new)
-    books.model_changed("a", "loaded")
-
-    page = b"".join(metrics.exposition()).decode()
-    for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows", "engines", "engines_missing"):
-        assert f'dragoman_{gauge}{{model="a"}} 5.0' in page
-    assert 'dragoman_model_info{model="a",provider="cpu",sha256_12="sha2",version="2"} 1.0' in page
-    assert 'version="1"' not in page
-    assert 'dragoman_model_reload_total{model="a",result="loaded"} 1.0' in page
-    assert 'dragoman_model_reload_total{model="a",result="refused"} 0.0' in page

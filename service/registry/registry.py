@@ -1,0 +1,279 @@
+"""What a server translates with: the versions of models that serve, come and go, and those that were refused.
+
+The registry finds the model of a request, counts changes and says what each version does.  It does not know why a
+version comes or goes: the reloader decides that.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from service.engine.process import return_freed_memory
+from service.engines.dispatcher import Dispatcher, DispatchSnapshot
+from service.errors import DragomanError
+from service.records import ModelInfo
+from service.registry.host import HostState, ModelHost
+from service.registry.model_info import index_of
+from service.registry.repository import BundleCandidate
+from service.telemetry.logs import describe_error, get_logger
+from service.telemetry.metrics import Metrics
+
+# Gauges of a model, each of which is a sum over the engines of all its versions.
+_GAUGES: dict[str, Callable[[Dispatcher], float]] = {
+    "queue_requests": lambda engines: engines.queued_jobs,
+    "queue_tokens": lambda engines: engines.queued_tokens,
+    "queue_work_seconds": lambda engines: engines.queued_work_s,
+    "running_jobs": lambda engines: engines.running_jobs,
+    "live_rows": lambda engines: engines.live_rows,
+    "engines": lambda engines: engines.engines,
+    "engines_missing": lambda engines: engines.missing_engines,
+}
+
+
+class Result(StrEnum):
+    """What became of a version; the values are those of `admin.proto`."""
+
+    LOADED = "loaded"
+    RETIRED = "retired"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChange:
+    """What became of one version at a reload."""
+
+    name: str
+    version: str
+    result: Result
+    reason: str = ""  # why it was refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A candidate that may not serve."""
+
+    candidate: BundleCandidate
+    error: Exception
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether the error says by itself what is wrong with the bundle."""
+        return isinstance(self.error, (ValueError, DragomanError))
+
+    @property
+    def reason(self) -> str:
+        """The error in one line, with its kind if it is an unforeseen one."""
+        text = " ".join(str(self.error).split())
+        return text if self.is_foreseen else f"{type(self.error).__name__}: {text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSnapshot:
+    """What one version of a model does at one moment."""
+
+    name: str
+    version: str
+    state: Literal["loading", "serving", "draining", "refused"]
+    info: ModelInfo | None = None  # None: refused before it could be read
+    sha256_12: str = ""
+    dispatch: DispatchSnapshot | None = None  # None: it has no engines
+    reason: str = ""  # why it was refused
+
+
+class Registry:
+    """Finds the model of a request and owns the hosts of all versions; only for the event loop's thread."""
+
+    def __init__(self, metrics: Metrics, *, drain_s: float) -> None:
+        """Start without any model.
+
+        Args:
+            drain_s: a version that is replaced ends after this time even if calls still use it.
+        """
+        self._metrics = metrics
+        self._drain_s = drain_s
+        self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names
+        self._loading: set[ModelHost] = set()
+        self._leaving: dict[ModelHost, asyncio.Task[None]] = {}
+        self._refusals: dict[Path, Refusal] = {}  # by directory, in the order in which they were refused
+
+    @property
+    def models(self) -> list[ModelHost]:
+        """The versions that serve, in the order in which requests try them."""
+        return list(self._serving.values())
+
+    @property
+    def hosts(self) -> list[ModelHost]:
+        """Every version that has engines: those that serve, and those that come and go."""
+        return [*self._serving.values(), *self._loading, *self._leaving]
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What was refused at the last look, the latest refusal last."""
+        return list(self._refusals.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model that is served has an engine that takes work."""
+        return bool(self._serving) and all(host.dispatcher.is_ready for host in self._serving.values())
+
+    def find(
+        self,
+        *,
+        model: str | None,
+        source_language: str,
+        target_language: str,
+        may_use: Callable[[str], bool] = lambda _: True,
+    ) -> ModelHost:
+        """Return the first model that fits; an empty language, and no model, fit all.
+
+        Args:
+            may_use: whether the caller may use the model of this name; a model that it may not use does not exist
+                for it.
+
+        Raises:
+            NotFound: no model fits; the message lists what there is.
+        """
+        hosts = [host for host in self._serving.values() if may_use(host.info.name)]
+        infos = [host.info for host in hosts]
+        return hosts[index_of(infos, model=model, source_language=source_language, target_language=target_language)]
+
+    def is_refused(self, name: str) -> bool:
+        """Whether a version of this model lies there, above the one that serves, that may not serve."""
+        return any(self._name_of(refusal.candidate) == name for refusal in self._refusals.values())
+
+    def snapshots(self, now: float) -> list[ModelSnapshot]:
+        """Return what every version that has engines does, and what was refused.
+
+        Args:
+            now: time.monotonic().
+        """
+        hosts = [
+            ModelSnapshot(
+                name=host.info.name,
+                version=host.info.version,
+                state=host.state.value,
+                info=host.info,
+                sha256_12=host.sha256_12,
+                dispatch=host.dispatcher.snapshot(now),
+            )
+            for host in self.hosts
+        ]
+        refusals = [
+            ModelSnapshot(
+                name=self._name_of(refusal.candidate),
+                version=refusal.candidate.version,
+                state="refused",
+                sha256_12=refusal.candidate.manifest_sha256[:12],
+                reason=refusal.reason,
+            )
+            for refusal in self._refusals.values()
+        ]
+        return [*hosts, *refusals]
+
+    def host_of(self, candidate: BundleCandidate) -> ModelHost | None:
+        """Return the host that serves this very bundle."""
+        host = self._serving.get(candidate.name)
+        if host is None or host.candidate.directory != candidate.directory:
+            return None
+        return host if host.candidate.manifest_sha256 == candidate.manifest_sha256 else None
+
+    async def start(self, host: ModelHost) -> None:
+        """Start a host that is to serve next, after the end of all earlier versions but the one that serves now.
+
+        Raises:
+            Exception: it cannot serve; its engines have ended.
+        """
+        if leaving := [task for old, task in self._leaving.items() if old.candidate.name == host.candidate.name]:
+            await asyncio.wait(leaving)  # never three versions of a model at once
+        self._loading.add(host)
+        try:
+            await host.start()
+        except BaseException:
+            await host.close()
+            raise
+        finally:
+            self._loading.discard(host)
+
+    def publish(self, host: ModelHost) -> list[ModelChange]:
+        """Have later requests find this host, which has started, in place of an earlier version."""
+        name, info = host.candidate.name, host.info
+        retired = [self.retire(name)] if name in self._serving else []
+        self._serving[name] = host
+        self._serving = dict(
+            sorted(self._serving.items(), key=lambda item: (not item[1].candidate.is_default, item[0]))
+        )
+        of_model = self._metrics.model(info.name)
+        of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
+        for gauge, read in _GAUGES.items():
+            of_model.watch(gauge, partial(self._sum, info.name, read))
+        get_logger().info("model_loaded", model=info.name, version=info.version, sha256_12=host.sha256_12)
+        return [self._changed(info.name, info.version, Result.LOADED), *retired]
+
+    def retire(self, name: str) -> ModelChange:
+        """Have no later request find the host of this name; it ends when the calls that have found it are done."""
+        host = self._serving.pop(name)
+        host.state = HostState.DRAINING
+        info = host.info
+        self._metrics.model(info.name).unloaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
+        self._leaving[host] = asyncio.create_task(self._end(host))
+        return self._changed(info.name, info.version, Result.RETIRED)
+
+    def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
+        """Remember that this candidate may not serve, and why."""
+        refusal = Refusal(candidate=candidate, error=error)
+        self._refusals.pop(candidate.directory, None)
+        self._refusals[candidate.directory] = refusal
+        digits = candidate.manifest_sha256[:12]
+        get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
+        if not refusal.is_foreseen:
+            get_logger().error("model_refused_unexpectedly", **describe_error(error))
+        # The frames hold the host that failed, with its tokenizer and all else.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        return self._changed(self._name_of(candidate), candidate.version, Result.REFUSED, refusal.reason)
+
+    def has_refused(self, candidate: BundleCandidate) -> bool:
+        """Whether this candidate was refused and has not changed since."""
+        refusal = self._refusals.get(candidate.directory)
+        return refusal is not None and refusal.candidate == candidate
+
+    def forget_refusals(self, directories: Iterable[Path]) -> None:
+        """Forget what was refused in these directories."""
+        for directory in directories:
+            self._refusals.pop(directory, None)
+
+    async def close(self) -> None:
+        """End all engines; calls that still use them fail with Unavailable."""
+        leaving = list(self._leaving.values())
+        for task in leaving:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
+        await asyncio.gather(*(host.close() for host in self.hosts))
+
+    async def _end(self, host: ModelHost) -> None:
+        model, version = host.info.name, host.info.version
+        if not await host.drain(self._drain_s):
+            get_logger().warning("model_still_used", model=model, version=version, calls=host.lease.calls)
+        try:
+            await host.close()
+        finally:  # otherwise its engines would be counted for ever
+            del self._leaving[host]
+        return_freed_memory()
+        get_logger().info("model_retired", model=model, version=version)
+
+    def _name_of(self, candidate: BundleCandidate) -> str:
+        """Return the model that it is a version of; a single bundle of any name replaces the one that serves."""
+        return candidate.name or next((host.info.name for host in self.models), candidate.directory.name)
+
+    def _changed(self, name: str, version: str, result: Result, reason: str = "") -> ModelChange:
+        of_model = self._metrics.model(name)
+        of_model.changed(result)
+        of_model.watch("model_refused", lambda: float(self.is_refused(name)))
+        return ModelChange(name=name, version=version, result=result, reason=reason)
+
+    def _sum(self, name: str, read: Callable[[Dispatcher], float]) -> float:
+        return float(sum(read(host.dispatcher) for host in self.hosts if host.info.name == name))
