@@ -103,7 +103,7 @@ class LocalTranslator:
         Raises:
             ValueError: the bundle cannot be used; the message says which file and why.
         """
-        from service.engine.cpu.runner import OnnxRunner
+        from service.engine.cpu.runner import CpuRunner
         from service.engine.loop import EngineLoop
 
         bundle = Bundle.load(directory)
@@ -113,7 +113,7 @@ class LocalTranslator:
             max_characters=LimitsConfig().max_characters,
             max_source_tokens=info.max_source_tokens,
         )
-        runner = OnnxRunner(bundle, precision=precision, num_threads=threads or available_threads())
+        runner = CpuRunner(bundle, precision=precision, num_threads=threads or available_threads())
         return cls(codec, EngineLoop(runner), info, window=window)
 
     def require(self, *, model: str | None = None, source_language: str = "", target_language: str = "") -> None:

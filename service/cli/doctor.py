@@ -18,7 +18,7 @@ import typer
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples
 from service.cli.reporting import EXIT_SOME_FAILED, reported
 from service.config import ServerConfig, load_config
-from service.engine.instructions import INT8_FLAGS, cpu_flags
+from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
 from service.errors import DragomanError
 from service.extras import how_to_install

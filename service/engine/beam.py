@@ -47,7 +47,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepOutcome:
     """What one step did.  Finished and non-finite sentences are to be removed before the next step."""
 
     parents: Ints  # [B, K]: which hypothesis each place of the beam goes on with
@@ -156,7 +156,7 @@ class BeamSearch:
         """Decoder steps behind a sentence."""
         return int(self._num_steps[index])
 
-    def advance(self, candidates: Candidates) -> Progress:
+    def advance(self, candidates: Candidates) -> StepOutcome:
         """Extend every sentence's hypotheses by one token.
 
         Args:
@@ -171,7 +171,7 @@ class BeamSearch:
         ends = tokens == EOS_ID
         if not (self._steps_left <= 0 or np.count_nonzero(ends) or has_non_finite(candidates)):  # as in most steps
             self._extend(scores, tokens, parents)
-            return Progress(parents)
+            return StepOutcome(parents)
         scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
         non_finite = find_non_finite(candidates)
         is_last_step = num_steps == self._max_steps[live]
@@ -189,7 +189,7 @@ class BeamSearch:
                     ranks[survivors] for ranks in (sums[index], candidates.tokens[index], candidates.parents[index])
                 )
         self._extend(scores, tokens, parents)
-        return Progress(parents, finished, non_finite.nonzero()[0].tolist())
+        return StepOutcome(parents, finished, non_finite.nonzero()[0].tolist())
 
     def _finish(self, index: int, ranked: "_Ranked", *, is_last_step: bool) -> list[int]:
         """Record the hypotheses of a sentence that end in this step.

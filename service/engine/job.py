@@ -3,7 +3,7 @@
 Plain records that cross the process border; no text, no gRPC, no tensors.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -80,29 +80,36 @@ class JobFailure:
 Outcome = JobResult | JobFailure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StepStats:
     """What the engine did since its last report; sums and lists, so that reports can be added up."""
 
     steps: int = 0  # decoder graph runs; one step of the loop runs one per group of sentences
     loop_steps: int = 0  # steps of the loop in which anything was decoded
     rows: int = 0  # live hypotheses, summed over those runs: the mean batch is rows / steps
-    step_rows: tuple[int, ...] = ()  # live hypotheses of each run, for a histogram
-    step_decode_s: tuple[float, ...] = ()  # each run of the decoder graph
-    step_beam_s: tuple[float, ...] = ()  # search and caches around each of them
-    encode_s: tuple[float, ...] = ()  # each run of the encoder
+    step_rows: list[int] = field(default_factory=list)  # live hypotheses of each run, for a histogram
+    step_decode_s: list[float] = field(default_factory=list)  # each run of the decoder graph
+    step_beam_s: list[float] = field(default_factory=list)  # search and caches after each of them
+    encode_s: list[float] = field(default_factory=list)  # each run of the encoder
     busy_s: float = 0.0  # the whole of EngineLoop.step
     encoded_sentences: int = 0
     source_tokens: int = 0  # of those sentences
     padded_source_tokens: int = 0  # positions the encoder computed for them
     wasted_steps: int = 0  # steps spent on sentences that were then cancelled or late
     non_finite_jobs: int = 0  # sentences that failed because the model produced NaN or infinity
-    live_rows: int = 0  # at the time of the report
-    waiting_jobs: int = 0  # likewise, inside the engine
-    max_rows: int = 0  # likewise, that it runs at most; 0: as configured
-    max_source_tokens: int = 0  # likewise, of running sentences
+    live_rows: int = 0  # at the time of the report, as are the following
+    waiting_jobs: int = 0  # inside the engine
+    max_rows: int = 0  # budget of live hypotheses; 0 means the configured budget
+    max_source_tokens: int = 0  # budget of running sentences' source tokens; 0 means the configured budget
 
     @property
     def padding_ratio(self) -> float:
         """Share of the encoder's positions that were padding, 0 when it did not run."""
         return 1.0 - self.source_tokens / self.padded_source_tokens if self.padded_source_tokens else 0.0
+
+    def count_step(self, rows: int, decode_s: float) -> None:
+        """Count a run of the decoder graph with so many rows."""
+        self.steps += 1
+        self.rows += rows
+        self.step_rows.append(rows)
+        self.step_decode_s.append(decode_s)

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,15 +28,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from model.config import EOS_ID, UNK_ID
 from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
 from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchParams, StepStats
-from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 
 if TYPE_CHECKING:
-    from service.engine.cpu.runner import Runner
     from service.engine.loop import EngineLoop
+    from service.engine.runner import Runner
 
 _LENGTH = struct.Struct("!I")
 # The front process, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
@@ -181,53 +179,55 @@ def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> No
         os._exit(0)  # the front process is gone: nobody waits for anything any more
 
 
+def create_runner(spec: EngineSpec) -> "Runner":
+    """Return the runner of an engine process, unless its spec names another factory.
+
+    Raises:
+        BundleError: the bundle cannot be used, or has no such precision.
+        DeviceError: the device cannot be used.
+    """
+    if spec.device == "cuda":
+        from service.engine.cuda.runner import CudaRunner  # noqa: PLC0415 - see the module's docstring
+
+        return CudaRunner.open(spec)
+    from service.engine.cpu.runner import CpuRunner  # noqa: PLC0415 - see the module's docstring
+
+    return CpuRunner.open(spec)
+
+
 def _create_engine(spec: EngineSpec) -> "EngineLoop":
     from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
 
     if spec.preflight:
         cast("Callable[[EngineSpec], None]", _find(spec.preflight))(spec)
     runner = cast("Callable[[EngineSpec], Runner]", _find(spec.runner_factory))(spec)
-    budgets = _budgets(spec, runner)
+    budgets = runner.budgets(spec.scheduler)
     engine = EngineLoop(runner, budgets)
-    _warm_up(engine, budgets.max_rows)
+    _warm_up(engine, runner.warm_up_source, budgets.max_rows)
     gc.collect()
     gc.freeze()  # what is loaded now stays: no later collection has to look at it
     return engine
 
 
 def _find(name: str) -> object:
-    """What "module:function" names."""
+    """Return what "module:function" names."""
     module, _, function = name.partition(":")
     return getattr(importlib.import_module(module), function)
 
 
-def _budgets(spec: EngineSpec, runner: "Runner") -> SchedulerConfig:
-    """As wanted; on a GPU, as far as its memory goes."""
-    if spec.device == "cpu":
-        return spec.scheduler
-    from service.engine.cuda.device_runner import DeviceRunner  # noqa: PLC0415 - see the module's docstring
-
-    return runner.fitting(spec.scheduler) if isinstance(runner, DeviceRunner) else spec.scheduler
-
-
-def _warm_up(engine: "EngineLoop", max_rows: int) -> None:
+def _warm_up(engine: "EngineLoop", source_ids: tuple[int, ...], max_rows: int) -> None:
     """Fill the batch once, so that the first sentences find memory touched and kernels chosen.
 
     Raises:
-        RuntimeError: the model cannot even do that.
+        RuntimeError: the model cannot even do that, as with graphs that do not fit together.
     """
     for number in range(max(1, max_rows // _WARM_UP_BEAM.beam_size)):
-        engine.submit(Job(id=-1 - number, source_ids=(UNK_ID, EOS_ID), params=_WARM_UP_BEAM))
+        engine.submit(Job(id=-1 - number, source_ids=source_ids, params=_WARM_UP_BEAM))
     while not engine.is_idle:
-        _require_no_fault(engine.step())
+        for outcome in engine.step():
+            if isinstance(outcome, JobFailure) and outcome.kind is FailureKind.INTERNAL:
+                raise RuntimeError(f"the model does not run: {outcome.message}")
     engine.take_stats()
-
-
-def _require_no_fault(outcomes: Sequence[Outcome]) -> None:
-    """A model that cannot translate the simplest of sentences has graphs that do not fit together."""
-    for outcome in outcomes:
-        if isinstance(outcome, JobFailure) and outcome.kind is FailureKind.INTERNAL:
-            raise RuntimeError(f"the model does not run: {outcome.message}")
 
 
 def _serve(

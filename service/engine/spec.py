@@ -1,10 +1,13 @@
-"""What an engine is to run: model, precision, threads, budgets.  Crosses to the engine process as it is."""
+"""What an engine is to run: model, device, precision, threads, budgets.  Crosses to the engine process as it is."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from service.engine.cuda.device import Device
 from service.engine.scheduler import SchedulerConfig
+
+Device = Literal["cpu", "cuda"]
+ONNX_RUNTIME = "service.engine.process:create_runner"  # the runner of exported graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,11 +19,10 @@ class EngineSpec:
     cuda_graphs: bool = False  # on a GPU: record steps of one shape and replay them
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator
-    shared_weights: bool = False  # on a CPU: map those that other engines map, too
+    shared_weights: bool = False  # on a CPU: the engines of a model map one copy of its weights ...
+    prepared_dir: Path | None = None  # ... which lies here
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     heartbeat_interval_s: float = 0.25
-    # "module:function", called with this spec, returns a Runner.
-    runner_factory: str = "service.engine.cpu.runner:create_runner"
-    # Likewise, called before that; what it raises ends the start.  Empty: nothing is called.
-    preflight: str = ""
+    runner_factory: str = ONNX_RUNTIME  # "module:function", called with this spec
+    preflight: str = ""  # "module:function", called with this spec before; its error ends the start.  Empty: nothing
     manifest_sha256: str = ""  # of the bundle that is meant; empty: whichever lies there

@@ -19,6 +19,7 @@ from service.engine.spec import EngineSpec
 from service.engines.engine_process import EngineStartError
 from service.engines.handle import EngineHandle, EngineSnapshot, Pending
 from service.engines.outcomes import drop_reason, fail
+from service.engines.prepared_graphs import PreparedGraphs
 from service.engines.supervisor import SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
 from service.queue.callers import ANYBODY, Caller, Priority
@@ -72,7 +73,8 @@ class Dispatcher:
     def __init__(self, spec: EngineSpec, config: DispatchConfig, *, observer: EngineObserver | None = None) -> None:
         self._config = config
         self._observer = observer
-        self._slots = [EngineHandle(self, spec, config) for _ in range(config.num_engines)]
+        self._graphs = PreparedGraphs(spec)
+        self._slots = [EngineHandle(self, self._graphs.spec, config) for _ in range(config.num_engines)]
         self._backlog: JobQueue[Pending] = JobQueue(
             aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs
         )
@@ -142,8 +144,10 @@ class Dispatcher:
         Raises:
             InternalError: one does not start; the message says why.
         """
-        starts = [asyncio.create_task(slot.keeper.start()) for slot in self._slots]
+        starts: list[asyncio.Task[None]] = []
         try:
+            await self._graphs.prepare(self._config.start_timeout_s)
+            starts = [asyncio.create_task(slot.keeper.start()) for slot in self._slots]
             await asyncio.gather(*starts)
         except BaseException as error:
             if not isinstance(
@@ -342,6 +346,7 @@ class Dispatcher:
 
     async def _stop_engines(self) -> None:
         await asyncio.gather(*(slot.keeper.stop() for slot in self._slots))
+        self._graphs.remove()
 
 
 def _expire(pending: Pending) -> None:

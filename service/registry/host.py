@@ -13,7 +13,7 @@ from types import TracebackType
 
 from model.bundle import Bundle
 from service.daemon_threads import in_daemon_thread
-from service.engine.cuda.device import Device
+from service.engine.spec import Device
 from service.engines.dispatcher import Dispatcher
 from service.registry.bundle_check import load_tokenizer
 from service.registry.codec import TextCodec

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION, PREFERRED_PRECISIONS
 from service.config import LimitsConfig
-from service.engine.cuda.device import Device
+from service.engine.spec import Device
 from service.errors import NotFound
 from service.records import ModelInfo, TranslateOptions
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from model.bundle import Bundle
 from service.config import EngineConfig, ServerConfig
-from service.engine.cuda.device import Device
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
-from service.engine.spec import EngineSpec
+from service.engine.spec import Device, EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.grpc import servicer, stream_servicer
 from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for

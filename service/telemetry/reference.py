@@ -8,7 +8,7 @@ A test compares the file with what this prints.
 from collections.abc import Iterable
 from typing import get_args
 
-from service.engine.cuda.device import Device
+from service.engine.spec import Device
 from service.telemetry.families import Definition
 from service.telemetry.metrics import CODE_CLASSES, REJECT_REASONS, Metrics
 from service.telemetry.model_metrics import (

@@ -139,8 +139,8 @@ def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str)
     """Operators and kernels of a step in a full batch; only on a GPU."""
     if device != "cuda":
         return {}
-    from service.engine.cuda.device_runner import DeviceRunner, graph_paths
-    from service.engine.cuda.libraries import open_on_cuda
+    from service.engine.cuda.runner import CudaRunner, graph_paths
+    from service.engine.cuda.session import open_on_cuda
     from service.engine.loop import EngineLoop
     from service.engine.scheduler import SchedulerConfig
     from tests.bench.gpu.speed import translate
@@ -149,7 +149,7 @@ def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str)
         sessions = {
             name: open_on_cuda(path, profile=Path(directory) / name) for name, path in graph_paths(bundle).items()
         }
-        loop = EngineLoop(DeviceRunner(bundle, sessions, "cuda"), SchedulerConfig(max_rows=PROFILED_ROWS))
+        loop = EngineLoop(CudaRunner(bundle, sessions, "cuda"), SchedulerConfig(max_rows=PROFILED_ROWS))
         translate(loop, sources[: PROFILED_ROWS // params.beam_size], params)
         found = launches(Path(sessions["decoder_step"].end_profiling()), loop.take_stats().steps)
     console.print(f"a step: {sum(found.operators.values()):.0f} operators, {found.kernels or 'unknown'} kernels")

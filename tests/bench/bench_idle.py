@@ -26,7 +26,7 @@ def idle_percent(num_engines: int, seconds: float) -> tuple[float, float]:
         server = start(
             default_bundle_dir(),
             Path(scratch),
-            DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.cpu.runner:create_runner",
+            DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
             DRAGOMAN_ENGINE__NUM_ENGINES=str(num_engines),
         )
         try:

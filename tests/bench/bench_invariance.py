@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.data import read_lines
 from model.tokenizer import Tokenizer
-from service.engine.cpu.runner import OnnxRunner
+from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Hypothesis, Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from tests.fakes.own_text import own_sentences
@@ -31,7 +31,7 @@ BEAM_SIZES = (1, 2, 4, 5, 8)
 LARGEST_WAVE = 12  # sentences that arrive before one step
 
 
-def together(runner: OnnxRunner, jobs: Sequence[Job], seed: int) -> dict[int, Hypothesis]:
+def together(runner: CpuRunner, jobs: Sequence[Job], seed: int) -> dict[int, Hypothesis]:
     """Best hypotheses of all jobs, in one batch that sentences join in waves."""
     order, chance = list(jobs), random.Random(seed)
     chance.shuffle(order)
@@ -43,7 +43,7 @@ def together(runner: OnnxRunner, jobs: Sequence[Job], seed: int) -> dict[int, Hy
     return found
 
 
-def alone(runner: OnnxRunner, jobs: Sequence[Job]) -> dict[int, Hypothesis]:
+def alone(runner: CpuRunner, jobs: Sequence[Job]) -> dict[int, Hypothesis]:
     """Best hypotheses of all jobs, one after the other."""
     engine, found = EngineLoop(runner), dict[int, Hypothesis]()
     for job in track(jobs, "one by one"):
@@ -84,7 +84,7 @@ def main(
     ]
     rows = []
     for precision in sorted(loaded.manifest.variants):
-        runner = OnnxRunner(loaded, precision=precision)
+        runner = CpuRunner(loaded, precision=precision)
         reference = alone(runner, jobs)
         for seed in range(orders):
             found = together(runner, jobs, seed)

@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.data import read_lines
 from model.tokenizer import Tokenizer
-from service.engine.cpu import runner as engine_runner
-from service.engine.cpu.runner import OnnxRunner, session_options
+from service.engine.cpu import session
+from service.engine.cpu.runner import CpuRunner
+from service.engine.cpu.session import session_options
 from service.engine.job import Job, SearchParams, StepStats
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
@@ -52,8 +53,8 @@ def open_engine(bundle: Bundle, precision: str | None, max_rows: int, profile_di
         options.profile_file_prefix = str(profile_dir / "session")  # type: ignore[operator]
         return options
 
-    engine_runner.session_options = profiled if profile_dir else session_options
-    return EngineLoop(OnnxRunner(bundle, precision=precision), SchedulerConfig(max_rows=max_rows))
+    session.session_options = profiled if profile_dir else session_options
+    return EngineLoop(CpuRunner(bundle, precision=precision), SchedulerConfig(max_rows=max_rows))
 
 
 def operator_times(profile: Path) -> Counter[str]:

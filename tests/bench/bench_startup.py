@@ -22,7 +22,7 @@ def time_start(directory: Path) -> float:
     """One start; the server writes its ports when it serves, looked for every 10 ms."""
     began = time.perf_counter()
     server = start(
-        default_bundle_dir(), directory, DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.cpu.runner:create_runner"
+        default_bundle_dir(), directory, DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner"
     )
     seconds = time.perf_counter() - began
     server.terminate()

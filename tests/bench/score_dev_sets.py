@@ -21,7 +21,7 @@ from model.bundle import Bundle, default_bundle_dir
 from model.data import read_dev_set
 from model.evaluate import score_translations
 from model.recipe import Languages
-from service.engine.instructions import cpu_flags, multiplies_int8_exactly
+from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 

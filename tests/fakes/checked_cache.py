@@ -6,24 +6,24 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.cpu.kv_cache import MASKED, CacheShape, Encoded, KeyValueCache
-from service.engine.slots import SlotBuffers
+from service.engine.cpu.cache import CpuCache, CpuEncoded
+from service.engine.key_value_cache import MASKED, CacheShape
 
 SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=2)
 Ints = npt.NDArray[np.int64]
 
 
-def encoded(*lengths: int, seed: int = 0) -> Encoded:
+def encoded(*lengths: int, seed: int = 0) -> CpuEncoded:
     """Random keys and values, also in the padding."""
     rng = np.random.default_rng(seed)
     shape = (len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
     arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(2 * SHAPE.num_layers)]
-    return Encoded(arrays, np.array(lengths, np.int32))
+    return CpuEncoded(arrays, np.array(lengths, np.int32))
 
 
-def memories(cache: KeyValueCache) -> list[npt.NDArray[np.float32]]:
+def memories(cache: CpuCache) -> list[npt.NDArray[np.float32]]:
     """All there is, used or not."""
-    return [memory for slots in cache.slots if isinstance(slots, SlotBuffers) for memory in slots._memory]
+    return [memory for slots in (cache.own, cache.cross) for memory in slots._memory]
 
 
 def contents(array: int, numbers: Sequence[int]) -> npt.NDArray[np.float32]:
@@ -46,16 +46,16 @@ class CheckedCache:
     """A cache beside lists of what each hypothesis must see."""
 
     beam_size: int
-    cache: KeyValueCache = field(init=False)
+    cache: CpuCache = field(init=False)
     pasts: list[Past] = field(default_factory=list)
     num_columns: int = 0  # written so far, by any sentence
     _arrays_by_key: dict[object, object] = field(default_factory=dict)
     _before: tuple[object, object] = (None, None)
 
     def __post_init__(self) -> None:
-        self.cache = KeyValueCache(SHAPE, self.beam_size)
+        self.cache = CpuCache(SHAPE, self.beam_size)
 
-    def append(self, source: Encoded, indices: Sequence[int]) -> None:
+    def append(self, source: CpuEncoded, indices: Sequence[int]) -> None:
         """Let these sentences of what was encoded join."""
         self.cache.append(source, indices)
         for index in indices:
@@ -133,7 +133,7 @@ class CheckedCache:
         self._before = key, arrays
 
 
-def numbers_of(cache: KeyValueCache) -> list[npt.NDArray[np.int64] | npt.NDArray[np.int32]]:
+def numbers_of(cache: CpuCache) -> list[npt.NDArray[np.int64] | npt.NDArray[np.int32]]:
     """The arrays with a number or two for each sentence."""
     return [cache.past_lengths, cache.source_lengths, cache.columns]
 

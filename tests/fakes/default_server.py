@@ -13,6 +13,6 @@ def start_default(directory: Path) -> ServerProcess:
     return start(
         default_bundle_dir(),
         directory,
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.cpu.runner:create_runner",
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
         DRAGOMAN_ENGINE__NUM_ENGINES=str(num_engines(EngineConfig())),
     )

@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from model.config import EOS_ID
 from service.engine.beam import Candidates, num_candidates
-from service.engine.cpu.kv_cache import CacheShape, Encoded, KeyValueCache
+from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.spec import EngineSpec
-from service.engine.vocabulary import LiveVocabulary
 from tests.fakes.extensions import best_extensions
+from tests.fakes.plain_runner import PlainRunner
 
 FACTORY = f"{__name__}:create"
 
@@ -45,50 +45,37 @@ def create(spec: EngineSpec) -> "EchoRunner":
     return EchoRunner(float(os.environ.get("ECHO_STEP_S", "0")), int(os.environ.get("ECHO_NAN_LENGTH", "0")))
 
 
-class EchoRunner:
+class EchoRunner(PlainRunner):
     """Keeps the source ids where a model would keep its keys."""
-
-    cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
 
     def __init__(self, step_s: float, nan_length: int) -> None:
         self._step_s = step_s
         self._nan_length = nan_length
 
-    def new_cache(self, beam_size: int) -> KeyValueCache:
-        """In this process' memory."""
-        return KeyValueCache(self.cache_shape, beam_size)
-
-    def live_vocabulary(self) -> None:
-        """There is no shortlist."""
-
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         """The ids themselves as cross-attention keys and values."""
         lengths = np.array([len(ids) for ids in sources], np.int32)
         memory = np.zeros((len(sources), 1, int(lengths.max()), 1), np.float32)
         for row, ids in enumerate(sources):
             memory[row, 0, : len(ids), 0] = ids
-        return Encoded([memory, memory], lengths)
+        return CpuEncoded([memory, memory], lengths)
 
     def decode_step(
-        self,
-        tokens: npt.NDArray[np.int64],
-        scores: npt.NDArray[np.float32],
-        cache: KeyValueCache,
-        vocabulary: LiveVocabulary | None = None,
+        self, tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], state: CpuCache
     ) -> Candidates:
         """The source's token at each sentence's position first, then other ones."""
-        assert vocabulary is None
+        state.prepare()
         time.sleep(self._step_s)
         num_sentences, beam = tokens.shape
         choices = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + num_candidates(beam)), (num_sentences, 1))
-        choices[:, 0] = self._echoed(cache)
+        choices[:, 0] = self._echoed(state)
         log_probs = np.full((num_sentences, beam, num_candidates(beam)), WORSE, np.float32)
         log_probs[:, :, 0] = BEST
-        log_probs[cache.source_lengths == self._nan_length] = np.nan
+        log_probs[state.source_lengths == self._nan_length] = np.nan
         best = best_extensions(log_probs, scores)
         return replace(best, tokens=np.take_along_axis(choices, best.tokens, axis=1))
 
-    def _echoed(self, cache: KeyValueCache) -> npt.NDArray[np.int64]:
+    def _echoed(self, cache: CpuCache) -> npt.NDArray[np.int64]:
         memory = cache.cross_arrays()[0][:, 0, :, 0]  # [B, S]
         positions = np.minimum(cache.past_lengths[:, 0], cache.source_lengths - 1)
         return memory[np.arange(len(memory)), positions].astype(np.int64)

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from model.config import EOS_ID
 from service.engine.beam import Candidates
-from service.engine.cpu.kv_cache import CacheShape, Encoded, KeyValueCache
+from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.spec import EngineSpec
-from service.engine.vocabulary import LiveVocabulary
 from tests.fakes.extensions import best_extensions
+from tests.fakes.plain_runner import PlainRunner
 
 VOCABULARY = 40
 SLOW_TOKEN = 30  # a source that starts with it takes SLOW_STEP_S per step
@@ -37,24 +37,15 @@ def random_script(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarra
     return np.asarray(logits - np.log(np.exp(logits).sum()), np.float32)
 
 
-class FakeRunner:
-    """One layer, one head, one number per position: the token id itself."""
-
-    cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
+class FakeRunner(PlainRunner):
+    """Keeps the token ids where a model would keep its keys."""
 
     def __init__(self, script: Script = random_script) -> None:
         self.script = script
         self.encoded: list[tuple[int, ...]] = []
         self.step_rows: list[int] = []
 
-    def new_cache(self, beam_size: int) -> KeyValueCache:
-        """In this process' memory."""
-        return KeyValueCache(self.cache_shape, beam_size)
-
-    def live_vocabulary(self) -> None:
-        """There is no shortlist."""
-
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         if any(source[0] == POISON_TOKEN for source in sources):
             raise RuntimeError("poison")
         self.encoded += [tuple(source) for source in sources]
@@ -62,26 +53,22 @@ class FakeRunner:
         ids = np.zeros((len(sources), 1, lengths.max(), 1), np.float32)
         for row, source in zip(ids, sources, strict=True):
             row[0, : len(source), 0] = source
-        return Encoded([ids, -ids], lengths)
+        return CpuEncoded([ids, -ids], lengths)
 
     def decode_step(
-        self,
-        tokens: npt.NDArray[np.int64],
-        scores: npt.NDArray[np.float32],
-        cache: KeyValueCache,
-        vocabulary: LiveVocabulary | None = None,
+        self, tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], state: CpuCache
     ) -> Candidates:
-        assert vocabulary is None
-        write_tokens(tokens, cache)
+        state.prepare()
+        write_tokens(tokens, state)
         log_probs = [
-            [self.script(source_of(cache, sentence), prefix_of(cache, sentence, k)) for k in range(cache.beam_size)]
-            for sentence in range(cache.num_sentences)
+            [self.script(source_of(state, sentence), prefix_of(state, sentence, k)) for k in range(state.beam_size)]
+            for sentence in range(state.num_sentences)
         ]
         self.step_rows.append(tokens.size)
         return best_extensions(np.array(log_probs, np.float32), scores)
 
 
-def write_tokens(tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> None:
+def write_tokens(tokens: npt.NDArray[np.int64], cache: CpuCache) -> None:
     """One column for each hypothesis, as the step graph does."""
     (num_sentences, beam_size), (keys, *_) = tokens.shape, cache.self_arrays()
     assert num_sentences == cache.num_sentences == len(keys)
@@ -90,13 +77,13 @@ def write_tokens(tokens: npt.NDArray[np.int64], cache: KeyValueCache) -> None:
         keys[sentence, 0, first : first + beam_size, 0] = tokens[sentence]
 
 
-def source_of(cache: KeyValueCache, sentence: int) -> tuple[int, ...]:
+def source_of(cache: CpuCache, sentence: int) -> tuple[int, ...]:
     """The ids that `encode` was given."""
     ids = cache.cross_arrays()[0][sentence, 0, : cache.source_lengths[sentence], 0]
     return tuple(ids.astype(int).tolist())
 
 
-def prefix_of(cache: KeyValueCache, sentence: int, hypothesis: int) -> tuple[int, ...]:
+def prefix_of(cache: CpuCache, sentence: int, hypothesis: int) -> tuple[int, ...]:
     """The tokens that a hypothesis attends to, in the order of their columns."""
     is_own = cache.mask[sentence, 0, hypothesis] == 0.0
     prefix = cache.self_arrays()[0][sentence, 0, is_own, 0]

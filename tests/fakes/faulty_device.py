@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from service.engine.beam import Candidates
-from service.engine.cpu.kv_cache import KeyValueCache
+from service.engine.cpu.cache import CpuCache
 from service.engine.faults import explained
 from service.engine.spec import EngineSpec
 from tests.fakes.echo_runner import EchoRunner
@@ -21,13 +21,13 @@ LOST = "CUDA failure 719: unspecified launch failure ; GPU=0 ; expr=cudaMemcpyAs
 class FaultyDevice(EchoRunner):
     """Fails in steps."""
 
-    def decode_step(self, tokens: Any, scores: Any, cache: KeyValueCache, vocabulary: Any = None) -> Candidates:
-        lengths = cache.source_lengths.tolist()
+    def decode_step(self, tokens: Any, scores: Any, state: CpuCache) -> Candidates:
+        lengths = state.source_lengths.tolist()
         with explained():
             for name, message in (("FAULTY_OUT_OF_MEMORY", OUT_OF_MEMORY), ("FAULTY_LOST", LOST)):
                 if int(os.environ.get(name, "0")) in lengths:
                     raise RuntimeError(message)
-        return super().decode_step(tokens, scores, cache, vocabulary)
+        return super().decode_step(tokens, scores, state)
 
 
 def create(spec: EngineSpec) -> FaultyDevice:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from model.config import EOS_ID
-from service.engine.cpu.kv_cache import Encoded
+from service.engine.cpu.cache import CpuEncoded
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
@@ -79,6 +79,6 @@ class Recorder(FakeRunner):
         super().__init__(misbehaving_script)
         self.runs: list[list[tuple[int, ...]]] = []
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         self.runs.append([tuple(source) for source in sources])
         return super().encode(sources)

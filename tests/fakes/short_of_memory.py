@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.engine.cpu.kv_cache import Encoded
+from service.engine.cpu.cache import CpuEncoded
 from service.engine.spec import EngineSpec
 from tests.fakes.echo_runner import EchoRunner
 
@@ -12,7 +12,7 @@ LENGTH = 12
 class ShortOfMemory(EchoRunner):
     """An `EchoRunner` that cannot encode some texts."""
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         """As the echo runner's, or MemoryError."""
         if any(len(source) == LENGTH for source in sources):
             raise MemoryError

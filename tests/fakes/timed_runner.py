@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from service.engine.beam import Candidates
-from service.engine.cpu.kv_cache import KeyValueCache
+from service.engine.cpu.cache import CpuCache
 from service.engine.spec import EngineSpec
-from service.engine.vocabulary import LiveVocabulary
 from tests.fakes.echo_runner import EchoRunner
 
 FACTORY = f"{__name__}:create"
@@ -40,15 +39,11 @@ class PacedRunner(EchoRunner):
         self._ends_at = self._left_at = 0.0
 
     def decode_step(
-        self,
-        tokens: npt.NDArray[np.int64],
-        scores: npt.NDArray[np.float32],
-        cache: KeyValueCache,
-        vocabulary: LiveVocabulary | None = None,
+        self, tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], state: CpuCache
     ) -> Candidates:
         """As the echo runner's, when the time of a step has passed."""
         began = time.monotonic()
-        candidates = super().decode_step(tokens, scores, cache, vocabulary)
+        candidates = super().decode_step(tokens, scores, state)
         if began - self._left_at > IDLE_S:
             self._ends_at = began
         self._ends_at += self._pace_s + self._row_s * tokens.size

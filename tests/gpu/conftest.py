@@ -7,14 +7,13 @@ import pytest
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle, default_bundle_dir
-from service.engine.cuda.device import problem_with_cuda
-from service.engine.cuda.libraries import look
+from service.engine.cuda.session import find_problem
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     """Mark the tests of this directory, and skip them where there is no GPU."""
     here = [item for item in items if "tests/gpu/" in item.path.as_posix()]
-    problem = problem_with_cuda(look()) if here else ""
+    problem = find_problem() if here else ""
     for item in here:
         item.add_marker(pytest.mark.gpu)
         if problem:

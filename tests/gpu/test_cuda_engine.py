@@ -9,11 +9,12 @@ import pytest
 
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
-from service.engine.cpu.runner import OnnxRunner, Runner
-from service.engine.cuda.device_runner import GRAPHS, DeviceRunner, create, graph_paths
-from service.engine.cuda.libraries import free_memory, open_on_cuda
+from service.engine.cpu.runner import CpuRunner
+from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
+from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.runner import Runner
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.own_text import own_sentences
@@ -32,8 +33,8 @@ def jobs(both: Bundle) -> list[Job]:
 
 
 @pytest.fixture(scope="module")
-def runner(both: Bundle) -> DeviceRunner:
-    return create(EngineSpec(bundle_dir=both.directory, device="cuda"))
+def runner(both: Bundle) -> CudaRunner:
+    return CudaRunner.open(EngineSpec(bundle_dir=both.directory, device="cuda"))
 
 
 def finish(runner: Runner, jobs: list[Job], config: SchedulerConfig = GPU_BUDGETS) -> dict[int, JobResult]:
@@ -52,7 +53,7 @@ def best(results: dict[int, JobResult]) -> dict[int, tuple[int, ...]]:
 
 
 def test_a_gpu_gives_the_cpus_translations_and_differs_in_near_ties_only(both, runner, jobs):
-    expected = finish(OnnxRunner(both, precision="fp32"), jobs, SchedulerConfig())
+    expected = finish(CpuRunner(both, precision="fp32"), jobs, SchedulerConfig())
 
     found = finish(runner, jobs)
 
@@ -79,14 +80,14 @@ def test_rows_at_a_time_do_not_change_translations(runner, jobs, max_rows):
 
 
 def test_recorded_steps_give_the_same_translations(both, runner, jobs):
-    recorded = create(EngineSpec(bundle_dir=both.directory, device="cuda", cuda_graphs=True))
+    recorded = CudaRunner.open(EngineSpec(bundle_dir=both.directory, device="cuda", cuda_graphs=True))
 
     assert best(finish(recorded, jobs)) == best(finish(runner, jobs))
 
 
 def test_no_node_is_the_cpus_and_nothing_is_copied_to_or_from_the_host_by_a_graph(both, jobs, tmp_path):
     sessions = {name: open_on_cuda(path, profile=tmp_path / name) for name, path in graph_paths(both).items()}
-    profiled = DeviceRunner(both, sessions, "cuda")
+    profiled = CudaRunner(both, sessions, "cuda")
 
     finish(profiled, jobs[:50])
 
@@ -112,7 +113,7 @@ def test_budgets_follow_the_memory_that_is_free(runner):
 
 
 def test_memory_of_a_load_is_given_back(both, jobs):
-    fresh = create(EngineSpec(bundle_dir=both.directory, device="cuda"))
+    fresh = CudaRunner.open(EngineSpec(bundle_dir=both.directory, device="cuda"))
     finish(fresh, jobs)
     gc.collect()
     after_first = free_memory()

@@ -21,7 +21,7 @@ from tests.fakes.server_process import ServerProcess, start
 BEAM_SIZES = (1, 2, 4, 5, 8)
 NUM_CLIENTS = 64
 SEEDS = (1, 2, 3)
-REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.cpu.runner:create_runner"}
+REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
 
 Texts = list[tuple[str, int]]  # a sentence and its beam size
 

@@ -14,7 +14,7 @@ from tests.fakes.server_process import start
 
 GOOD = ["The children are playing in the garden.", "It is raining."]
 REAL_ENGINE = {
-    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.cpu.runner:create_runner",
+    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner",
     "DRAGOMAN_ENGINE__THREADS": "1",
 }
 

@@ -1,6 +1,5 @@
 """What a GPU will run, run here: the same tokens as the CPU engine, whoever joins, leaves or is squeezed."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,12 +10,12 @@ from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
-from service.engine.cpu.kv_cache import KeyValueCache
-from service.engine.cpu.runner import OnnxRunner, Runner
-from service.engine.cuda.device_runner import DeviceRunner, graph_paths
+from service.engine.cpu.runner import CpuRunner
+from service.engine.cuda.runner import CudaRunner, CudaState, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.runner import Runner
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.device_engine import device_runner, float32_twin
 from tests.fakes.own_text import own_sentences
@@ -32,7 +31,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def twin(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> DeviceRunner:
+def twin(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> CudaRunner:
     model = tiny_model(tiny_config(vocab_size=VOCABULARY))
     return float32_twin(bundle, model, tmp_path_factory.mktemp("twin") / "fp32")
 
@@ -86,7 +85,7 @@ def in_random_order(runner: Runner, all_jobs: Sequence[Job], seed: int) -> dict[
 @pytest.mark.parametrize("seed", SEEDS)
 def test_keys_and_values_that_move_on_a_device_give_the_cpu_engines_tokens(bundle, twin, seed):
     some = jobs(60, seed)
-    expected = finish(EngineLoop(OnnxRunner(bundle, precision="fp32")), some)
+    expected = finish(EngineLoop(CpuRunner(bundle, precision="fp32")), some)
 
     found = in_random_order(twin, some, seed)
 
@@ -97,7 +96,7 @@ def test_keys_and_values_that_move_on_a_device_give_the_cpu_engines_tokens(bundl
 
 def test_cancelled_sentences_leave_the_others_as_they_are(bundle, twin):
     some = jobs(40)
-    expected = tokens(finish(EngineLoop(OnnxRunner(bundle, precision="fp32")), some))
+    expected = tokens(finish(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
     loop = EngineLoop(twin, SchedulerConfig(max_rows=400))
     for each in some:
         loop.submit(each)
@@ -112,87 +111,60 @@ def test_cancelled_sentences_leave_the_others_as_they_are(bundle, twin):
     assert tokens(kept) == {number: expected[number] for number in kept}
 
 
-def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, twin):
+def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, twin, monkeypatch):
     """NaN in a slot would reach its next sentence through columns that only the mask keeps out."""
     params = SearchParams(beam_size=4, max_target_tokens=30)
     some = [Job(id=n, source_ids=(5 + n, 9, 11, 2), params=params) for n in range(6)]
-    expected = tokens(finish(EngineLoop(OnnxRunner(bundle, precision="fp32")), some))
-    cache = twin.new_cache(4)
-    encoded = twin.encode([job.source_ids for job in some])
-    cache.append(encoded, range(6))
-    cache.prepare()
-    twin.decode_step(np.ones((6, 4), np.int64), np.zeros((6, 4), np.float32), cache)
-    poison(cache)
+    expected = tokens(finish(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
+    state = twin.new_state(4)
+    state.append(twin.encode([job.source_ids for job in some]), range(6))
+    twin.decode_step(np.ones((6, 4), np.int64), np.zeros((6, 4), np.float32), state)
+    poison(state)
 
     for index in reversed(range(6)):
-        cache.remove(index, is_finite=False)
-    loop = EngineLoop(_WithCache(twin, cache))
+        state.remove(index, is_finite=False)
+    monkeypatch.setattr(twin, "new_state", lambda beam_size, **_: state)
 
-    assert tokens(finish(loop, some)) == expected
+    assert tokens(finish(EngineLoop(twin), some)) == expected
 
 
-def poison(cache: KeyValueCache) -> None:
+def poison(state: CudaState) -> None:
     """NaN in every slot that a sentence has."""
-    for slots in cache.slots:
-        front = slots._front.numpy()  # type: ignore[attr-defined]  # shares no memory: sent back below
-        place = slots.place  # type: ignore[attr-defined]
-        view = front.reshape(len(slots.addresses()), place.capacity + 1, -1)  # type: ignore[attr-defined]
-        view[:, : cache.num_sentences] = np.nan
-        slots._front.update_inplace(front)  # type: ignore[attr-defined]
+    for slots in (state.own, state.cross):
+        front = slots._front.numpy()  # shares no memory: sent back below
+        view = front.reshape(len(slots.addresses()), slots.address.capacity + 1, -1)
+        view[:, : state.num_sentences] = np.nan
+        slots._front.update_inplace(front)
 
 
 def test_nothing_is_bound_to_memory_that_was_replaced(twin):
-    cache = twin.new_cache(2)
+    state = twin.new_state(2)
     encoded = twin.encode([(5, 6, 2)] * 20)
     generations = set()
     for _ in range(10):
-        cache.append(encoded, range(20))
-        cache.prepare()
-        shape = (cache.num_sentences, 2)
-        twin.decode_step(np.ones(shape, np.int64), np.zeros(shape, np.float32), cache)
-        own, cross = (slots.place.generation for slots in cache.slots)
-        generations.add((own, cross))
+        state.append(encoded, range(20))
+        shape = (state.num_sentences, 2)
+        twin.decode_step(np.ones(shape, np.int64), np.zeros(shape, np.float32), state)
+        generation = (state.own.generation, state.cross.generation)
+        generations.add(generation)
 
-        bound = {(key[1].generation, key[2].generation) for key in twin._bindings[cache]}
-        assert bound == {(own, cross)}
+        assert {(own.generation, cross.generation) for _, own, cross in state.bindings} == {generation}
 
     assert len(generations) > 3
 
 
-class _WithCache:
-    """A runner whose first cache is this one."""
+def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monkeypatch):
+    decode_step = twin.decode_step
 
-    def __init__(self, runner: DeviceRunner, cache: KeyValueCache) -> None:
-        self._runner = runner
-        self._caches = itertools.chain([cache], (runner.new_cache(4) for _ in itertools.count()))
-        self.live_vocabulary = runner.live_vocabulary
-        self.encode = runner.encode
-        self.decode_step = runner.decode_step
-
-    def new_cache(self, beam_size: int) -> KeyValueCache:
-        return next(self._caches)
-
-
-class _SmallDevice:
-    """Has no memory for steps of more than some sentences."""
-
-    def __init__(self, runner: DeviceRunner, most: int) -> None:
-        self._runner = runner
-        self._most = most
-        self.live_vocabulary = runner.live_vocabulary
-        self.new_cache = runner.new_cache
-        self.encode = runner.encode
-
-    def decode_step(self, tokens, scores, cache, vocabulary=None):
-        if len(tokens) > self._most:
+    def decode_few(tokens, scores, state):
+        if len(tokens) > 10:
             raise DeviceOutOfMemory("Failed to allocate memory for requested buffer of size 1")
-        return self._runner.decode_step(tokens, scores, cache, vocabulary)
+        return decode_step(tokens, scores, state)
 
-
-def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin):
+    monkeypatch.setattr(twin, "decode_step", decode_few)
     params = SearchParams(beam_size=4, max_target_tokens=4)
     some = [Job(id=n, source_ids=(5, 6, 2), params=params) for n in range(100)]
-    loop = EngineLoop(_SmallDevice(twin, most=10), SchedulerConfig(max_rows=128))
+    loop = EngineLoop(twin, SchedulerConfig(max_rows=128))
 
     outcomes = finish(loop, some)
 
@@ -220,7 +192,7 @@ def test_half_precision_gives_the_trained_models_tokens(trained):
         for n, line in enumerate(own_sentences(100, seed=3))
     ]
 
-    expected = tokens(finish(EngineLoop(OnnxRunner(trained, precision="fp32")), some))
+    expected = tokens(finish(EngineLoop(CpuRunner(trained, precision="fp32")), some))
     found = tokens(finish(EngineLoop(device_runner(trained, trained.path("fp16"))), some))
 
     assert sum(found[n] == expected[n] for n in expected) >= 99
@@ -239,4 +211,4 @@ def test_a_bundle_with_graphs_for_a_gpu_alone_says_so_on_a_cpu(tmp_path: Path):
     only = export_bundle(source, tmp_path / "gpu", options, Samples())
 
     with pytest.raises(BundleError, match="these are graphs for a GPU"):
-        OnnxRunner(only)
+        CpuRunner(only)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.bundle import Bundle
-from service.engine.cpu.runner import OnnxRunner
+from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Hypothesis, Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
@@ -31,7 +31,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def translate(bundle: Bundle, sources: list[list[int]], params: SearchParams) -> list[tuple[Hypothesis, ...]]:
-    engine = EngineLoop(OnnxRunner(bundle))
+    engine = EngineLoop(CpuRunner(bundle))
     for number, source in enumerate(sources):
         engine.submit(Job(id=number, source_ids=tuple(source), params=params))
     results: dict[int, tuple[Hypothesis, ...]] = {}

@@ -12,11 +12,13 @@ from model.bundle import Bundle, BundleError
 from model.manifest import DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
-from service.engine.cpu import runner as runner_module
-from service.engine.cpu.kv_cache import Encoded
-from service.engine.cpu.runner import OnnxRunner, create_runner, open_session
+from service.engine.cpu import runner
+from service.engine.cpu.cache import CpuEncoded
+from service.engine.cpu.runner import CpuRunner
+from service.engine.cpu.session import open_session
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.process import create_runner
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
@@ -73,7 +75,7 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size, pa
     )
     jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sources)]
 
-    outcomes = run(EngineLoop(OnnxRunner(bundle, precision="fp32")), jobs)
+    outcomes = run(EngineLoop(CpuRunner(bundle, precision="fp32")), jobs)
 
     config = BeamConfig(beam_size=beam_size, length_penalty=0.8, patience=patience, max_target_tokens=12)
     for number, source in enumerate(sources):
@@ -92,7 +94,7 @@ def test_engine_gives_the_reference_search_s_best_without_length_normalisation(m
     params = SearchParams(beam_size=beam_size, length_penalty=0.0, max_target_tokens=12)
     jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sources)]
 
-    outcomes = run(EngineLoop(OnnxRunner(bundle, precision="fp32")), jobs)
+    outcomes = run(EngineLoop(CpuRunner(bundle, precision="fp32")), jobs)
 
     config = BeamConfig(beam_size=beam_size, length_penalty=0.0, max_target_tokens=12)
     for number, source in enumerate(sources):
@@ -107,7 +109,7 @@ def test_engine_gives_the_reference_search_s_best_without_length_normalisation(m
 def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle, precision, seed):
     """Scores included; sentences join and leave at random, with beams and lengths of their own."""
     rng = np.random.default_rng(seed)
-    runner = OnnxRunner(bundle, precision=precision)
+    runner = CpuRunner(bundle, precision=precision)
     jobs = random_jobs(model, 40, seed)
     engine = EngineLoop(runner, SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200))
     together: dict[int, Outcome] = {}
@@ -126,14 +128,14 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
 def test_bindings_are_made_again_only_where_they_were_not_kept(model, bundle, monkeypatch, max_layouts, made_again):
     made: list[object] = []
 
-    class CountedBinding(runner_module._Binding):
+    class CountedBinding(runner._Binding):
         def __init__(self, *args: Any) -> None:
             made.append(args)
             super().__init__(*args)
 
-    monkeypatch.setattr(runner_module, "_Binding", CountedBinding)
-    monkeypatch.setattr(runner_module, "_MAX_LAYOUTS", max_layouts)
-    engine = EngineLoop(OnnxRunner(bundle))
+    monkeypatch.setattr(runner, "_Binding", CountedBinding)
+    monkeypatch.setattr(runner, "_MAX_LAYOUTS", max_layouts)
+    engine = EngineLoop(CpuRunner(bundle))
     (job,) = random_jobs(model, 1, seed=8)
     job = replace(job, params=SearchParams(beam_size=4, max_target_tokens=40))
 
@@ -147,7 +149,7 @@ def test_bindings_are_made_again_only_where_they_were_not_kept(model, bundle, mo
 
 def test_cancelled_neighbour_leaves_the_others_bit_for_bit_as_they_were(model, bundle):
     jobs = random_jobs(model, 12, seed=5)
-    runner = OnnxRunner(bundle, precision="fp32")
+    runner = CpuRunner(bundle, precision="fp32")
     undisturbed = run(EngineLoop(runner), jobs)
 
     engine = EngineLoop(runner)
@@ -166,7 +168,7 @@ def test_cancelled_neighbour_leaves_the_others_bit_for_bit_as_they_were(model, b
     assert any(isinstance(outcome, JobFailure) for outcome in outcomes.values())
 
 
-class FaultyRunner(OnnxRunner):
+class FaultyRunner(CpuRunner):
     """The encoder produces NaN or infinity for sentences that begin with one token."""
 
     FAULTY_TOKEN = 7
@@ -175,7 +177,7 @@ class FaultyRunner(OnnxRunner):
         super().__init__(bundle, precision="fp32")
         self._bad = bad
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         encoded = super().encode(sources)
         for index, source in enumerate(sources):
             if source[0] == self.FAULTY_TOKEN:
@@ -192,7 +194,7 @@ def test_sentence_with_nan_or_infinity_fails_alone_and_leaves_the_others_bit_for
         replace(job, source_ids=(FaultyRunner.FAULTY_TOKEN, *job.source_ids[1:])) if job.id % 5 == 0 else job
         for job in sound
     ]
-    undisturbed = run(EngineLoop(OnnxRunner(bundle, precision="fp32")), sound)
+    undisturbed = run(EngineLoop(CpuRunner(bundle, precision="fp32")), sound)
 
     outcomes = run(EngineLoop(FaultyRunner(bundle, bad), SchedulerConfig(max_rows=40)), jobs)
 
@@ -211,7 +213,7 @@ def test_place_freed_and_taken_in_the_same_step_is_read_with_the_new_source_leng
     first = Job(id=0, source_ids=tuple(long), params=SearchParams(beam_size=2, max_target_tokens=2))
     stays = Job(id=1, source_ids=tuple(other), params=SearchParams(beam_size=2, max_target_tokens=20))
     takes = Job(id=2, source_ids=tuple(short), params=SearchParams(beam_size=2, max_target_tokens=20))
-    runner = OnnxRunner(bundle, precision="fp32")
+    runner = CpuRunner(bundle, precision="fp32")
 
     outcomes = run(EngineLoop(runner, SchedulerConfig(max_rows=4)), [first, stays, takes])
 
@@ -220,10 +222,7 @@ def test_place_freed_and_taken_in_the_same_step_is_read_with_the_new_source_leng
 
 
 def test_runner_of_an_engine_process_is_the_one_its_spec_asks_for(bundle):
-    runner = create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp32"))
-
-    assert isinstance(runner, OnnxRunner)
-    assert (runner.cache_shape.num_layers, runner.cache_shape.num_heads, runner.cache_shape.d_head) == (2, 4, 8)
+    assert isinstance(create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp32")), CpuRunner)
     with pytest.raises(BundleError, match="fp16"):
         create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp16"))
     with pytest.raises(BundleError):
@@ -234,7 +233,7 @@ def test_limits_beyond_the_position_table_are_refused(bundle):
     manifest = replace(bundle.manifest, decoding=DecodingDefaults(max_target_tokens=65, max_source_tokens=64))
 
     with pytest.raises(BundleError, match="max_target_tokens is 65, the model has 64 positions"):
-        OnnxRunner(replace(bundle, manifest=manifest))
+        CpuRunner(replace(bundle, manifest=manifest))
 
 
 def test_file_that_is_no_graph_is_named(tmp_path):

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from model.bundle import Bundle
-from service.engine.cpu import runner
-from service.engine.cpu.runner import OnnxRunner
+from service.engine.cpu import session
+from service.engine.cpu.runner import CpuRunner
+from service.engine.cpu.session import prepare_graphs
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from tests.fakes.int8_products import HAS_INT8_PRODUCTS
@@ -14,7 +15,7 @@ from tests.fakes.int8_products import HAS_INT8_PRODUCTS
 SOURCES = ([40, 61, 7, 3], [9, 3], [71, 80, 94, 100, 65, 12, 3])
 
 
-def translations(engine_runner: OnnxRunner) -> dict[int, object]:
+def translations(engine_runner: CpuRunner) -> dict[int, object]:
     """Tokens and scores, of all tokens and of a shortlist's."""
     engine = EngineLoop(engine_runner)
     for number, source in enumerate(SOURCES):
@@ -29,8 +30,8 @@ def translations(engine_runner: OnnxRunner) -> dict[int, object]:
     return found
 
 
-def num_entries(directory: Path) -> int:
-    return len(list(directory.glob("*/graph.onnx")))
+def prepared_graphs(directory: Path) -> int:
+    return len(list(directory.glob("*/*.onnx")))
 
 
 # A shortlist has a graph of its own; that of int8 is used where the CPU has the products.
@@ -38,17 +39,19 @@ def num_entries(directory: Path) -> int:
 def test_prepared_graphs_give_the_same_tokens_and_the_same_scores(trained_bundles, precision, num_graphs, tmp_path):
     bundle = Bundle.load(trained_bundles[precision])
 
-    prepared = OnnxRunner(bundle, precision=precision, prepared_in=tmp_path / "prepared")
+    prepare_graphs(bundle, precision, tmp_path)
+    prepared = CpuRunner(bundle, precision=precision, prepared_dir=tmp_path)
 
-    assert num_entries(tmp_path / "prepared") == num_graphs
-    assert translations(prepared) == translations(OnnxRunner(bundle, precision=precision))
+    assert prepared_graphs(tmp_path) == num_graphs
+    assert translations(prepared) == translations(CpuRunner(bundle, precision=precision))
 
 
 def test_so_they_do_on_a_cpu_without_exact_int8_products(trained_bundles, tmp_path, monkeypatch):
     bundle = Bundle.load(trained_bundles["int8"])
-    monkeypatch.setattr(runner, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(session, "cpu_flags", lambda: frozenset({"avx2"}))
 
-    prepared = OnnxRunner(bundle, precision="int8", prepared_in=tmp_path / "prepared")
+    prepare_graphs(bundle, "int8", tmp_path)
+    prepared = CpuRunner(bundle, precision="int8", prepared_dir=tmp_path)
 
-    assert num_entries(tmp_path / "prepared") == 2  # no shortlist there
-    assert translations(prepared) == translations(OnnxRunner(bundle, precision="int8"))
+    assert prepared_graphs(tmp_path) == 2  # no shortlist there
+    assert translations(prepared) == translations(CpuRunner(bundle, precision="int8"))

@@ -10,8 +10,8 @@ from model.bundle import Bundle
 from model.config import EOS_ID, UNK_ID
 from model.shortlist import Shortlist
 from model.transformer import Transformer
-from service.engine.cpu import runner as engine_runner
-from service.engine.cpu.runner import OnnxRunner
+from service.engine.cpu import session
+from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
@@ -64,7 +64,7 @@ def run(engine: EngineLoop, jobs: list[Job], arrivals: np.random.Generator | Non
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precision, tmp_path):
     everything = Shortlist.from_links(VOCABULARY, np.arange(VOCABULARY), np.zeros(0, np.int64), np.zeros(0, np.int64))
-    runner = OnnxRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), everything), precision=precision)
+    runner = CpuRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), everything), precision=precision)
     jobs = jobs_for(model, 20, seed=1, num_hypotheses=4)
     with_list = run(EngineLoop(runner), jobs)
     without = run(EngineLoop(runner), [replace(job, params=replace(job.params, use_shortlist=False)) for job in jobs])
@@ -80,7 +80,7 @@ def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precisi
 def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
     model, bundle, shortlist, precision, beam_size
 ):
-    runner = OnnxRunner(bundle, precision=precision)
+    runner = CpuRunner(bundle, precision=precision)
     jobs = jobs_for(model, 40, seed=2, beam_size=beam_size)
     together = run(EngineLoop(runner, SchedulerConfig(max_rows=48)), jobs, np.random.default_rng(4))
 
@@ -97,7 +97,7 @@ def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
     """Fewer tokens are allowed than the search looks at."""
     allowed = np.array([UNK_ID, EOS_ID, 10, 11, 12])
     lists = Shortlist.from_links(VOCABULARY, allowed, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    runner = OnnxRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), lists), precision=precision)
+    runner = CpuRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), lists), precision=precision)
     jobs = jobs_for(model, 12, seed=6, beam_size=8, num_hypotheses=8)
     jobs += [replace(job, id=100 + job.id, params=replace(job.params, max_target_tokens=1)) for job in jobs]
 
@@ -109,10 +109,10 @@ def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
 
 
 def test_model_without_a_list_uses_the_whole_vocabulary(model, tmp_path):
-    runner = OnnxRunner(write_tiny_bundle(model, tmp_path / "tiny"))
+    runner = CpuRunner(write_tiny_bundle(model, tmp_path / "tiny"))
     (job,) = jobs_for(model, 1, seed=5)
 
-    assert runner.live_vocabulary() is None
+    assert runner.new_state(1, use_shortlist=True).vocabulary is None
     assert (
         run(EngineLoop(runner), [job])[0].hypotheses
         == run(EngineLoop(runner), [replace(job, params=replace(job.params, use_shortlist=False))])[0].hypotheses
@@ -120,16 +120,16 @@ def test_model_without_a_list_uses_the_whole_vocabulary(model, tmp_path):
 
 
 def test_cpu_whose_products_saturate_uses_the_whole_vocabulary(monkeypatch, bundle):
-    monkeypatch.setattr(engine_runner, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(session, "cpu_flags", lambda: frozenset({"avx2"}))
 
-    assert OnnxRunner(bundle, precision="int8").live_vocabulary() is None
+    assert CpuRunner(bundle, precision="int8").new_state(1, use_shortlist=True).vocabulary is None
 
 
 def test_fp32_keeps_its_list_on_such_a_cpu_where_no_precision_is_named(monkeypatch, model, shortlist, tmp_path):
     only = write_tiny_bundle(model, tmp_path / "tiny", ("fp32",), shortlist)
-    monkeypatch.setattr(engine_runner, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(session, "cpu_flags", lambda: frozenset({"avx2"}))
 
-    assert OnnxRunner(only).live_vocabulary() is not None
+    assert CpuRunner(only).new_state(1, use_shortlist=True).vocabulary is not None
 
 
 def test_list_for_another_vocabulary_is_refused(model, tmp_path: Path):
@@ -137,4 +137,4 @@ def test_list_for_another_vocabulary_is_refused(model, tmp_path: Path):
     bundle = write_tiny_bundle(model, tmp_path / "tiny", shortlist=other)
 
     with pytest.raises(ValueError, match="vocabulary"):
-        OnnxRunner(bundle)
+        CpuRunner(bundle)

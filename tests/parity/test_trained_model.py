@@ -9,7 +9,7 @@ from export.verify import reference_model
 from model.bundle import Bundle
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
-from service.engine.cpu.runner import OnnxRunner
+from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.local import LocalTranslator
@@ -50,7 +50,7 @@ def test_a_bundle_loaded_twice_gives_the_same_scores(trained_bundles):
     source_ids = tuple(Tokenizer.load(bundle.tokenizer_path).encode("The children are playing in the garden."))
 
     def scores() -> list[float]:
-        engine = EngineLoop(OnnxRunner(bundle))
+        engine = EngineLoop(CpuRunner(bundle))
         engine.submit(Job(id=1, source_ids=source_ids, params=SearchParams(beam_size=4, num_hypotheses=4)))
         outcomes = [outcome for _ in range(60) for outcome in engine.step()]
         assert isinstance(outcomes[0], JobResult)

@@ -8,8 +8,9 @@ import pytest
 
 from model.bundle import Bundle
 from model.transformer import Transformer
-from service.engine.cpu import runner
-from service.engine.cpu.runner import OnnxRunner, session_options
+from service.engine.cpu import session
+from service.engine.cpu.runner import CpuRunner
+from service.engine.cpu.session import session_options
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from tests.fakes.int8_products import needs_int8_products
@@ -30,7 +31,7 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
 
 
 def translate(bundle: Bundle, sources: list[list[int]]) -> list[object]:
-    engine = EngineLoop(OnnxRunner(bundle))
+    engine = EngineLoop(CpuRunner(bundle))
     for number, source in enumerate(sources):
         params = SearchParams(beam_size=4, max_target_tokens=20)
         engine.submit(Job(id=number, source_ids=tuple(source), params=params))
@@ -46,9 +47,9 @@ def translate(bundle: Bundle, sources: list[list[int]]) -> list[object]:
 def test_both_kinds_of_cpu_get_the_same_translations_and_scores(monkeypatch, bundle, model):
     sources = random_sentences(model.config, range(2, 12))
 
-    monkeypatch.setattr(runner, "cpu_flags", lambda: WITH_DOT_PRODUCTS)
+    monkeypatch.setattr(session, "cpu_flags", lambda: WITH_DOT_PRODUCTS)
     with_dot_products = translate(bundle, sources)
-    monkeypatch.setattr(runner, "cpu_flags", lambda: WITHOUT)
+    monkeypatch.setattr(session, "cpu_flags", lambda: WITHOUT)
 
     assert translate(bundle, sources) == with_dot_products
 
@@ -60,9 +61,9 @@ def test_every_session_is_made_for_the_cpu_it_runs_on(monkeypatch, bundle):
         seen.append(flags)
         return session_options(num_threads, flags)
 
-    monkeypatch.setattr(runner, "cpu_flags", lambda: WITHOUT)
-    monkeypatch.setattr(runner, "session_options", options_for)
-    OnnxRunner(bundle)
+    monkeypatch.setattr(session, "cpu_flags", lambda: WITHOUT)
+    monkeypatch.setattr(session, "session_options", options_for)
+    CpuRunner(bundle)
 
     assert seen == [WITHOUT, WITHOUT]
 

@@ -15,7 +15,7 @@ from export.verify import reference_model
 from model.bundle import Bundle
 from model.search import score
 from model.tokenizer import Tokenizer
-from service.engine.cpu.runner import OnnxRunner
+from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from tests.parity.ctranslate2_model import translate_with_ctranslate2, write_ctranslate2_model
@@ -75,7 +75,7 @@ def compare_with_ctranslate2(bundle_dir: Path, fp32_dir: Path, texts: Sequence[s
 
 def translate_with_engine(bundle_dir: Path, sources: Sequence[Sequence[int]], beam_size: int) -> list[list[int]]:
     """Tokens of the best hypothesis of each source."""
-    engine = EngineLoop(OnnxRunner(Bundle.load(bundle_dir), precision="fp32"))
+    engine = EngineLoop(CpuRunner(Bundle.load(bundle_dir), precision="fp32"))
     for number, ids in enumerate(sources):
         engine.submit(Job(id=number, source_ids=tuple(ids), params=SearchParams(beam_size=beam_size)))
     tokens: dict[int, list[int]] = {}

@@ -21,7 +21,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from service.engine.instructions import cpu_flags, multiplies_int8_exactly
+from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 

@@ -21,7 +21,7 @@ from tests.reliability.conftest import Seen
 
 pytestmark = pytest.mark.reliability
 
-REAL = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.cpu.runner:create_runner"}
+REAL = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
 FATAL = (-6, -11, 134, 139)  # abort and segmentation fault of the front process
 
 

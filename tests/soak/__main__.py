@@ -146,7 +146,7 @@ def broken(figures: dict[str, Any]) -> list[str]:
 
 def _start(options: argparse.Namespace, directory: Path) -> tuple[ServerProcess, Reloads | None]:
     """The server with en-de; from a repository where it can reload."""
-    variables = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.cpu.runner:create_runner"}
+    variables = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
     if not options.reload_minutes:
         return start(default_bundle_dir(), directory, **variables), None
     name = json.loads((default_bundle_dir() / "manifest.json").read_text())["name"]

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from model.bundle import Bundle
-from service.engine.cpu.runner import open_session
-from service.engine.cuda.device_runner import DeviceRunner, graph_paths
+from service.engine.cpu.session import open_session
+from service.engine.cuda.runner import CudaRunner, graph_paths
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import GPU_BUDGETS
@@ -35,21 +35,21 @@ class Speed:
         return {**{name: round(value, 4) for name, value in asdict(self).items()}, "recorded": self.recorded}
 
 
-def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile: Path | None = None) -> DeviceRunner:
+def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile: Path | None = None) -> CudaRunner:
     """The GPU's graphs, on a GPU or, to rehearse, on the CPU."""
     paths = graph_paths(bundle)
     if device == "cpu":
-        return DeviceRunner(bundle, {name: open_session(path, 1) for name, path in paths.items()}, "cpu")
-    from service.engine.cuda.libraries import open_on_cuda
+        return CudaRunner(bundle, {name: open_session(path, 1) for name, path in paths.items()}, "cpu")
+    from service.engine.cuda.session import open_on_cuda
 
     sessions = {
         name: open_on_cuda(path, cuda_graphs=recorded and name == "decoder_step", profile=profile and profile / name)
         for name, path in paths.items()
     }
-    return DeviceRunner(bundle, sessions, "cuda", records=recorded)
+    return CudaRunner(bundle, sessions, "cuda", records=recorded)
 
 
-def measure(runner: DeviceRunner, sources: Sources, rows: int, params: SearchParams, *, recorded: bool) -> Speed:
+def measure(runner: CudaRunner, sources: Sources, rows: int, params: SearchParams, *, recorded: bool) -> Speed:
     """The second of two runs over the same sentences, longest first."""
     loop = EngineLoop(runner, replace(GPU_BUDGETS, max_rows=rows))
     wanted = max(WAVES * rows // params.beam_size, 8)

@@ -18,12 +18,11 @@ import numpy as np
 from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.engine.beam import Candidates
-from service.engine.cpu.kv_cache import KeyValueCache
-from service.engine.cpu.runner import Floats, Ints, OnnxRunner, Runner
+from service.engine.cpu.runner import CpuRunner, CpuState
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.engine.loop import EngineLoop
+from service.engine.runner import Floats, Ints, Runner
 from service.engine.scheduler import SchedulerConfig
-from service.engine.vocabulary import LiveVocabulary
 from tests.fakes.own_text import own_sentences
 
 USUAL_STEPS = tuple(12 + 7 * number % 25 for number in range(25))  # 12 to 36 in no order: 24 on average
@@ -33,14 +32,11 @@ UNBOUNDED = SchedulerConfig(max_rows=1 << 16, max_source_tokens=1 << 24)  # a lo
 _job_ids = count()
 
 
-class EndlessRunner(OnnxRunner):
+class EndlessRunner(CpuRunner):
     """The model, but no sentence ends before its limit."""
 
-    def decode_step(
-        self, tokens: Ints, scores: Floats, cache: KeyValueCache, vocabulary: LiveVocabulary | None = None
-    ) -> Candidates:
-        """See `Runner.decode_step`."""
-        candidates = super().decode_step(tokens, scores, cache, vocabulary)
+    def decode_step(self, tokens: Ints, scores: Floats, state: CpuState) -> Candidates:
+        candidates = super().decode_step(tokens, scores, state)
         return replace(candidates, tokens=np.where(candidates.tokens == EOS_ID, UNK_ID, candidates.tokens))
 
 

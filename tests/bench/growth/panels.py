@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from service.engine.cpu.runner import Runner
 from service.engine.job import Job
 from service.engine.loop import EngineLoop
 from service.engine.process import return_freed_memory
+from service.engine.runner import Runner
 from service.engine.scheduler import SchedulerConfig, source_width
 from tests.bench.growth import front_queue
 from tests.bench.growth.load import Load, Text, middle, resident_mb, slowdown, take_turns

@@ -18,8 +18,6 @@ from typing import Any, Self
 
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION
-from service.engine.cpu.runner import create_runner
-from service.engine.cuda.device import Device
 from service.engine.job import Job, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.process import (
@@ -28,13 +26,14 @@ from service.engine.process import (
     Report,
     Start,
     command_line,
+    create_runner,
     environment,
     frame_length,
     from_payload,
     to_frame,
 )
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig, source_width
-from service.engine.spec import EngineSpec
+from service.engine.spec import Device, EngineSpec
 from service.queue.placement import Room, Share, deal
 from tests.bench.race.contestants import Finished, SearchOptions, Sentence, Tokens
 

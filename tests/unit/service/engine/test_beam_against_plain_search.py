@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.beam import BeamSearch, Progress
+from service.engine.beam import BeamSearch, StepOutcome
 from service.engine.job import SearchParams
 from tests.fakes.extensions import best_extensions
 from tests.fakes.plain_search import Found, Script, plain_greedy, plain_search, random_script, reluctant_script
@@ -33,7 +33,7 @@ class Driver:
         self.names.append(name)
         self.prefixes.append([()] * self.beam_size)
 
-    def step(self) -> Progress:
+    def step(self) -> StepOutcome:
         self.prefixes = [
             [(*prefix, token) for prefix, token in zip(prefixes, tokens, strict=True)]
             for prefixes, tokens in zip(self.prefixes, self.search.tokens.tolist(), strict=True)

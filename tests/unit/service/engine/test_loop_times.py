@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.config import EOS_ID
-from service.engine.cpu.kv_cache import Encoded
+from service.engine.cpu.cache import CpuEncoded
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
@@ -24,7 +24,7 @@ class Ticking(FakeRunner):
         super().__init__(ticking)
         self._clock = clock
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         self._clock.now += 2.0
         return super().encode(sources)
 
@@ -41,9 +41,9 @@ def test_times_of_a_job_begin_with_its_submission():
     assert isinstance(result, JobResult)
     assert (result.queue_s, result.encode_s, result.decode_s) == (14.0, 2.0, 0.5 * result.num_steps)
     stats = loop.take_stats()
-    assert stats.encode_s == (2.0,)
-    assert stats.step_decode_s == (0.5,) * result.num_steps
-    assert stats.step_beam_s == (0.0,) * result.num_steps
+    assert stats.encode_s == [2.0]
+    assert stats.step_decode_s == [0.5] * result.num_steps
+    assert stats.step_beam_s == [0.0] * result.num_steps
     assert stats.busy_s == 2.0 + 0.5 * result.num_steps
 
 
@@ -81,7 +81,7 @@ def test_statistics_count_what_happened_since_they_were_last_taken():
     stats = loop.take_stats()
 
     assert stats.steps == 3
-    assert stats.step_rows == (6, 6, 6)
+    assert stats.step_rows == [6, 6, 6]
     assert stats.rows == 18
     assert stats.encoded_sentences == 4
     assert stats.source_tokens == 6 + 2 + 4 + 4

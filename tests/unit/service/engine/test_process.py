@@ -65,7 +65,7 @@ RESULT = JobResult(
         Ready(),
         Ready(("weights are not shared",)),
         StartFailed("no bundle"),
-        Report((RESULT, JobFailure(job_id=2, kind=FailureKind.DEADLINE, message="late")), StepStats(step_rows=(4, 8))),
+        Report((RESULT, JobFailure(job_id=2, kind=FailureKind.DEADLINE, message="late")), StepStats(step_rows=[4, 8])),
     ],
     ids=lambda record: type(record).__name__,
 )
@@ -99,7 +99,7 @@ def test_warming_up_fills_the_batch_once_and_leaves_no_trace(max_rows):
     runner = FakeRunner()
     engine = EngineLoop(runner, SchedulerConfig(max_rows=max_rows))
 
-    _warm_up(engine, max_rows)
+    _warm_up(engine, runner.warm_up_source, max_rows)
 
     assert min(max_rows, 128) <= max(runner.step_rows) <= max(max_rows, 4)
     assert engine.is_idle
@@ -208,7 +208,7 @@ def test_model_that_cannot_translate_the_simplest_sentence_does_not_start():
             raise ValueError("inputs that are not there")
 
     with pytest.raises(RuntimeError, match="the model does not run: the encoder failed: ValueError"):
-        _warm_up(EngineLoop(BrokenRunner(), SchedulerConfig(max_rows=4)), 4)
+        _warm_up(EngineLoop(BrokenRunner()), (5, 3), 4)
 
 
 def refuse(spec: EngineSpec) -> None:

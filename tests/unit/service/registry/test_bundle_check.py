@@ -15,7 +15,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from export.sign import sign_bundle
 from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError, default_bundle_dir
 from service.config import EngineConfig, ModelsConfig, ServerConfig
-from service.engine.cpu.runner import open_session
+from service.engine.cpu.session import open_session
 from service.registry.bundle_check import BundleChecker, KeyFileError, Signatures, load_tokenizer
 from service.registry.repository import BundleCandidate
 from tests.fakes.echo_bundle import write_echo_bundle

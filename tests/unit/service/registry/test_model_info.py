@@ -8,7 +8,7 @@ import pytest
 
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION, PREFERRED_PRECISIONS, DecodingDefaults
-from service.engine.cuda.device import Device
+from service.engine.spec import Device
 from service.records import TranslateOptions
 from service.registry.model_info import describe
 from tests.fakes.echo_bundle import write_echo_bundle

@@ -6,8 +6,8 @@ import pytest
 
 from model.bundle import Bundle, BundleError
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerConfig
-from service.engine.cpu import runner
-from service.engine.cuda import device_runner
+from service.engine.cpu.runner import CpuRunner
+from service.engine.cuda import runner
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.registry.bundle_check import IN_ENGINE, check_in_engine
@@ -101,12 +101,12 @@ def test_host_offers_its_model_as_the_settings_say(bundle):
 
 def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, monkeypatch):
     """Also between the check in the engine process and the loading of the graphs."""
-    monkeypatch.setattr(device_runner, "require_cuda", lambda: None)
+    monkeypatch.setattr(runner, "require_cuda", lambda: None)
     spec = engine_spec(bundle, ServerConfig())
     check_in_engine(spec)
 
     write_echo_bundle(bundle.directory, version="2")
 
-    for load in (check_in_engine, runner.create_runner, device_runner.create):
+    for load in (check_in_engine, CpuRunner.open, runner.CudaRunner.open):
         with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
             load(spec)

@@ -129,10 +129,10 @@ def test_engine_reports_add_up():
     report = StepStats(
         steps=2,
         rows=12,
-        step_rows=(4, 8),
-        step_decode_s=(0.02, 0.3),
-        step_beam_s=(0.004, 0.04),
-        encode_s=(0.03, 0.07),
+        step_rows=[4, 8],
+        step_decode_s=[0.02, 0.3],
+        step_beam_s=[0.004, 0.04],
+        encode_s=[0.03, 0.07],
         busy_s=0.5,
         encoded_sentences=3,
         source_tokens=30,
@@ -163,7 +163,7 @@ def test_engine_reports_add_up():
 def test_every_run_of_a_stage_falls_into_its_own_bucket():
     metrics = Metrics()
 
-    metrics.model("m").step(StepStats(step_decode_s=(0.02, 0.02, 2.0), step_beam_s=(0.0001, 0.9), encode_s=(0.02, 2.0)))
+    metrics.model("m").step(StepStats(step_decode_s=[0.02, 0.02, 2.0], step_beam_s=[0.0001, 0.9], encode_s=[0.02, 2.0]))
 
     counts = {
         stage: value(metrics, "dragoman_stage_duration_seconds_bucket", stage=stage, le="0.025")

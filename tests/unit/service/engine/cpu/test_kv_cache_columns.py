@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.cpu.kv_cache import SELF_COLUMNS, KeyValueCache
+from service.engine.cpu.cache import CpuCache
+from service.engine.key_value_cache import SELF_COLUMNS
 from tests.fakes.checked_cache import SHAPE, CheckedCache, Ints, encoded, own_parents, random_parents
 
 BEAM_SIZES = (1, 4, 5, 16)
 
 
-def trace_of(cache: KeyValueCache, index: int) -> tuple[int, bytes]:
+def trace_of(cache: CpuCache, index: int) -> tuple[int, bytes]:
     """Where the columns of a sentence lie that has been prepared for a step."""
     columns = int(cache.columns[index])
     return columns, (cache.mask[index, 0, :, : columns + cache.beam_size] == 0.0).tobytes()
@@ -19,7 +20,7 @@ def trace_of(cache: KeyValueCache, index: int) -> tuple[int, bytes]:
 
 def trace_alone(parents: Ints) -> list[tuple[int, bytes]]:
     num_steps, beam_size = parents.shape
-    cache = KeyValueCache(SHAPE, beam_size)
+    cache = CpuCache(SHAPE, beam_size)
     cache.append(encoded(4), [0])
     trace = []
     for step in range(num_steps):
@@ -34,7 +35,7 @@ def trace_alone(parents: Ints) -> list[tuple[int, bytes]]:
 def test_where_a_sentence_s_columns_lie_depends_on_the_sentence_alone(beam_size, seed):
     rng = np.random.default_rng(seed)
     joins = float(rng.choice([0.05, 0.3, 2.0]))  # a step
-    cache = KeyValueCache(SHAPE, beam_size)
+    cache = CpuCache(SHAPE, beam_size)
     live: list[tuple[Ints, list[tuple[int, bytes]]]] = []  # what each sentence's parents are to be, and its trace
     ended = []
     for _ in range(120):
@@ -64,7 +65,7 @@ def test_sentence_that_joins_just_after_a_squeeze_is_squeezed_when_it_would_be_a
     """The first sentence has more room then than a new one is given."""
     parents = random_parents(np.random.default_rng(1), 60, beam_size)
     of_first = np.maximum(np.arange(beam_size) - 1, 0)
-    cache = KeyValueCache(SHAPE, beam_size)
+    cache = CpuCache(SHAPE, beam_size)
     cache.append(encoded(4), [0])
     while int(cache.columns[0]) == beam_size * int(cache.past_lengths[0, 0]):  # not squeezed yet
         cache.prepare()
@@ -83,7 +84,7 @@ def test_sentence_that_joins_just_after_a_squeeze_is_squeezed_when_it_would_be_a
 @pytest.mark.parametrize("beam_size", BEAM_SIZES)
 def test_there_is_always_room_for_the_next_step(beam_size):
     """The worst case: nobody takes another's place, nothing is ever squeezed out."""
-    cache = KeyValueCache(SHAPE, beam_size)
+    cache = CpuCache(SHAPE, beam_size)
     cache.append(encoded(3), [0])
     for step in range(100):
         if step == 30:
@@ -114,7 +115,7 @@ def test_columns_that_no_hypothesis_sees_any_more_are_squeezed_out(beam_size):
 
 
 def test_a_step_writes_behind_the_filled_columns_and_every_hypothesis_sees_its_own_column_of_them():
-    cache = KeyValueCache(SHAPE, 2)
+    cache = CpuCache(SHAPE, 2)
     cache.append(encoded(3), [0])
 
     cache.prepare()

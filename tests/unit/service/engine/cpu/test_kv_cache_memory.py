@@ -1,6 +1,7 @@
 """A cache grows with its sentences, gives back what none of them needs, and says when its arrays are other ones."""
 
-from service.engine.cpu.kv_cache import CROSS_COLUMNS, KeyValueCache
+from service.engine.cpu.cache import CpuCache
+from service.engine.key_value_cache import CROSS_COLUMNS
 from tests.fakes.checked_cache import SHAPE, CheckedCache, encoded, memories, own_parents
 
 
@@ -81,7 +82,7 @@ def test_a_load_that_comes_and_goes_allocates_nothing_new():
 
 
 def test_steps_change_no_key_until_there_is_no_room_for_the_next():
-    cache = KeyValueCache(SHAPE, 4)
+    cache = CpuCache(SHAPE, 4)
     cache.append(encoded(3, 3), [0, 1])
     memory, layout = cache.memory, cache.layout
     columns = cache.self_arrays()[0].shape[2]
@@ -101,7 +102,7 @@ def test_key_is_new_when_only_the_counts_of_the_sentences_have_moved():
     """There is memory for 33 sentences, but the counts have to move: the arrays of 20 sentences are then other ones."""
     checked = CheckedCache(1)
     checked.append(encoded(*[200] * 20), range(20))
-    while not checked.cache._self.has_grown:
+    while not checked.cache.own.has_grown:
         checked.cache.prepare()
         checked.cache.advance(own_parents(20, 1))
     memory, layout = checked.cache.memory, checked.cache.layout

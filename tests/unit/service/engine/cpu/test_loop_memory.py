@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from service.engine.cpu.kv_cache import Encoded, KeyValueCache
+from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.job import FailureKind
 from tests.fakes.clock import Clock
 from tests.fakes.fake_runner import POISON_TOKEN, FakeRunner, Script, misbehaving_script, random_script
@@ -15,7 +15,7 @@ from tests.fakes.scripted_engine import alone, assert_nothing_is_left, engine, j
 @pytest.mark.promise("A15")
 def test_encoder_without_memory_fails_its_sentence_as_out_of_memory():
     class Short(FakeRunner):
-        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
             if any(source[0] == POISON_TOKEN for source in sources):
                 raise MemoryError
             return super().encode(sources)
@@ -50,7 +50,7 @@ def test_decoder_without_memory_fails_its_batch_and_the_next_sentence_is_transla
 @pytest.mark.promise("A15")
 def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
     class Full(FakeRunner):
-        def new_cache(self, beam_size: int) -> KeyValueCache:
+        def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
             raise MemoryError
 
     loop = engine(Full())
@@ -62,7 +62,7 @@ def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
 @pytest.mark.promise("A15")
 def test_step_without_memory_halves_the_rows_once_however_many_sentences_it_fails():
     class Short(FakeRunner):
-        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
             raise MemoryError
 
     loop = engine(Short(), max_rows=128)
@@ -82,7 +82,7 @@ class ShortEncoder(FakeRunner):
 
     finds_none: Sequence[int] = ()
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         if any(source[0] in self.finds_none for source in sources):
             raise MemoryError
         return super().encode(sources)
@@ -117,7 +117,7 @@ def test_sentences_that_find_no_memory_ahead_of_their_turn_are_translated_if_the
 @pytest.mark.parametrize(("error", "rows"), [(MemoryError, 64), (RuntimeError, 128)])
 def test_rows_are_halved_where_only_a_joint_run_of_the_encoder_is_short_of_memory(error, rows):
     class OneByOne(FakeRunner):
-        def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
             if len(sources) > 1:
                 raise error
             return super().encode(sources)
@@ -159,9 +159,9 @@ class Crowded(FakeRunner):
         super().__init__(script)
         self.leaves_before = fails_at
 
-    def new_cache(self, beam_size: int) -> KeyValueCache:
+    def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
         """One whose sentences leave as often as there is memory for it."""
-        cache = super().new_cache(beam_size)
+        cache = super().new_state(beam_size, use_shortlist=use_shortlist)
         remove = cache.remove
 
         def counted(index: int, *, is_finite: bool = True) -> None:

@@ -5,15 +5,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from service.engine.cpu.kv_cache import CacheShape
-from service.engine.slots import MASKED, MaskBuffer, SlotBuffers
+from service.engine.cpu.cache import CpuSlots
+from service.engine.key_value_cache import MASKED, CacheShape, MaskBuffer
 from tests.fakes.checked_cache import SHAPE
 
 ONE_NUMBER = CacheShape(num_layers=1, num_heads=1, d_head=1)
 
 
 def test_a_buffer_keeps_its_content_when_its_columns_change_in_place():
-    buffers = SlotBuffers(SHAPE, 8)
+    buffers = CpuSlots(SHAPE, 8)
     for view in buffers.views(3):
         view[:] = np.arange(view.size).reshape(view.shape)
     kept = buffers.views(3)[0].copy()
@@ -29,7 +29,7 @@ def test_a_buffer_keeps_its_content_when_its_columns_change_in_place():
 
 
 def test_a_buffer_with_too_little_memory_gets_twice_what_is_wanted():
-    buffers = SlotBuffers(SHAPE, 80)
+    buffers = CpuSlots(SHAPE, 80)
     room = buffers._memory[0].size // (80 * 6)
     buffers.resize(0, room, 80)
     assert (buffers.has_grown, buffers.generation) == (False, 0)
@@ -43,7 +43,7 @@ def test_a_buffer_with_too_little_memory_gets_twice_what_is_wanted():
 
 
 def test_a_slot_moves_without_memory_for_a_copy_of_it():
-    buffers = SlotBuffers(CacheShape(num_layers=3, num_heads=4, d_head=16), 64)
+    buffers = CpuSlots(CacheShape(num_layers=3, num_heads=4, d_head=16), 64)
     rng = np.random.default_rng(0)
     for view in buffers.views(4):
         view[:] = rng.normal(size=view.shape)
@@ -62,7 +62,7 @@ def test_a_slot_moves_without_memory_for_a_copy_of_it():
 
 @pytest.mark.parametrize("columns", [[], [0, 1, 2], [5], [2, 3, 4], [0, 1, 3, 5], [0, 1, 2, 3, 4, 5]])
 def test_kept_columns_move_to_the_front_in_their_order(columns):
-    buffers = SlotBuffers(ONE_NUMBER, 6)
+    buffers = CpuSlots(ONE_NUMBER, 6)
     for number, view in enumerate(buffers.views(2)):
         view[:, 0, :, 0] = 10 * number + np.arange(6)
 

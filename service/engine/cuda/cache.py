@@ -1,6 +1,6 @@
 """The keys and values of live sentences in a GPU's memory.
 
-What moves, is squeezed or resized is only written down, as the row where each column of each slot lies.  Before the
+What moves, is compacted or resized is only written down, as the row where each column of each slot lies.  Before the
 next step one graph brings all of it into order at once, from one memory into another: two kernels for all layers,
 however many sentences ended.  The same code runs in this process' memory, for tests.
 
@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from service.engine.cuda.device import Device
-from service.engine.cuda.libraries import on_device
+from service.engine.cuda.session import on_device
 from service.engine.faults import explained
-from service.engine.slots import CacheShape, EncodedSentences, Ints
+from service.engine.key_value_cache import CacheShape, Ints
+from service.engine.spec import Device
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
-_STEPS_BETWEEN_SQUEEZES = 12  # each costs a pass over all keys and values, and columns are cheap where rows are many
 _KEPT_SLOTS = 128  # room that a group may keep while it is idle, in each of two memories
 _KEPT_COLUMNS = 64  # of each of these slots
 
@@ -29,16 +28,16 @@ Rows = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceEncoded:
-    """`EncodedSentences` on a device."""
+class CudaEncoded:
+    """What the encoder returns for some sentences."""
 
     memory: ort.OrtValue  # [A, B, H, S, d]
     lengths: npt.NDArray[np.int32]  # [B]
     num_columns: int  # S
 
 
-class Place(NamedTuple):
-    """Where slots lie; the same place has the same addresses and shapes."""
+class SlotAddress(NamedTuple):
+    """Where slots lie: equal values mean equal addresses and shapes."""
 
     generation: int  # of the memory
     side: int  # which of two
@@ -47,22 +46,17 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceStorage:
-    """Keys and values on a device (`Storage`), and the graphs that move them."""
+class CudaStorage:
+    """The device's memory for keys and values, and the graphs that move them."""
 
     device: Device
     arrange: ort.InferenceSession
     extend: ort.InferenceSession
     dtype: type[np.floating[Any]] = np.float16
     masked: np.floating[Any] = HALF_MASKED
-    steps_between_squeezes: int = _STEPS_BETWEEN_SQUEEZES
-
-    def slots(self, shape: CacheShape, num_columns: int) -> "DeviceSlots":
-        """See `Storage`."""
-        return DeviceSlots(shape, num_columns, self)
 
     def zeros(self, size: int) -> ort.OrtValue:
-        """So many numbers; fresh memory could hold NaN, which no mask makes harmless."""
+        """Return so many zeros: fresh memory could hold NaN, which no mask makes harmless."""
         with explained():
             return on_device(np.zeros(size, self.dtype), self.device)
 
@@ -98,26 +92,21 @@ class _Target:
     shape: list[int]
 
 
-class DeviceSlots:
+class CudaSlots:
     """See `Slots`.  A slot of zeros lies behind the others: whatever holds nothing yet points there."""
 
-    def __init__(self, shape: CacheShape, num_columns: int, storage: DeviceStorage) -> None:
+    def __init__(self, shape: CacheShape, storage: CudaStorage, num_columns: int) -> None:
         self.num_columns = num_columns  # C, as wanted
-        self.generation = 0  # changes whenever a memory does
+        self.generation = 0
         self.shape = shape
         self._storage = storage
         self._num_arrays = 2 * shape.num_layers
         self._kept = self._size(_KEPT_SLOTS, _KEPT_COLUMNS)
-        self._place = Place(0, 0, 0, num_columns)  # as it lies
+        self.address = SlotAddress(0, 0, 0, num_columns)  # as they lie
         self._front = storage.zeros(self._size(0, num_columns))
         self._spare: ort.OrtValue | None = None  # the other memory
         self._rows = self._identity()  # [N, C]: where each wanted column's first head lies
         self._is_settled = True
-
-    @property
-    def place(self) -> Place:
-        """Where they lie."""
-        return self._place
 
     @property
     def has_grown(self) -> bool:
@@ -129,13 +118,13 @@ class DeviceSlots:
         return max(self._numbers(self._front), self._numbers(self._spare)) > self._kept
 
     def addresses(self) -> list[int]:
-        """Where each array begins; N slots [H, C, d] follow."""
-        stride = self._size(self._place.capacity, self._place.num_columns) // self._num_arrays
+        """Return where each array begins; N slots [H, C, d] follow."""
+        stride = self._size(self.address.capacity, self.address.num_columns) // self._num_arrays
         size = stride * np.dtype(self._storage.dtype).itemsize
         return [self._front.data_ptr() + array * size for array in range(self._num_arrays)]
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
-        """As `SlotBuffers.resize`; memory is made when the slots are next brought into order, and never given back."""
+        """Do as `Slots.resize`; memory is made when the slots are next brought into order, and never given back."""
         if num_columns == self.num_columns and num_slots <= len(self._rows):
             return
         kept = min(num_columns, self.num_columns)
@@ -143,57 +132,52 @@ class DeviceSlots:
         rows[:num_used, :kept] = self._rows[:num_used, :kept]
         self._rows, self.num_columns, self._is_settled = rows, num_columns, False
 
-    def fill(self, first: int, encoded: EncodedSentences, indices: Sequence[int]) -> None:
-        """Put some of the encoder's sentences into the slots from `first` on."""
-        assert isinstance(encoded, DeviceEncoded)
+    def fill(self, first: int, encoded: CudaEncoded, indices: Sequence[int]) -> None:
         num_slots, width = first + len(indices), encoded.num_columns
         columns = np.minimum(np.arange(self.num_columns), width - 1)
-        begin = self._num_rows + np.array(indices)[:, None] * self.shape.num_heads * width
+        begin = self._num_rows(self.address.capacity + 1) + np.array(indices)[:, None] * self.shape.num_heads * width
         rows = np.concatenate([self._rows[:first], begin + columns])
-        strides = np.full(num_slots, self._place.num_columns)
+        strides = np.full(num_slots, self.address.num_columns)
         strides[first:] = width
         self._rearrange(rows, strides, encoded.memory)
 
     def move(self, source: int, target: int, num_columns: int) -> None:
-        """See `SlotBuffers.move`."""
         self._rows[target] = self._rows[source]
         self._is_settled = False
 
     def clear(self, slot: int) -> None:
-        """See `SlotBuffers.clear`."""
         self._rows[slot] = self._zero_row
         self._is_settled = False
 
     def keep_columns(self, slot: int, columns: Ints) -> None:
-        """See `SlotBuffers.keep_columns`."""
         self._rows[slot, : columns.size] = self._rows[slot, columns]
         self._is_settled = False
 
     def settle(self, num_slots: int) -> int:
-        """Bring the first slots into order; how many a step is to run over, the others being of no account."""
-        if not (self._is_settled and bucket(num_slots) <= self._place.capacity):
-            self._rearrange(self._rows[:num_slots], np.full(num_slots, self._place.num_columns), None)
+        """Bring the first slots into order; return how many a step is to run over, the others being of no account."""
+        if not (self._is_settled and bucket(num_slots) <= self.address.capacity):
+            self._rearrange(self._rows[:num_slots], np.full(num_slots, self.address.num_columns), None)
         return bucket(num_slots)
 
     @property
-    def _num_rows(self) -> int:
-        return (self._place.capacity + 1) * self.shape.num_heads * self._place.num_columns
-
-    @property
     def _zero_row(self) -> int:
-        return self._place.capacity * self.shape.num_heads * self._place.num_columns
+        return self._num_rows(self.address.capacity)
+
+    def _num_rows(self, num_slots: int) -> int:
+        return num_slots * self.shape.num_heads * self.address.num_columns
 
     def _rearrange(self, wanted: npt.NDArray[Any], head_strides: npt.NDArray[Any], added: ort.OrtValue | None) -> None:
         capacity, shape = bucket(len(wanted) + len(wanted) // 4), self.shape
         rows = np.full((capacity + 1, 1, self.num_columns), self._zero_row, np.int32)
-        strides = np.full((capacity + 1, 1, 1), self._place.num_columns, np.int32)
+        strides = np.full((capacity + 1, 1, 1), self.address.num_columns, np.int32)
         rows[: len(wanted), 0], strides[: len(wanted), 0, 0] = wanted, head_strides
-        source = (self._front.data_ptr(), [self._num_arrays, self._num_rows, shape.d_head])
+        num_rows = self._num_rows(self.address.capacity + 1)
+        source = (self._front.data_ptr(), [self._num_arrays, num_rows, shape.d_head])
         target = self._other_memory(self._size(capacity, self.num_columns))
         layout = [self._num_arrays, capacity + 1, shape.num_heads, self.num_columns, shape.d_head]
         self._storage.move(source, added, rows, strides, _Target(target.data_ptr(), layout))
         self._front, self._spare = target, self._front
-        self._place = Place(self.generation, 1 - self._place.side, capacity, self.num_columns)
+        self.address = SlotAddress(self.generation, 1 - self.address.side, capacity, self.num_columns)
         self._rows, self._is_settled = self._identity(), True
 
     def _other_memory(self, size: int) -> ort.OrtValue:
@@ -210,11 +194,11 @@ class DeviceSlots:
         return self._num_arrays * (capacity + 1) * num_columns * self.shape.column_size
 
     def _identity(self) -> Rows:
-        first = np.arange(self._place.capacity, dtype=np.int32)[:, None] * (self.shape.num_heads * self.num_columns)
+        first = np.arange(self.address.capacity, dtype=np.int32)[:, None] * (self.shape.num_heads * self.num_columns)
         return np.asarray(first + np.arange(self.num_columns), np.int32)
 
 
 def bucket(num_slots: int) -> int:
-    """So many or a few more: batches of few sizes, whose bindings and recorded graphs can be used again."""
+    """Return this number or a few more: batches of few sizes, whose bindings and recorded graphs are used again."""
     step = max(4, 1 << max(0, (num_slots - 1).bit_length() - 4))
     return max(step, -(-num_slots // step) * step)

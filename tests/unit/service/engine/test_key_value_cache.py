@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from service.engine.cpu.kv_cache import MASKED, SELF_COLUMNS, KeyValueCache
+from service.engine.cpu.cache import CpuCache
+from service.engine.key_value_cache import MASKED, SELF_COLUMNS
 from tests.fakes.checked_cache import SHAPE, CheckedCache, encoded, numbers_of, own_parents, random_parents
 
 
@@ -61,7 +62,7 @@ TestAnySequence.settings = settings(max_examples=20, stateful_step_count=15, dea
 
 
 def test_appended_sentences_hold_what_was_encoded_for_them_in_the_given_order():
-    cache, source = KeyValueCache(SHAPE, 2), encoded(3, 5, 4)
+    cache, source = CpuCache(SHAPE, 2), encoded(3, 5, 4)
 
     cache.append(source, [2, 0])
 
@@ -76,7 +77,7 @@ def test_appended_sentences_hold_what_was_encoded_for_them_in_the_given_order():
 
 
 def test_arrays_are_contiguous_and_as_the_graph_wants_them():
-    cache = KeyValueCache(SHAPE, 4)
+    cache = CpuCache(SHAPE, 4)
     cache.append(encoded(3, 20), [0, 1])
 
     columns = cache.self_arrays()[0].shape[2]

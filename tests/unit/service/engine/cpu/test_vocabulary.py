@@ -3,7 +3,7 @@ import pytest
 
 from model.config import EOS_ID
 from model.shortlist import Shortlist
-from service.engine.vocabulary import COLUMNS, FORBIDDEN, LiveVocabulary, Projection
+from service.engine.cpu.vocabulary import COLUMNS, FORBIDDEN, LiveVocabulary, Projection
 
 V, D = 500, 6
 PROJECTION = Projection(

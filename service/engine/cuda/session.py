@@ -1,4 +1,7 @@
-"""ONNX Runtime on a GPU: what there is of CUDA, sessions, memory."""
+"""ONNX Runtime on a GPU: whether CUDA can be used, sessions, memory.
+
+ONNX Runtime only warns when a CUDA library is missing, and then computes on the CPU; here that is an error.
+"""
 
 import ctypes
 from pathlib import Path
@@ -8,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from service.engine.cuda.device import INSTALL, CudaFacts, Device, DeviceError, problem_with_cuda
+from service.engine.cuda.device import CHECK_DRIVER, INSTALL, DeviceError
+from service.engine.spec import Device
 
 _LIBRARIES = ("libcudart.so", "libcublas.so", "libcublasLt.so")  # each followed by CUDA's major version
 _OTHER_LIBRARIES = ("libcurand.so.10", "libcudnn.so.9")  # attention does not run without cuDNN
@@ -20,20 +24,38 @@ def require_cuda() -> None:
     Raises:
         DeviceError: it cannot be used.
     """
-    problem = problem_with_cuda(look())
+    problem = find_problem()
     if problem:
         raise DeviceError(f"device cuda cannot be used: {problem}")
 
 
+def find_problem() -> str:
+    """Return what keeps CUDA from being used and the command that helps, or nothing; loads CUDA's libraries."""
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        return f"this build of ONNX Runtime has no CUDA; `{INSTALL}`"
+    ort.preload_dlls()  # those that came as packages
+    if not _loads("libcuda.so.1"):
+        return f"there is no NVIDIA driver (libcuda.so.1); {CHECK_DRIVER}"
+    missing = [name for name in _libraries() if not _loads(name)]
+    if missing:
+        return f"{', '.join(missing)} cannot be loaded; `{INSTALL}`"
+    try:
+        on_device(np.zeros(1, np.float32), "cuda")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        reason = str(error).strip().partition("\n")[0]
+        return f"CUDA refuses: {reason}; {CHECK_DRIVER}, and CUDA's version must fit it"
+    return ""
+
+
 def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None = None) -> Any:
-    """A session that runs all of a graph on the GPU.
+    """Return a session that runs all of a graph on the GPU.
 
     Args:
         cuda_graphs: whether runs may be recorded and replayed (`gpu_graph_id` of the run's options).
         profile: how the name of a profile begins, if one is to be written.
 
     Raises:
-        DeviceError: it cannot, or some node would be the CPU's.
+        DeviceError: it cannot, or some node would run on the CPU.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -58,7 +80,7 @@ def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None
 
 
 def free_memory() -> int:
-    """Bytes that are free on the GPU.
+    """Return the bytes that are free on the GPU.
 
     Raises:
         DeviceError: CUDA does not say.
@@ -74,21 +96,8 @@ def free_memory() -> int:
 
 
 def on_device(array: npt.NDArray[Any], device: Device) -> Any:
-    """A copy of the array in the device's memory."""
+    """Return a copy of the array in the device's memory."""
     return ort.OrtValue.ortvalue_from_numpy(np.array(array), device, 0)
-
-
-def look() -> CudaFacts:
-    """What there is; loads the libraries that came as packages."""
-    if "CUDAExecutionProvider" not in ort.get_available_providers():
-        return CudaFacts(has_provider=False, has_driver=_loads("libcuda.so.1"))
-    ort.preload_dlls()
-    facts = CudaFacts(
-        has_provider=True,
-        has_driver=_loads("libcuda.so.1"),
-        missing_libraries=[name for name in _libraries() if not _loads(name)],
-    )
-    return facts if problem_with_cuda(facts) else CudaFacts(has_provider=True, has_driver=True, refusal=_refusal())
 
 
 def _libraries() -> list[str]:
@@ -102,11 +111,3 @@ def _loads(library: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _refusal() -> str:
-    try:
-        on_device(np.zeros(1, np.float32), "cuda")
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-        return str(error).strip().partition("\n")[0]
-    return ""

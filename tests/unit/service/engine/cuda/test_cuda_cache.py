@@ -12,20 +12,21 @@ from onnx import TensorProto
 
 from export.builder import WeightFile, save_graphs
 from export.cuda import arrange_graph
-from service.engine.cpu.runner import open_session
-from service.engine.cuda.device_slots import DeviceEncoded, DeviceSlots, DeviceStorage
-from service.engine.slots import MASKED, CacheShape, Encoded, SlotBuffers
+from service.engine.cpu.cache import CpuEncoded, CpuSlots
+from service.engine.cpu.session import open_session
+from service.engine.cuda.cache import CudaEncoded, CudaSlots, CudaStorage
+from service.engine.key_value_cache import MASKED, CacheShape
 from tests.fakes.tiny_model import tiny_config
 
 CONFIG = tiny_config()
-SHAPE = CacheShape(num_layers=CONFIG.num_decoder_layers, num_heads=CONFIG.num_heads, d_head=CONFIG.d_head)
+SHAPE = CacheShape.of(CONFIG)
 COLUMNS = 16
 
 Array = npt.NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> DeviceStorage:
+def storage(tmp_path_factory: pytest.TempPathFactory) -> CudaStorage:
     directory: Path = tmp_path_factory.mktemp("graphs")
     weights = WeightFile()
     graphs = {
@@ -34,15 +35,15 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> DeviceStorage:
     }
     save_graphs(graphs, directory)
     arrange, extend = (open_session(directory / name, 1) for name in graphs)
-    return DeviceStorage("cpu", arrange, extend, dtype=np.float32, masked=MASKED)
+    return CudaStorage("cpu", arrange, extend, dtype=np.float32, masked=MASKED)
 
 
 class Pair:
     """Both kinds of slots, to which the same is done."""
 
-    def __init__(self, storage: DeviceStorage) -> None:
-        self.here = SlotBuffers(SHAPE, COLUMNS)
-        self.there = DeviceSlots(SHAPE, COLUMNS, storage)
+    def __init__(self, storage: CudaStorage) -> None:
+        self.here = CpuSlots(SHAPE, COLUMNS)
+        self.there = CudaSlots(SHAPE, storage, COLUMNS)
         self.num_slots = 0
         self.random = np.random.default_rng(7)
 
@@ -53,9 +54,9 @@ class Pair:
         shape = (2 * SHAPE.num_layers, len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
         arrays = self.random.normal(size=shape).astype(np.float32)
         sizes = np.array(lengths, np.int32)
-        self.here.fill(first, Encoded(list(arrays), sizes), range(len(lengths)))
+        self.here.fill(first, CpuEncoded(list(arrays), sizes), range(len(lengths)))
         memory = ort.OrtValue.ortvalue_from_numpy(arrays, "cpu", 0)
-        self.there.fill(first, DeviceEncoded(memory, sizes, max(lengths)), range(len(lengths)))
+        self.there.fill(first, CudaEncoded(memory, sizes, max(lengths)), range(len(lengths)))
 
     def write(self, slot: int) -> None:
         """What a step does: new numbers in some columns of every array."""
@@ -67,7 +68,7 @@ class Pair:
             array[slot, :, :3] = values
 
     def arrays_there(self) -> list[Array]:
-        shape = (self.num_slots, SHAPE.num_heads, self.there.place.num_columns, SHAPE.d_head)
+        shape = (self.num_slots, SHAPE.num_heads, self.there.address.num_columns, SHAPE.d_head)
         return [_at(address, shape) for address in self.there.addresses()]
 
     def both(self, method: str, *arguments: object) -> None:
@@ -166,7 +167,7 @@ def test_memory_that_is_held_counts_as_growth_however_few_slots_are_laid_out(sto
     leave(pair, 3)
     pair.there.settle(3)
 
-    assert pair.there.place.capacity < 8
+    assert pair.there.address.capacity < 8
     assert pair.there.has_grown
 
 

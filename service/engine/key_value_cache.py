@@ -1,0 +1,323 @@
+"""Attention keys and values of the live sentences, in buffers that the decoder graph reads and writes in place.
+
+A slot holds one sentence; slots are numbered 0 .. num_sentences - 1 without holes, as in `BeamSearch`.  The hypotheses
+of a sentence share its columns: a step adds one column for each hypothesis, and a mask says which columns are a
+hypothesis' own past.  A beam that changes its order thus moves a few rows of the mask and no keys.  Columns that no
+hypothesis attends to any more are removed now and then (compacting), at moments that depend on the sentence alone: the
+place of its columns decides the order of sums, and so the last bits of a result that must not depend on the batch.
+
+Knows which columns belong to which sentence; neither where they lie (`Slots`) nor what is computed.
+Axes: L layers, H heads, N slots, K hypotheses of a sentence, C columns of a buffer.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from model.config import ModelConfig
+
+Ints = npt.NDArray[np.int64]
+Floating = np.floating[Any]
+
+MASKED = np.float32(-1e9)  # added to the product of a query and a key that do not belong together
+# Columns come in multiples of these: a ragged end would change the order of a sum in ONNX Runtime's attention.
+SELF_COLUMNS = 16
+CROSS_COLUMNS = 8
+INITIAL_SLOTS = 8  # with so many columns each:
+INITIAL_COLUMNS = 64
+KEPT_SLOTS = 32  # room that is never given back
+_STEPS_BETWEEN_COMPACTIONS = 4
+_SMALLEST_SLACK = 16  # columns that are free after compacting, at least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """The sizes that the model decides."""
+
+    num_layers: int
+    num_heads: int
+    d_head: int
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "CacheShape":
+        """Return the shape of this model's caches."""
+        return cls(num_layers=config.num_decoder_layers, num_heads=config.num_heads, d_head=config.d_head)
+
+    @property
+    def column_size(self) -> int:
+        """Numbers in one column of one array."""
+        return self.num_heads * self.d_head
+
+
+class EncodedKeys(Protocol):
+    """Cross-attention keys and values of some sentences, padded to the longest, wherever they lie."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """[B]."""
+        ...
+
+
+EncodedT = TypeVar("EncodedT", bound=EncodedKeys)
+EncodedT_contra = TypeVar("EncodedT_contra", bound=EncodedKeys, contravariant=True)
+
+
+class Slots(Protocol[EncodedT_contra]):
+    """The memory of a number of slots, as `KeyValueCache` arranges it."""
+
+    num_columns: int  # C
+    generation: int  # changes whenever the memory moves
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether there is more memory than is kept in any case."""
+        ...
+
+    def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
+        """Make room for so many slots of so many columns; give memory back of which less than an eighth is in use.
+
+        Args:
+            num_used: slots whose content is kept; columns that are cut off are lost, new ones hold any finite value.
+        """
+        ...
+
+    def fill(self, first: int, encoded: EncodedT_contra, indices: Sequence[int]) -> None:
+        """Put some of the encoder's sentences into the slots from `first` on."""
+        ...
+
+    def move(self, source: int, target: int, num_columns: int) -> None:
+        """Copy the first columns of a slot over those of another."""
+        ...
+
+    def clear(self, slot: int) -> None:
+        """Make a slot zero."""
+        ...
+
+    def keep_columns(self, slot: int, columns: Ints) -> None:
+        """Move these columns of a slot, which ascend, to its front."""
+        ...
+
+
+SlotsT = TypeVar("SlotsT", bound=Slots[Any])
+
+
+class KeyValueCache(Generic[SlotsT, EncodedT]):
+    """The caches of live sentences that decode together: one beam size, sources of similar length."""
+
+    def __init__(
+        self,
+        new_slots: Callable[[int], SlotsT],
+        beam_size: int,
+        *,
+        masked: Floating = MASKED,
+        steps_between_compactions: int = _STEPS_BETWEEN_COMPACTIONS,
+    ) -> None:
+        """Create a cache without sentences.
+
+        Args:
+            new_slots: returns slots with so many columns.
+            masked: what is added to products that do not count; its type is the mask's.
+        """
+        self.beam_size = beam_size
+        self.num_sentences = 0
+        self._slack = _round_up(max(_SMALLEST_SLACK, steps_between_compactions * beam_size), SELF_COLUMNS)
+        self.own = new_slots(self._slack)  # of self-attention
+        self.cross = new_slots(CROSS_COLUMNS)
+        self._mask = MaskBuffer(beam_size, self._slack, masked)
+        self._columns = np.zeros(INITIAL_SLOTS, np.int64)
+        self._limits = np.zeros(INITIAL_SLOTS, np.int64)  # a sentence with so many columns is compacted
+        self._past_lengths = np.zeros((INITIAL_SLOTS, 1), np.int64)
+        self._source_lengths = np.zeros(INITIAL_SLOTS, np.int32)
+        self._columns_left = 0  # lower bound on the columns any sentence may still write; below 0, limits are looked at
+        self._generation = 0  # counts how often the four above were replaced
+
+    @property
+    def memory(self) -> tuple[int, ...]:
+        """Changes whenever one of the arrays below gets another address."""
+        return self.own.generation, self.cross.generation, self._mask.generation, self._generation
+
+    @property
+    def layout(self) -> tuple[int, int, int]:
+        """B, C of self-attention and of cross-attention: with the same memory, the same arrays."""
+        return self.num_sentences, self.own.num_columns, self.cross.num_columns
+
+    @property
+    def past_lengths(self) -> Ints:
+        """[B, 1]: decoder steps behind each sentence."""
+        return self._past_lengths[: self.num_sentences]
+
+    @property
+    def source_lengths(self) -> npt.NDArray[np.int32]:
+        """[B]: columns filled in each sentence's cross-attention slot."""
+        return self._source_lengths[: self.num_sentences]
+
+    @property
+    def columns(self) -> Ints:
+        """[B]: columns filled in each sentence's self-attention slot; the next step writes the K behind them."""
+        return self._columns[: self.num_sentences]
+
+    @property
+    def mask(self) -> npt.NDArray[Any]:
+        """[B, 1, K, C]: 0 where a hypothesis attends to a column, a masking value elsewhere."""
+        return self._mask.rows(self.num_sentences).reshape(self.num_sentences, 1, self.beam_size, -1)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether an empty cache of this size is worth replacing by a new one."""
+        return self.own.has_grown or self.cross.has_grown
+
+    def append(self, encoded: EncodedT, indices: Sequence[int]) -> None:
+        """Give some of the encoder's sentences the next slots, in this order."""
+        first, last = self.num_sentences, self.num_sentences + len(indices)
+        if last > self._columns.size:
+            num_slots = max(last, 2 * self._columns.size)
+            self._columns, self._limits, self._past_lengths, self._source_lengths = (
+                np.resize(array, (num_slots, *array.shape[1:])) for array in self._arrays()
+            )
+            self._generation += 1
+        new = slice(first, last)
+        self._columns[new] = 0
+        self._limits[new] = self._slack
+        self._columns_left = min(self._columns_left, self._slack)
+        self._past_lengths[new] = 0
+        self._source_lengths[new] = encoded.lengths[list(indices)]
+        self.num_sentences = last
+        self._fit(num_used=first)
+        self.mask[new] = self._mask.masked
+        self.cross.fill(first, encoded, indices)
+
+    def remove(self, index: int, *, is_finite: bool = True) -> None:
+        """Free a slot; the last sentence moves into the hole.
+
+        Args:
+            is_finite: False when the sentence may have left NaN in its slot: what no mask lets through must be finite.
+        """
+        if not is_finite:
+            self.own.clear(index)
+            self.cross.clear(index)
+        last = self.num_sentences - 1
+        if index != last:
+            self.own.move(last, index, int(self._columns[last]))
+            self.cross.move(last, index, int(self._source_lengths[last]))
+            self._mask.of_slot(index)[: self.beam_size] = self._mask.of_slot(last)
+            for array in self._arrays():
+                array[index] = array[last]
+        self.num_sentences = last
+
+    def prepare(self) -> None:
+        """Make room for the K columns of the next step, and let each hypothesis attend to its own of them."""
+        self._columns_left -= self.beam_size
+        if self._columns_left < 0:
+            self._make_room()
+        self._mask.show(self.columns)
+
+    def advance(self, parents: Ints) -> None:
+        """Count the columns that a decoder step has written, and give every hypothesis its parent's past, [B, K]."""
+        self.columns[:] += self.beam_size
+        self.past_lengths[:] += 1
+        if self.beam_size > 1:
+            self._mask.follow(parents)
+
+    def _arrays(self) -> list[npt.NDArray[np.generic]]:
+        """Return what is kept per slot beside the buffers."""
+        return [self._columns, self._limits, self._past_lengths, self._source_lengths]
+
+    def _make_room(self) -> None:
+        """Compact the sentences that have reached their limit."""
+        limits = self._limits[: self.num_sentences]
+        full = (self.columns + self.beam_size > limits).nonzero()[0].tolist()
+        for index in full:
+            self._compact(index)
+        if full:
+            self._fit(num_used=self.num_sentences)
+        self._columns_left = int((limits - self.columns).min()) - self.beam_size
+
+    def _compact(self, index: int) -> None:
+        """Close the gaps that columns without a hypothesis leave; the others keep their order."""
+        mask = self._mask.of_slot(index)  # [K, C], a view
+        used = (mask.max(axis=0) == 0.0).nonzero()[0]
+        self.own.keep_columns(index, used)
+        mask[:, : used.size] = mask[:, used]
+        mask[:, used.size :] = self._mask.masked
+        self._columns[index] = used.size
+        self._limits[index] = _round_up(used.size + self._slack, SELF_COLUMNS)
+
+    def _fit(self, num_used: int) -> None:
+        """Make the buffers as wide as the widest live sentence needs; narrower only if that spares half, so seldom."""
+        live = slice(self.num_sentences)
+        own = _fitting(self.own.num_columns, int(self._limits[live].max()))
+        cross = _fitting(self.cross.num_columns, _round_up(int(self._source_lengths[live].max()), CROSS_COLUMNS))
+        for buffers, num_columns in ((self.own, own), (self._mask, own), (self.cross, cross)):
+            buffers.resize(num_used, self.num_sentences, num_columns)
+
+
+class MaskBuffer:
+    """Which columns each hypothesis attends to: [N * K, C], 0 or a masking value, in this process' memory."""
+
+    def __init__(self, beam_size: int, num_columns: int, masked: Floating = MASKED) -> None:
+        self.num_columns = num_columns  # C
+        self.generation = 0  # changes whenever the memory does
+        self.masked = masked  # its type is the mask's
+        self._beam_size = beam_size
+        self._hypotheses = np.arange(beam_size)
+        self._kept = KEPT_SLOTS * beam_size * INITIAL_COLUMNS
+        self._memory = np.full(INITIAL_SLOTS * beam_size * INITIAL_COLUMNS, masked)
+        self._lay_out()
+
+    def rows(self, num_slots: int) -> npt.NDArray[Any]:
+        """[N * K, C] of the first slots."""
+        return self._mask[:num_slots].reshape(-1, self.num_columns)
+
+    def of_slot(self, slot: int) -> npt.NDArray[Any]:
+        """[K, C]."""
+        found: npt.NDArray[Any] = self._mask[slot]
+        return found
+
+    def show(self, columns: Ints) -> None:
+        """Let hypothesis k of slot n attend to column `columns[n]` + k."""
+        places = self._slots[: columns.size], self._hypotheses, columns[:, None] + self._hypotheses
+        self._mask[places] = 0.0
+
+    def follow(self, parents: Ints) -> None:
+        """Let each hypothesis attend to what its parent, [n, K], attends to."""
+        rows, first = self.rows(len(parents)), self._slots[: len(parents)] * self._beam_size
+        rows[:] = rows.take((first + parents).ravel(), axis=0)
+
+    def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
+        """Do as `Slots.resize`; new columns are masked."""
+        wanted = num_slots * self._beam_size * num_columns
+        keeps_memory = is_worth_keeping(self._memory.size, wanted, self._kept)
+        if keeps_memory and num_columns == self.num_columns:
+            return
+        old = self.rows(num_used).copy()
+        if not keeps_memory:
+            self._memory = np.full(2 * wanted, self.masked)
+            self.generation += 1
+        kept, self.num_columns = min(num_columns, self.num_columns), num_columns
+        self._lay_out()
+        rows = self.rows(num_used)
+        rows[:, :kept] = old[:, :kept]
+        rows[:, kept:] = self.masked
+
+    def _lay_out(self) -> None:
+        num_slots = self._memory.size // (self._beam_size * self.num_columns)
+        shape = (num_slots, self._beam_size, self.num_columns)
+        self._mask = self._memory[: math.prod(shape)].reshape(shape)  # [N, K, C], as many as fit
+        self._slots = np.arange(num_slots)[:, None]  # [N, 1]
+
+
+def is_worth_keeping(size: int, wanted: int, kept: int) -> bool:
+    """Return whether memory of this size is large enough and, beyond `kept`, an eighth of it is in use."""
+    return wanted <= size and (size <= kept or 8 * wanted >= size)
+
+
+def _fitting(num_columns: int, needed: int) -> int:
+    return needed if needed > num_columns or 2 * needed <= num_columns else num_columns
+
+
+def _round_up(number: Any, multiple: int) -> Any:
+    return -(-number // multiple) * multiple

@@ -1,0 +1,119 @@
+"""What the loop needs of a model: a runner of its graphs, and the state of the sentences that decode together.
+
+`cpu/` and `cuda/` have a runner and a state each; another kind of model or of device is added as another runner.  At
+the end stands what runners of exported graphs share.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from model.bundle import Bundle, BundleError
+from model.config import EOS_ID, PAD_ID, UNK_ID
+from service.engine.beam import Candidates
+from service.engine.scheduler import SchedulerConfig
+
+SHORTEST_SOURCE = (UNK_ID, EOS_ID)  # of models with the ids of `model.config`
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+class EncodedBatch(Protocol):
+    """Sentences that one run of the encoder has encoded; only the runner that made the batch looks inside."""
+
+    @property
+    def num_columns(self) -> int:
+        """Positions computed for each sentence, padding included."""
+        ...
+
+
+class DecoderState(Protocol):
+    """What the decoder remembers of the sentences of a group, numbered from 0 without holes as in `BeamSearch`."""
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether an empty state of this size is worth replacing by a new one."""
+        ...
+
+    def append(self, encoded: Any, indices: Sequence[int]) -> None:
+        """Add the sentences with these indices of a batch that `Runner.encode` returned, in this order."""
+        ...
+
+    def remove(self, index: int, *, is_finite: bool = True) -> None:
+        """Forget a sentence; the last sentence takes its number.
+
+        Args:
+            is_finite: False if the model may have produced NaN for the sentence, which must not reach others.
+        """
+        ...
+
+    def advance(self, parents: Ints) -> None:
+        """Finish a decoder step: hypothesis k of sentence b goes on from the past of hypothesis `parents[b, k]`."""
+        ...
+
+
+class Runner(Protocol):
+    """A model on a device.  Methods raise MemoryError where there is too little memory for what is asked."""
+
+    @property
+    def warm_up_source(self) -> tuple[int, ...]:
+        """Ids of a short source sentence, end-of-sentence included, that the model can translate."""
+        ...
+
+    def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
+        """Return the wanted budgets, cut down to what the device has memory for."""
+        ...
+
+    def new_state(self, beam_size: int, *, use_shortlist: bool) -> DecoderState:
+        """Return the state of a group without sentences.
+
+        Args:
+            use_shortlist: whether its sentences keep to their shortlists, where the model has one.
+        """
+        ...
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedBatch:
+        """Run the encoder over some sentences, each ending with end-of-sentence."""
+        ...
+
+    def decode_step(self, tokens: Ints, scores: Floats, state: Any) -> Candidates:
+        """Run the decoder for one token of every hypothesis; `state.advance` has to follow.
+
+        Args:
+            tokens: [B, K], the newest token of every hypothesis.
+            scores: [B, K], what is added to the log-probabilities of its next tokens.
+            state: of the same sentences, from this runner.
+
+        Returns:
+            The 2K best extensions of each sentence; valid until the next call.
+        """
+        ...
+
+
+def check_limits(bundle: Bundle) -> None:
+    """Refuse limits beyond the position table: a step past its end would fail the whole batch."""
+    decoding, positions = bundle.manifest.decoding, bundle.manifest.config.max_positions
+    for name in ("max_target_tokens", "max_source_tokens"):
+        limit = getattr(decoding, name)
+        if limit > positions:
+            raise BundleError(
+                f"{bundle.directory}: {name} is {limit}, the model has {positions} positions; export again"
+            )
+
+
+def layer_names(kind: str, num_layers: int) -> list[str]:
+    """Return the graphs' names of a cache's arrays: cross_key_0, cross_value_0, cross_key_1, ..."""
+    return [f"{kind}_{part}_{layer}" for layer in range(num_layers) for part in ("key", "value")]
+
+
+def pad(sources: Sequence[Sequence[int]], multiple: int = 1) -> tuple[Ints, npt.NDArray[np.int32]]:
+    """Return source ids [B, S], padded on the right to the longest or further to a multiple, and lengths [B]."""
+    lengths = np.array([len(source) for source in sources], np.int32)
+    num_columns = -(-int(lengths.max()) // multiple) * multiple
+    source_ids = np.full((len(sources), num_columns), PAD_ID, np.int64)
+    for row, source in zip(source_ids, sources, strict=True):
+        row[: len(source)] = source
+    return source_ids, lengths

@@ -1,0 +1,105 @@
+"""Graphs with packed weights that the engines of one model map: written once, before the engines start.
+
+Knows the directory and the process that fills it; what lies there is known to `service/engine/cpu/session.py` alone.
+"""
+
+import asyncio
+import os
+import pickle
+import secrets
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from service.engine.process import environment
+from service.engine.spec import ONNX_RUNTIME, EngineSpec
+from service.telemetry.logs import get_logger
+
+_PREFIX = "dragoman-"
+_in_use: set[Path] = set()  # directories of this process
+
+
+class PreparedGraphs:
+    """The prepared graphs of one model's engines, in a private temporary directory."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        """Choose a directory where the spec asks for shared weights; nothing is written yet."""
+        self._directory: Path | None = None
+        if spec.shared_weights and spec.runner_factory == ONNX_RUNTIME:
+            # `tempfile` would take the first of several directories in which it can write, the working one at last.
+            parent = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the name cannot be guessed
+            self._directory = parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        self.spec = replace(spec, prepared_dir=self._directory)  # what the engines are told
+
+    async def prepare(self, timeout_s: float) -> None:
+        """Write the graphs; where that fails, the log says why and each engine has its own weights."""
+        if self._directory is None:
+            return
+        try:
+            _remove_abandoned(self._directory.parent)
+            self._directory.mkdir(mode=0o700)
+            _in_use.add(self._directory)
+            async with asyncio.timeout(timeout_s):
+                await _run(self.spec)
+        except (OSError, RuntimeError) as error:  # a TimeoutError is an OSError
+            reason = f"weights are not shared between engines: {type(error).__name__}: {error}"
+            get_logger().warning("engine_warning", reason=reason)
+            self._empty()
+
+    def remove(self) -> None:
+        """Remove the graphs; engines that have mapped them go on."""
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            _in_use.discard(self._directory)
+
+    def _empty(self) -> None:
+        """Remove the graphs and keep the directory, so that nobody else can take its name."""
+        if self._directory in _in_use:
+            for path in self._directory.iterdir():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+async def _run(spec: EngineSpec) -> None:
+    """Have a process write the graphs.
+
+    Raises:
+        OSError: there can be no process.
+        RuntimeError: it failed; the message says why.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-c", "from service.engine.cpu.session import main; main()"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(),
+    )
+    try:
+        _, said = await process.communicate(pickle.dumps(spec))
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        last_line = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(last_line or f"exit status {process.returncode}")
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove directories whose process was killed; one with our process id belongs to a container's former life."""
+    for path in parent.glob(f"{_PREFIX}*-*"):
+        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
+        if not pid.isdecimal() or path in _in_use:
+            continue
+        if int(pid) == os.getpid() or not _is_running(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True

@@ -1,0 +1,121 @@
+"""The graphs that the engines of a model share: who writes and removes them, and what becomes of an engine without."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from model.bundle import default_bundle_dir
+from service.engine.spec import EngineSpec
+from service.engines.engine_process import start_engine
+from service.engines.prepared_graphs import PreparedGraphs
+
+SPEC = EngineSpec(bundle_dir=default_bundle_dir(), shared_weights=True)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Temporary files lie in a directory of the test."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def directory_of(graphs: PreparedGraphs) -> Path:
+    assert graphs.spec.prepared_dir is not None
+    return graphs.spec.prepared_dir
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        EngineSpec(bundle_dir=default_bundle_dir()),
+        EngineSpec(bundle_dir=Path("b"), shared_weights=True, runner_factory="a:b"),
+    ],
+    ids=["not asked for", "another runner"],
+)
+async def test_nothing_is_prepared_where_no_weights_are_to_be_shared(temporary, spec):
+    graphs = PreparedGraphs(spec)
+
+    await graphs.prepare(60.0)
+    graphs.remove()
+
+    assert graphs.spec == spec
+    assert list(temporary.iterdir()) == []
+
+
+async def test_graphs_lie_in_a_private_directory_until_they_are_removed(temporary):
+    graphs, others = PreparedGraphs(SPEC), PreparedGraphs(SPEC)
+
+    await graphs.prepare(60.0)
+    await others.prepare(60.0)
+
+    assert set(temporary.iterdir()) == {directory_of(graphs), directory_of(others)}
+    assert directory_of(graphs).stat().st_mode & 0o777 == 0o700
+    files = {path.name for path in directory_of(graphs).glob("int8/*")}
+    assert files >= {"encoder.onnx", "encoder.data", "decoder_step.onnx", "decoder_step.data"}
+    graphs.remove()
+    assert list(temporary.iterdir()) == [directory_of(others)]
+
+
+async def test_directories_of_processes_that_were_killed_are_removed(temporary):
+    ended = await asyncio.create_subprocess_exec("true")
+    await ended.wait()
+    abandoned = [temporary / f"dragoman-{pid}-0123456789abcdef" for pid in (ended.pid, os.getpid())]
+    kept = [temporary / f"dragoman-{os.getppid()}-0123456789abcdef", temporary / "dragoman-notes-of-mine"]
+    for path in (*abandoned, *kept):
+        path.mkdir()
+
+    graphs = PreparedGraphs(SPEC)
+    await graphs.prepare(60.0)
+
+    assert set(temporary.iterdir()) == {*kept, directory_of(graphs)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "timeout_s", "reason"),
+    [
+        (EngineSpec(bundle_dir=Path("nowhere"), shared_weights=True), 60.0, "BundleError"),
+        (SPEC, 0.001, "TimeoutError"),
+    ],
+)
+async def test_a_failure_is_logged_once_and_leaves_a_directory_whose_name_nobody_else_can_take(spec, timeout_s, reason):
+    graphs = PreparedGraphs(spec)
+
+    with capture_logs() as lines:
+        await graphs.prepare(timeout_s)
+
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("engine_warning", "warning")
+    assert "weights are not shared between engines" in line["reason"]
+    assert reason in line["reason"]
+    assert list(directory_of(graphs).iterdir()) == []
+
+
+async def test_no_temporary_directory_costs_the_sharing_alone(temporary, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(temporary / "gone"))
+    graphs = PreparedGraphs(SPEC)
+
+    with capture_logs() as lines:
+        await graphs.prepare(60.0)
+        link = await start_engine(graphs.spec, 60.0)
+        await link.kill()
+    graphs.remove()
+
+    assert [line["event"] for line in lines] == ["engine_warning"]
+    assert "FileNotFoundError" in lines[0]["reason"]
+
+
+async def test_an_engine_that_cannot_map_a_prepared_graph_serves_with_its_own_weights_and_says_why():
+    graphs = PreparedGraphs(SPEC)
+    await graphs.prepare(60.0)
+    (directory_of(graphs) / "int8" / "encoder.onnx").write_bytes(b"no graph")
+
+    with capture_logs() as lines:
+        link = await start_engine(graphs.spec, 60.0)
+        await link.kill()
+
+    (line,) = lines
+    assert (line["event"], line["log_level"], line["pid"]) == ("engine_warning", "warning", link.pid)
+    assert "weights are not shared with other engines" in line["reason"]
