@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from service.config import ConfigError, SecurityConfig
 from service.queue.callers import Caller
-from service.telemetry.escaping import printable
+from service.telemetry.logs import printable
 
 MAX_NAME_CHARACTERS = 128
 _PEERS_KEPT = 1_024  # each is parsed once, not for every call

@@ -34,8 +34,7 @@ from service.grpc.status import WireStatus, code_of, to_wire
 from service.grpc.wire import Malformed
 from service.telemetry.calls import CallObserver, EndedCall
 from service.telemetry.families import OTHER
-from service.telemetry.log_limit import LogLimit
-from service.telemetry.logs import bind_request, describe_error, get_logger
+from service.telemetry.logs import LogLimit, bind_request, describe_error, get_logger
 from service.telemetry.metrics import Metrics
 
 REQUEST_ID_KEY = "x-request-id"

@@ -1,16 +1,50 @@
-"""Families of metrics under the project's prefix, and the words their labels are made of.
+"""Every family of metrics of a server: its name, its labels, and a query that people ask of it.
 
-Names and labels are a promise to dashboards.  Label values come from closed sets, never from what a caller sent.
-Base units throughout; a new quantity is a new name.
+Names and labels are a promise to dashboards.  Label values come from closed sets, never from what a caller sent; what
+is outside its set counts as `_other`.  Base units throughout; a new quantity is a new name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-OTHER = "_other"  # label of everything outside its closed set
+OTHER = "_other"
+UNKNOWN: tuple[str, ...] = ()  # values of a label that are not known before they occur
+
+LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
+QUEUE_BUCKETS = (0.001, *LATENCY_BUCKETS)
+STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+TOKEN_BUCKETS = (8, 16, 32, 64, 128, 256, 512, 1024)
+ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+RATIO_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+# Codes that have a series from the start.  Prometheus has no rate of what was not there: with these, a share of
+# failures is 0 before the first failure, and 1 where nothing else has ever been.
+FIRST_CODES = ("OK", "UNKNOWN", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+CODE_CLASSES = ("ok", "client_error", "server_error")
+STREAM_TEXT_CODES = (  # that a text of a stream can end with by itself
+    *("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "UNAVAILABLE"),
+    "INTERNAL",
+)
+REJECT_REASONS = (
+    *("queue_full", "token_budget", "client_budget", "queue_seconds", "deadline_unattainable"),
+    *("out_of_memory", "streams", "starting", "draining", "too_long"),
+)
+DROP_REASONS = ("cancelled", "deadline")
+STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
+DIRECTIONS = ("source", "target")
+PRIORITIES = ("interactive", "batch")
+ENCODER_KINDS = ("source", "padding")
+CHANGES = ("loaded", "retired", "refused")
+
+# What most queries are about: calls that somebody waits for.  Streams last for hours, and batch work takes its time.
+_INTERACTIVE = 'method="dragoman.v1.TranslationService/Translate", priority="interactive"'
+_OURS = 'method=~"dragoman.v1.TranslationService/.+"'  # health checks and reflection are not the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,28 +54,237 @@ class Definition:
     name: str  # as Prometheus sees it
     kind: Literal["counter", "gauge", "histogram"]
     description: str
-    labels: tuple[str, ...]
+    query: str  # an example in PromQL
+    labels: Mapping[str, Sequence[str]]  # with the values that have a series before they occur
     buckets: tuple[float, ...] = ()
 
 
 class Families:
-    """Defines families in one registry."""
+    """The families in one registry.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    Of counters and histograms, `labels` remembers its answers: to look a series up takes longer than to count.
+    """
+
+    def __init__(self, registry: CollectorRegistry, methods: Sequence[str] = ()) -> None:
+        """Define the families.
+
+        Args:
+            methods: those of calls for a model, as labels.
+        """
         self._registry = registry
+        self._counted: list[tuple[Definition, Counter | Histogram]] = []
         self.definitions: list[Definition] = []
+        self.watched: dict[str, Gauge] = {}  # those that are read at each scrape, by name
+        self._define_calls(methods)
+        self._define_texts(methods)
+        self._define_engines()
+        self._define_models()
+        self._define_process()
+        self.export_zeros()
 
-    def counter(self, name: str, description: str, *labels: str) -> Counter:
-        """A count that only grows; Prometheus sees it as `dragoman_NAME_total`."""
-        self.definitions.append(Definition(f"dragoman_{name}_total", "counter", description, labels))
-        return Counter(f"dragoman_{name}", description, labels, registry=self._registry)
+    def export_zeros(self, **known: str) -> None:
+        """Export as 0 every series with these labels whose other labels are of closed sets."""
+        for definition, family in self._counted:
+            if definition.labels and definition.labels.keys() >= known.keys():
+                for values in product(*({**definition.labels, **{name: (known[name],) for name in known}}.values())):
+                    family.labels(*values)
 
-    def gauge(self, name: str, description: str, *labels: str) -> Gauge:
-        """A value that goes up and down."""
-        self.definitions.append(Definition(f"dragoman_{name}", "gauge", description, labels))
-        return Gauge(f"dragoman_{name}", description, labels, registry=self._registry)
+    def _define_calls(self, methods: Sequence[str]) -> None:
+        self.requests_received = self._counter("requests_received", "Calls that reached a handler.", method=UNKNOWN)
+        self.requests = self._counter(
+            "requests",
+            "Calls that ended, by gRPC status.",
+            f'sum(rate(dragoman_requests_total{{{_OURS}, code=~"UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED"}}[5m]))'
+            f" / sum(rate(dragoman_requests_total{{{_OURS}}}[5m]))",
+            method=methods,
+            model=UNKNOWN,
+            code=FIRST_CODES,
+        )
+        self.requests_in_flight = self._gauge("requests_in_flight", "Calls received and not ended.", "method")
+        self.request_duration = self._histogram(
+            "request_duration_seconds",
+            "Time of whole calls in the server.",
+            LATENCY_BUCKETS,
+            "histogram_quantile(0.99,"
+            f" sum(rate(dragoman_request_duration_seconds_bucket{{{_INTERACTIVE}}}[5m])) by (le, model))",
+            **dict.fromkeys(("method", "model", "priority", "code_class"), UNKNOWN),
+        )
+        self.rejected = self._counter(
+            "rejected", "Calls, and too long texts, that were refused.", reason=REJECT_REASONS
+        )
+        self.slow_requests = self._counter("slow_requests", "Calls that took longer than telemetry.slow_request_s.")
+        client = (OTHER,)
+        self.client_texts = self._counter("client_texts", "Texts answered.", client=client)
+        self.client_characters = self._counter("client_characters", "Characters of those.", client=client)
+        self.client_row_steps = self._counter("client_row_steps", "Beam x decoder steps.", client=client)
+        self.client_tokens = self._counter(
+            "client_tokens", "Tokens of those texts.", client=client, direction=DIRECTIONS
+        )
+        self._watch("streams", "TranslateStream calls in flight.")
+        self._watch("stream_texts", "Texts that streams hold: taken in, and no answer sent.")
+        self._watch(
+            "token_budget_used_ratio",
+            "Admitted source tokens / limits.max_queued_tokens; beyond 1, up to 2, clients that hold less than their "
+            "share still get in, and one request alone may be larger than that.",
+            query="max(dragoman_token_budget_used_ratio) > 0.9",
+        )
 
-    def histogram(self, name: str, description: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        """A distribution over these upper bounds."""
-        self.definitions.append(Definition(f"dragoman_{name}", "histogram", description, labels, tuple(buckets)))
-        return Histogram(f"dragoman_{name}", description, labels, buckets=buckets, registry=self._registry)
+    def _define_texts(self, methods: Sequence[str]) -> None:
+        self.queue_duration = self._histogram(
+            "queue_duration_seconds",
+            "Time a request's texts waited before they got rows, the longest of them.",
+            QUEUE_BUCKETS,
+            method=methods,
+            model=UNKNOWN,
+            priority=PRIORITIES,
+        )
+        self.source_tokens = self._histogram(
+            "source_tokens",
+            "Source tokens of an answered text.",
+            TOKEN_BUCKETS,
+            _mean_of("source_tokens"),
+            model=UNKNOWN,
+        )
+        self.target_tokens = self._histogram(
+            "target_tokens",
+            "Target tokens of an answered text, all its hypotheses together.",
+            TOKEN_BUCKETS,
+            _mean_of("target_tokens"),
+            model=UNKNOWN,
+        )
+        self.tokens = self._counter(
+            "tokens", "Tokens of answered texts: the goodput.", model=UNKNOWN, direction=DIRECTIONS
+        )
+        self.cancelled = self._counter(
+            "cancelled",
+            "Sentences dropped before they had a result.",
+            where=("queue", "decode"),
+            reason=DROP_REASONS,
+        )
+        self.failed_texts = self._counter("failed_texts", "Texts the model gave no usable result for.", model=UNKNOWN)
+        self.stream_failed_texts = self._counter(
+            "stream_failed_texts",
+            "Texts of streams that were answered with an error of their own, by gRPC status; the stream goes on.",
+            model=UNKNOWN,
+            code=STREAM_TEXT_CODES,
+        )
+        self.nonfinite = self._counter("nonfinite", "Sentences the model gave NaN or infinity for.", model=UNKNOWN)
+        self._watch("queue_requests", "Sentences waiting for an engine.", "model")
+        self._watch("queue_tokens", "Source tokens waiting for an engine: what to scale by.", "model")
+        self._watch("queue_work_seconds", "Seconds of work waiting, as estimated.", "model")
+
+    def _define_engines(self) -> None:
+        self.stage_duration = self._histogram(
+            "stage_duration_seconds",
+            "Time in one stage: of a request (tokenize, detokenize) or of one run of a graph (the others).",
+            STAGE_BUCKETS,
+            "sum(rate(dragoman_stage_duration_seconds_sum[5m])) by (stage)",
+            stage=STAGES,
+        )
+        self.batch_rows = self._histogram(
+            "batch_rows",
+            "Live hypotheses in one run of the decoder, which is a step for those of one shape.",
+            ROW_BUCKETS,
+            _mean_of("batch_rows"),
+            model=UNKNOWN,
+        )
+        self.batch_padding_ratio = self._histogram(
+            "batch_padding_ratio",
+            "Share of padding among the encoder's positions, one observation per engine report with an encoding.",
+            RATIO_BUCKETS,
+            model=UNKNOWN,
+        )
+        self.encoder_tokens = self._counter(
+            "encoder_tokens",
+            "Positions the encoder computed: of source tokens, and of padding beside them.",
+            'rate(dragoman_encoder_tokens_total{kind="padding"}[5m])'
+            " / ignoring(kind) group_left sum(rate(dragoman_encoder_tokens_total[5m])) without (kind)",
+            model=UNKNOWN,
+            kind=ENCODER_KINDS,
+        )
+        self.decode_steps = self._counter("decode_steps", "Runs of the decoder.", model=UNKNOWN)
+        self.engine_busy_seconds = self._counter(
+            "engine_busy_seconds",
+            "Time the engines worked, summed over engines: its rate is how many of them are busy.",
+            model=UNKNOWN,
+        )
+        self.wasted_steps = self._counter(
+            "wasted_steps",
+            "Decoder steps of sentences that were then dropped: work whose result nobody received.",
+            reason=("dropped",),
+        )
+        self.engine_restarts = self._counter("engine_restarts", "Engine processes that were lost.", model=UNKNOWN)
+        self._watch("running_jobs", "Sentences the engines hold.", "model")
+        self._watch("live_rows", "Hypotheses being decoded, as the engines last reported.", "model")
+        self._watch("engines", "Engine processes that take work.", "model")
+        self._watch("engines_missing", "Engine processes that were lost and are not replaced yet.", "model")
+
+    def _define_models(self) -> None:
+        self.model_info = self._gauge(
+            "model_info",
+            "1 for each loaded version of a model.",
+            *("model", "version", "sha256_12", "provider"),
+            query="count(count(dragoman_model_info) by (model, sha256_12)) by (model) > 1",
+        )
+        self.model_reload = self._counter(
+            "model_reload", "Versions that were loaded, retired or refused.", model=UNKNOWN, result=CHANGES
+        )
+        self.model_loaded_timestamp = self._gauge(
+            "model_loaded_timestamp_seconds",
+            "When the model was last loaded, as Unix time; gone when no version is left.",
+            "model",
+            query="time() - dragoman_model_loaded_timestamp_seconds",
+        )
+        self._watch(
+            "model_refused",
+            "1 while a version lies there that was refused, above the one that serves if one does.",
+            "model",
+        )
+
+    def _define_process(self) -> None:
+        self._watch(
+            "ready",
+            "1 while /readyz says so: it has started, does not drain, and every model that is served has an engine.",
+        )
+        self.event_loop_lag = self._histogram(
+            "event_loop_lag_seconds", "How late the event loop wakes up.", LAG_BUCKETS
+        )
+        self.build_info = self._gauge(
+            "build_info", "1 for the version that runs.", "version", query="count(dragoman_build_info) by (version)"
+        )
+        self.log_dropped = self._counter("log_dropped", "Log lines that could not be written.")
+
+    def _counter(self, name: str, description: str, query: str = "", **labels: Sequence[str]) -> Counter:
+        seen_as = f"dragoman_{name}_total"
+        by = f" by ({', '.join(labels)})" if labels else ""
+        query = query or f"sum(rate({seen_as}[5m])){by}"
+        family = Counter(f"dragoman_{name}", description, tuple(labels), registry=self._registry)
+        self._add(Definition(seen_as, "counter", description, query, labels), family)
+        return family
+
+    def _histogram(
+        self, name: str, description: str, buckets: Sequence[float], query: str = "", **labels: Sequence[str]
+    ) -> Histogram:
+        name = f"dragoman_{name}"
+        query = query or f"histogram_quantile(0.99, sum(rate({name}_bucket[5m])) by ({', '.join(['le', *labels])}))"
+        family = Histogram(name, description, tuple(labels), buckets=buckets, registry=self._registry)
+        self._add(Definition(name, "histogram", description, query, labels, tuple(buckets)), family)
+        return family
+
+    def _add(self, definition: Definition, family: Counter | Histogram) -> None:
+        family.labels = cache(family.labels)  # type: ignore[assignment,method-assign]
+        self.definitions.append(definition)
+        self._counted.append((definition, family))
+
+    def _gauge(self, name: str, description: str, *labels: str, query: str = "") -> Gauge:
+        name = f"dragoman_{name}"
+        query = query or f"sum({name})" + (f" by ({', '.join(labels)})" if labels else "")
+        self.definitions.append(Definition(name, "gauge", description, query, dict.fromkeys(labels, UNKNOWN)))
+        return Gauge(name, description, labels, registry=self._registry)
+
+    def _watch(self, name: str, description: str, *labels: str, query: str = "") -> None:
+        self.watched[name] = self._gauge(name, description, *labels, query=query)
+
+
+def _mean_of(name: str) -> str:
+    return f"rate(dragoman_{name}_sum[1h]) / rate(dragoman_{name}_count[1h])"

@@ -1,12 +1,19 @@
 """Structured logs: one event per line, as JSON or for a terminal.
 
-Texts never enter a log: errors are logged by type and place, because their messages can quote what a caller sent.
+Texts never enter a log: errors are logged by type and place, because their messages can quote what a caller sent.  A
+full disk or a closed standard error must not fail a call, and a reader that has stopped must not stop the server: a
+line that cannot be written at once is counted and forgotten.
 """
 
 import logging
+import os
+import select
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from io import UnsupportedOperation
 from typing import TextIO, cast
 
 import structlog
@@ -14,9 +21,8 @@ from structlog.contextvars import bind_contextvars
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from service.config import TelemetryConfig
-from service.telemetry.escaping import printable
-from service.telemetry.log_stream import LogStream
 
+_ATOMIC_BYTES = select.PIPE_BUF  # a pipe that takes anything takes this much without waiting
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -29,12 +35,15 @@ def configure_logging(
         on_drop: called for each line that could not be written; nothing else happens then.
     """
     lines = LogStream(stream or sys.stderr, on_drop)
+    renderer: list[Processor] = [structlog.processors.JSONRenderer(ensure_ascii=True)]  # escapes control characters
+    if config.log_format == "console" or (config.log_format == "auto" and lines.isatty()):
+        renderer = [_escape_values, structlog.dev.ConsoleRenderer(colors=lines.isatty())]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *_renderer(config, lines),
+            *renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
         logger_factory=lambda *_: structlog.WriteLogger(cast("TextIO", lines)),
@@ -43,13 +52,13 @@ def configure_logging(
 
 
 def log_level() -> str:
-    """The name of the level in force."""
+    """Return the name of the level in force."""
     number = get_logger().get_effective_level()
     return next(name for name, level in _LEVELS.items() if level == number)
 
 
 def set_log_level(level: str) -> str:
-    """Log events of at least this level from now on; the name of the level before.
+    """Log events of at least this level from now on and return the name of the level before.
 
     Raises:
         ValueError: there is no such level.
@@ -62,7 +71,7 @@ def set_log_level(level: str) -> str:
 
 
 def get_logger() -> FilteringBoundLogger:
-    """The logger of the process; events are short names, facts are keywords."""
+    """Return the logger of the process; events are short names, facts are keywords."""
     logger: FilteringBoundLogger = structlog.get_logger()
     return logger
 
@@ -73,19 +82,101 @@ def bind_request(request_id: str, method: str) -> None:
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
-    """An error as log fields: its type and the places it came through, without its message."""
+    """Return an error as log fields: its type and the places it came through, without its message."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     return {"error": type(error).__name__, "trace": " < ".join(reversed(places))}
 
 
-def _renderer(config: TelemetryConfig, stream: LogStream) -> list[Processor]:
-    is_console = config.log_format == "console" or (config.log_format == "auto" and stream.isatty())
-    if is_console:
-        return [_escape_values, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
-    return [structlog.processors.JSONRenderer(ensure_ascii=True)]  # also escapes bidi and control characters
+def printable(text: str, *, max_characters: int | None = None) -> str:
+    r"""Return `text` without anything that moves a cursor, turns a line around or ends it; cut after `max_characters`.
+
+    Control characters, line ends and invisible formatting characters become escapes like `\x1b`.
+    """
+    if max_characters is not None and len(text) > max_characters:
+        text = f"{text[: max_characters - 3]}..."
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _escape_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """JSON escapes for itself; a terminal would obey."""
+    """Escape what a terminal would obey; JSON escapes for itself."""
     return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+class LogLimit:
+    """Lets `max_lines` through in each period and counts the others: for lines that somebody outside can cause.
+
+    Only for one thread.
+    """
+
+    def __init__(self, *, max_lines: int, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_lines = max_lines
+        self._period_s = period_s
+        self._clock = clock
+        self._period_began = clock()
+        self._num_lines = 0
+        self._num_left_out = 0
+
+    def take(self) -> int | None:
+        """Return how many lines were left out before this one, or None to leave this one out too."""
+        now = self._clock()
+        if now - self._period_began >= self._period_s:
+            self._period_began, self._num_lines = now, 0
+        if self._num_lines >= self._max_lines:
+            self._num_left_out += 1
+            return None
+        self._num_lines += 1
+        left_out, self._num_left_out = self._num_left_out, 0
+        return left_out
+
+
+class LogStream:
+    """A stream for `structlog.WriteLogger` that never fails, never waits, and remembers no failed write."""
+
+    def __init__(self, stream: TextIO | None, on_drop: Callable[[], None] = lambda: None) -> None:
+        """Write to what `stream` writes to.
+
+        Args:
+            stream: None where there is none, as in a process that starts with standard error closed.
+            on_drop: called for each line that was lost, in whole or in part.
+        """
+        self._stream = stream
+        self._on_drop = on_drop
+        self._descriptor: int | None = None  # None: the stream is in memory
+        self._poll = select.poll()  # for one thread at a time, which the lock of structlog's logger sees to
+        if stream is not None:
+            with suppress(UnsupportedOperation, ValueError):
+                self._descriptor = stream.fileno()
+                self._poll.register(self._descriptor, select.POLLOUT)
+
+    def write(self, line: str) -> int:
+        """Write a line, or count it as lost."""
+        try:
+            if self._stream is None:
+                self._on_drop()
+            elif self._descriptor is None:
+                self._stream.write(line)
+            else:
+                self._write_now(self._descriptor, line.encode("utf-8", "backslashreplace"))
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            self._on_drop()
+        return len(line)
+
+    def flush(self) -> None:
+        """Every line is already where it goes."""
+
+    def isatty(self) -> bool:
+        """Whether a person may be reading."""
+        return self._stream is not None and self._stream.isatty()
+
+    def _write_now(self, descriptor: int, data: bytes) -> None:
+        """Write all of it without waiting, or raise OSError.
+
+        The descriptor is asked first rather than set to non-blocking, which others who share it would notice.
+        """
+        for begin in range(0, len(data), _ATOMIC_BYTES):
+            piece = data[begin : begin + _ATOMIC_BYTES]
+            if not self._poll.poll(0) or os.write(descriptor, piece) != len(piece):
+                raise OSError  # nobody reads the pipe, or the disk got full within the line

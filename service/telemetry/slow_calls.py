@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from service.telemetry.calls import EndedCall
-from service.telemetry.log_limit import LogLimit
-from service.telemetry.logs import get_logger
+from service.telemetry.logs import LogLimit, get_logger
 
 _MAX_LINES, _PERIOD_S = 20, 20.0
 

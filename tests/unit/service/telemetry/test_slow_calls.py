@@ -6,7 +6,7 @@ import pytest
 
 from service.records import Timings
 from service.telemetry.calls import EndedCall, Progress
-from service.telemetry.log_limit import LogLimit
+from service.telemetry.logs import LogLimit
 from service.telemetry.slow_calls import SlowCalls
 from tests.fakes.logs import log
 

@@ -1,0 +1,174 @@
+"""Logs: what a line holds, what it never does, and that a line that cannot be written costs nothing else."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from service.config import TelemetryConfig
+from service.telemetry.logs import LogLimit, LogStream, configure_logging, describe_error, get_logger, printable
+
+FULL = Path("/dev/full")
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Drops:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def logged(config: TelemetryConfig, stream: StringIO) -> str:
+    configure_logging(config, stream)
+    get_logger().info("serving", grpc_port=1, name="a\u202eb\x1b[2J\r\nforged=line")
+    return stream.getvalue()
+
+
+@pytest.mark.promise("C5")
+@pytest.mark.parametrize("log_format", ["json", "auto"])
+def test_line_is_json_where_nobody_looks(log_format):
+    line = logged(TelemetryConfig(log_format=log_format), StringIO())
+    event = json.loads(line)
+
+    assert (event["event"], event["level"], event["grpc_port"]) == ("serving", "info", 1)
+    assert event["timestamp"].endswith("Z")
+    assert "\u202e" not in line
+
+
+@pytest.mark.parametrize(("log_format", "stream"), [("console", StringIO()), ("auto", Terminal())])
+def test_line_is_for_people_on_a_terminal_and_commands_it_nothing(log_format, stream):
+    line = logged(TelemetryConfig(log_format=log_format), stream)
+
+    assert "serving" in line
+    assert not line.startswith("{")
+    assert line.count("\n") == 1
+    assert [harm for harm in ("\u202e", "\x1b[2J", "\r") if harm in line] == []
+
+
+def test_less_important_events_than_the_level_are_left_out():
+    assert logged(TelemetryConfig(log_level="warning"), StringIO()) == ""
+
+
+def test_error_is_described_by_type_and_place_without_its_message():
+    def fail() -> None:
+        raise ValueError("a secret text")
+
+    try:
+        fail()
+    except ValueError as error:
+        description = describe_error(error)
+
+    assert description["error"] == "ValueError"
+    assert " fail < " in description["trace"]
+    assert "secret" not in str(description)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Grüße 你好", "Grüße 你好"),
+        ("a\x1b[31mb", r"a\x1b[31mb"),
+        ("a\nb\x7f\x9b", r"a\nb\x7f\x9b"),
+        ("a\u200bb\u202ec\ufeff", r"a\u200bb\u202ec\ufeff"),
+        ("\U000e0001", r"\U000e0001"),
+        ("x" * 12, "x" * 12),
+        ("\n" + "x" * 12, r"\nxxxxxxxx..."),
+    ],
+)
+def test_only_what_can_be_seen_is_left_as_it_is(text, expected):
+    assert printable(text, max_characters=12) == expected
+
+
+def test_lines_over_the_limit_are_counted_and_the_next_period_tells_how_many():
+    now = 0.0
+    limit = LogLimit(max_lines=2, period_s=60.0, clock=lambda: now)
+
+    first = [limit.take() for _ in range(5)]
+    now = 59.9
+    same_period = limit.take()
+    now = 60.0
+    next_period = [limit.take(), limit.take(), limit.take()]
+
+    assert (first, same_period, next_period) == ([0, 0, None, None, None], None, [4, 0, None])
+
+
+def test_a_long_line_reaches_the_descriptor_whole_and_at_once(tmp_path):
+    line, drops = "ä" * 10_000 + "\n", Drops()
+    with (tmp_path / "log").open("w") as stream:
+        LogStream(stream, drops).write(line)
+        written = (tmp_path / "log").read_bytes()
+
+    assert (written, drops.count) == (line.encode(), 0)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full, a disk that is always full, on this system")
+def test_a_full_disk_loses_lines_and_later_ones_are_written(tmp_path):
+    drops = Drops()
+    with FULL.open("w") as full, (tmp_path / "log").open("w") as good:
+        stream = LogStream(full, drops)
+        stream.write("lost\n")
+        os.dup2(good.fileno(), full.fileno())
+        stream.write("kept\n")
+
+    assert ((tmp_path / "log").read_text(), drops.count) == ("kept\n", 1)
+
+
+def test_a_reader_that_stopped_costs_lines_and_stops_nobody():
+    drops = Drops()
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "w") as pipe, os.fdopen(read_end, "rb", buffering=0) as reader:
+        stream = LogStream(pipe, drops)
+        while drops.count == 0:
+            stream.write("x" * 999 + "\n")
+        for _ in range(3):
+            reader.read(4_096)
+        stream.write("kept\n")
+        os.set_blocking(read_end, False)
+        rest = reader.read(1 << 20)
+
+    assert drops.count == 1
+    assert rest is not None
+    assert rest.endswith(b"\nkept\n")
+
+
+@pytest.mark.parametrize("kind", ["none", "closed", "closed file"])
+def test_without_a_stream_every_line_is_lost(tmp_path, kind):
+    drops = Drops()
+    closed = StringIO() if kind == "closed" else (tmp_path / "log").open("w")
+    stream = LogStream(None if kind == "none" else closed, drops)
+    closed.close()
+
+    stream.write("lost\n")
+
+    assert drops.count == 1
+
+
+def test_logging_to_a_closed_stream_raises_nothing():
+    drops, stream = Drops(), StringIO()
+    configure_logging(TelemetryConfig(log_format="json"), stream, on_drop=drops)
+    stream.close()
+
+    get_logger().error("something")
+
+    assert drops.count == 1
+
+
+def test_threads_that_log_at_once_lose_nothing(tmp_path):
+    drops = Drops()
+    with (tmp_path / "log").open("w") as stream:
+        configure_logging(TelemetryConfig(), stream, on_drop=drops)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: get_logger().warning("line", number=number), range(400)))
+
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(line["number"] for line in lines) == list(range(400))
+    assert drops.count == 0

@@ -1,0 +1,63 @@
+"""docs/metrics.md says what the code defines, and the definitions keep Prometheus' rules."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from service.queue.admission import RESERVE
+from service.telemetry.metrics import Metrics
+from service.telemetry.reference import LABELS, definitions, page
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "metrics.md"
+FAMILIES = {family.name: family for family in definitions()}
+NOT_BASE_UNITS = ("_ms", "_milliseconds", "_us", "_minutes", "_kb", "_kilobytes", "_mb", "_percent")
+
+
+@pytest.mark.skipif(not DOCUMENT.exists(), reason="not a checkout: the documents are not installed")
+def test_the_document_is_what_the_code_defines():
+    assert DOCUMENT.read_text(encoding="utf-8") == page(), (
+        "run: python -m service.telemetry.reference > docs/metrics.md"
+    )
+
+
+def test_ratio_of_the_token_budget_is_said_to_go_as_far_as_admission_lets_it():
+    assert f"up to {RESERVE:g}" in FAMILIES["dragoman_token_budget_used_ratio"].description
+
+
+def test_every_label_is_explained_and_nothing_else():
+    assert LABELS.keys() == {label for family in FAMILIES.values() for label in family.labels}
+
+
+def test_names_queries_and_buckets_follow_prometheus_rules():
+    """prometheus.io/docs/practices/naming."""
+    for family in FAMILIES.values():
+        assert re.fullmatch(r"dragoman_[a-z]+(_[a-z0-9]+)*", family.name)
+        assert family.name.endswith("_total") == (family.kind == "counter"), family.name
+        assert not family.name.removesuffix("_total").endswith(NOT_BASE_UNITS), family.name
+        assert not {"le", "quantile", "job", "instance"} & set(family.labels), family.name
+        assert family.name in family.query
+        assert (5 < len(family.buckets) < 20) == (family.kind == "histogram"), family.name
+        assert list(family.buckets) == sorted(set(family.buckets)), family.name
+
+
+def test_what_is_exported_is_what_is_defined():
+    metrics = Metrics()
+    metrics.model("m")
+    exported = {family.name for family in metrics.registry.collect() if family.name.startswith("dragoman_")}
+
+    assert exported == {name.removesuffix("_total") for name in FAMILIES}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: it comes with the Debian package prometheus")
+def test_queries_are_promql(tmp_path):
+    rules = [{"record": f"query{index}", "expr": family.query} for index, family in enumerate(FAMILIES.values())]
+    file = tmp_path / "rules.json"  # YAML, of which JSON is a part
+    file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+
+    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
