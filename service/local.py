@@ -1,13 +1,13 @@
-"""Translation in this process, without a server: the engine's loop driven directly.
+"""Translation in this process, without a server: the engine's loop is driven directly.
 
-Gives the same `Translation` records as the client.  Knows no gRPC.  For one thread; calls may take turns in it.
+Gives the same `Translation` records as the client and knows no gRPC.  For one thread; calls may take turns in it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from model.bundle import Bundle
 from service.config import LimitsConfig
@@ -20,70 +20,42 @@ from service.registry.model_info import describe, index_of
 from service.threads import available_threads
 from service.translation.search_options import search_params
 
-# Texts read ahead and sorted by length, so that sentences encoded together need little padding.  A thousand sentences
-# keep the largest batch busy many times over.
+if TYPE_CHECKING:
+    from service.engine.loop import EngineLoop
+
+# Texts that are read ahead and sorted by length, so that sentences that are encoded together need little padding.  A
+# thousand sentences keep the largest batch busy many times over.
 DEFAULT_WINDOW = 1_024
-# Of a sentence, where memory is short: the engine runs half as much at once after each, so by then it was alone.
+# Of a sentence where memory is short: the engine runs half as much at once after each try, so by then it ran alone.
 _MAX_TRIES = 12
 
 
-class Loop(Protocol):
-    """What is needed of `service.engine.loop.EngineLoop`."""
-
-    def submit(self, job: Job) -> None:
-        """Queue one sentence."""
-        ...
-
-    def cancel(self, job_id: int) -> None:
-        """Drop one sentence at the next step."""
-        ...
-
-    def step(self) -> Sequence[Outcome]:
-        """Advance every running sentence by one token; the jobs that ended."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Started:
-    """A text in the engine."""
-
-    position: int
-    job: Job
-    tries: int = 1
-
-
 @dataclass(slots=True)
-class _Progress:
-    """One call's texts on their way: read, in the engine, done but not yet their turn."""
+class _Call:
+    """The texts of one call on their way; a position is a text's place among all texts of the call."""
 
     texts: Iterator[tuple[int, str]]  # position, text
-    jobs: dict[int, _Started] = field(default_factory=dict)  # by id
-    done: dict[int, Translation] = field(default_factory=dict)  # by position
-    next_position: int = 0  # of the text whose translation is given out next
-
-    def in_order(self) -> Iterator[Translation]:
-        """The translations whose turn has come."""
-        while self.next_position in self.done:
-            yield self.done.pop(self.next_position)
-            self.next_position += 1
+    params: SearchParams
+    jobs: dict[int, tuple[int, Job, int]] = field(default_factory=dict)  # by id: position, job, number of tries
+    done: dict[int, Translation] = field(default_factory=dict)  # by position, until its turn
 
 
 class LocalTranslator:
-    """One model in this process."""
+    """Translates with one model in this process."""
 
-    def __init__(self, codec: TextCodec, loop: Loop, info: ModelInfo, *, window: int = DEFAULT_WINDOW) -> None:
+    def __init__(self, codec: TextCodec, loop: "EngineLoop", info: ModelInfo, *, window: int = DEFAULT_WINDOW) -> None:
         """Wrap a loop that is ready.
 
         Args:
             info: its default_options are complete, and their max_target_tokens is the model's limit.
-            window: texts read ahead; 1 answers each text before the next is read.
+            window: texts that are read ahead; with 1, each text is answered before the next one is read.
         """
         self.info = info
         self._codec = codec
         self._loop = loop
         self._window = window
         self._job_ids = count()
-        self._callers: dict[int, _Progress] = {}  # by job: each call's steps are those of all that are under way
+        self._calls: dict[int, _Call] = {}  # by job: a step of one call advances the jobs of all
 
     @classmethod
     def open(
@@ -94,11 +66,11 @@ class LocalTranslator:
         threads: int | None = None,
         window: int = DEFAULT_WINDOW,
     ) -> Self:
-        """Load a bundle and check it; takes about a second.
+        """Load a bundle and check it, which takes about a second.
 
         Args:
-            precision: "int8" or "fp32"; None for the best the bundle has.
-            threads: of the model's arithmetic; None for all CPUs this process may use.
+            precision: "int8" or "fp32"; None for the best that the bundle has.
+            threads: of the model's arithmetic; None for all CPUs that this process may use.
 
         Raises:
             ValueError: the bundle cannot be used; the message says which file and why.
@@ -108,86 +80,78 @@ class LocalTranslator:
 
         bundle = Bundle.load(directory)
         info = describe(bundle, precision)
+        max_characters = LimitsConfig().max_characters
         codec = TextCodec(
-            load_tokenizer(bundle),
-            max_characters=LimitsConfig().max_characters,
-            max_source_tokens=info.max_source_tokens,
+            load_tokenizer(bundle), max_characters=max_characters, max_source_tokens=info.max_source_tokens
         )
         runner = CpuRunner(bundle, precision=precision, num_threads=threads or available_threads())
         return cls(codec, EngineLoop(runner), info, window=window)
 
     def require(self, *, model: str | None = None, source_language: str = "", target_language: str = "") -> None:
-        """Make sure that this is the model a caller means; empty languages and no name fit every model.
+        """Check that this is the model that a caller means; empty languages and no name fit every model.
 
         Raises:
-            NotFound: it is another one.
+            NotFound: the caller means another model.
         """
         index_of([self.info], model=model, source_language=source_language, target_language=target_language)
 
     def translate_all(self, texts: Iterable[str], options: TranslateOptions | None = None) -> Iterator[Translation]:
-        """One translation per text, in order, each as soon as all before it are there.
+        """Yield one translation per text, in order, each as soon as all translations before it are there.
 
         Raises:
             InvalidInput: an option is out of range.
         """
-        params = search_params(self.info, options or TranslateOptions())
-        return self._run(_Progress(enumerate(texts)), params)
+        return self._run(_Call(enumerate(texts), search_params(self.info, options or TranslateOptions())))
 
-    def _run(self, progress: _Progress, params: SearchParams) -> Iterator[Translation]:
+    def _run(self, call: _Call) -> Iterator[Translation]:
+        next_position = 0
         try:
-            while self._refill(progress, params):
-                for outcome in self._loop.step() if progress.jobs else ():
-                    self._settle(outcome)
-                yield from progress.in_order()
-        finally:
-            self._abandon(progress)
+            while True:
+                if len(call.jobs) <= self._window // 2:
+                    batch = list(islice(call.texts, self._window))
+                    self._start(call, batch)
+                    if not (batch or call.jobs or call.done):
+                        return
+                if call.jobs:
+                    for outcome in self._loop.step():
+                        self._settle(outcome)
+                while next_position in call.done:
+                    yield call.done.pop(next_position)
+                    next_position += 1
+        finally:  # a caller that stops early, or an error, leaves nothing in the engine
+            for job_id in call.jobs:
+                del self._calls[job_id]
+                self._loop.cancel(job_id)
 
-    def _refill(self, progress: _Progress, params: SearchParams) -> bool:
-        """Start more texts when less than half a window is under way; False when nothing is left to do."""
-        if len(progress.jobs) > self._window // 2:
-            return True
-        batch = list(islice(progress.texts, self._window))
-        self._start(progress, batch, params)
-        return bool(batch or progress.jobs or progress.done)
-
-    def _start(self, progress: _Progress, batch: Sequence[tuple[int, str]], params: SearchParams) -> None:
-        """Submit the texts, longest first: the last to run are then short, and the batch stays full to the end."""
+    def _start(self, call: _Call, batch: Sequence[tuple[int, str]]) -> None:
+        """Submit the texts, longest first: the last ones to run are then short, and the batch stays full to the end."""
         sources: list[tuple[int, list[int]]] = []
         for position, text in batch:
             try:
                 sources.append((position, self._codec.encode(text, position)))
             except InvalidInput as error:
-                progress.done[position] = Translation(error=error)
+                call.done[position] = Translation(error=error)
         for position, ids in sorted(sources, key=lambda source: -len(source[1])):
             if ids:
-                job = Job(id=next(self._job_ids), source_ids=tuple(ids), params=params)
-                self._submit(progress, _Started(position, job))
+                self._submit(call, position, Job(id=next(self._job_ids), source_ids=tuple(ids), params=call.params))
             else:
-                progress.done[position] = BLANK_TRANSLATION
+                call.done[position] = BLANK_TRANSLATION
 
-    def _submit(self, progress: _Progress, started: _Started) -> None:
-        progress.jobs[started.job.id] = started
-        self._callers[started.job.id] = progress
-        self._loop.submit(started.job)
+    def _submit(self, call: _Call, position: int, job: Job, num_tries: int = 1) -> None:
+        call.jobs[job.id] = position, job, num_tries
+        self._calls[job.id] = call
+        self._loop.submit(job)
 
     def _settle(self, outcome: Outcome) -> None:
-        progress = self._callers.pop(outcome.job_id, None)
-        if progress is None:
+        call = self._calls.pop(outcome.job_id, None)
+        if call is None:
             return  # its caller went away
-        started = progress.jobs.pop(outcome.job_id)
-        position, source_tokens = started.position, len(started.job.source_ids)
-        if isinstance(outcome, JobFailure):
-            if outcome.kind is FailureKind.OUT_OF_MEMORY and started.tries < _MAX_TRIES:
-                again = replace(started.job, id=next(self._job_ids))
-                self._submit(progress, _Started(position, again, started.tries + 1))
-                return
-            progress.done[position] = Translation(error=InternalError(outcome.message), source_tokens=source_tokens)
-            return
-        hypotheses = self._codec.decode(outcome.hypotheses)
-        progress.done[position] = Translation(hypotheses=hypotheses, source_tokens=source_tokens)
-
-    def _abandon(self, progress: _Progress) -> None:
-        """Take back what a caller that stopped early, or an error, left in the engine."""
-        for job_id in progress.jobs:
-            del self._callers[job_id]
-            self._loop.cancel(job_id)
+        position, job, num_tries = call.jobs.pop(outcome.job_id)
+        source_tokens = len(job.source_ids)
+        if not isinstance(outcome, JobFailure):
+            hypotheses = self._codec.decode(outcome.hypotheses)
+            call.done[position] = Translation(hypotheses=hypotheses, source_tokens=source_tokens)
+        elif outcome.kind is FailureKind.OUT_OF_MEMORY and num_tries < _MAX_TRIES:
+            self._submit(call, position, replace(job, id=next(self._job_ids)), num_tries + 1)
+        else:
+            call.done[position] = Translation(error=InternalError(outcome.message), source_tokens=source_tokens)

@@ -6,6 +6,7 @@ beside a graph that has no checksum in the manifest.  An engine process imports 
 """
 
 import hashlib
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,6 +107,20 @@ class BundleChecker:
             bundle.variant(self._precision)  # raises if there is none
         _require_all_listed(bundle)
         return bundle
+
+
+def check_until_good(
+    check: Callable[[BundleCandidate], Bundle], candidates: Sequence[BundleCandidate]
+) -> dict[BundleCandidate, Bundle | Exception]:
+    """Check candidates in their order until one is good; return the bundle or the error of each one checked."""
+    checked: dict[BundleCandidate, Bundle | Exception] = {}
+    for candidate in candidates:
+        try:
+            checked[candidate] = check(candidate)
+            break
+        except (ValueError, OSError) as error:
+            checked[candidate] = error
+    return checked
 
 
 def check_identity(bundle: Bundle, candidate: BundleCandidate) -> None:

@@ -6,18 +6,17 @@ A host knows one bundle; not which others there are, nor why it is started or st
 """
 
 import asyncio
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
 
 from model.bundle import Bundle
+from service.config import ServerConfig
 from service.daemon_threads import in_daemon_thread
-from service.engine.spec import Device
 from service.engines.dispatcher import Dispatcher
+from service.records import ModelInfo
 from service.registry.bundle_check import load_tokenizer
 from service.registry.codec import TextCodec
-from service.registry.model_info import DEFAULT_MAX_BEAM_SIZE, describe
 from service.registry.repository import BundleCandidate
 from service.registry.self_test import run_self_test
 
@@ -28,18 +27,6 @@ class HostState(StrEnum):
     LOADING = "loading"
     SERVING = "serving"
     DRAINING = "draining"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostConfig:
-    """How this server offers every model."""
-
-    precision: str | None = None  # None: the best of each bundle
-    device: Device = "cpu"
-    max_characters: int = 10_000
-    max_beam_size: int = DEFAULT_MAX_BEAM_SIZE
-    self_test: bool = True
-    self_test_timeout_s: float = 60.0
 
 
 class Lease:
@@ -69,18 +56,26 @@ class Lease:
 class ModelHost:
     """Owns the engines of one bundle, and offers what a request needs: `info`, `codec`, `dispatcher` and `lease`."""
 
-    def __init__(self, candidate: BundleCandidate, bundle: Bundle, dispatcher: Dispatcher, config: HostConfig) -> None:
+    def __init__(
+        self,
+        candidate: BundleCandidate,
+        bundle: Bundle,
+        info: ModelInfo,
+        dispatcher: Dispatcher,
+        config: ServerConfig,
+    ) -> None:
         """Nothing runs yet.
 
         Args:
             candidate: where the bundle was found.
+            info: how the server offers the model.
             dispatcher: of engines that run this bundle, not started.
         """
         self.candidate = candidate
         self.bundle = bundle
         self.sha256_12 = bundle.sha256_12
+        self.info = info
         self.dispatcher = dispatcher
-        self.info = describe(bundle, config.precision, config.device, max_beam_size=config.max_beam_size)
         self.lease = Lease()
         self.state = HostState.LOADING
         self._config = config
@@ -101,16 +96,18 @@ class ModelHost:
         """
         await self.dispatcher.start()
         tokenizer = await in_daemon_thread(partial(load_tokenizer, self.bundle))  # an engine has tried it before
-        if self._config.self_test:
+        if self._config.models.self_test:
             await run_self_test(
                 tokenizer,
                 self.dispatcher,
                 self.bundle.golden_sentences(self.info.precision),
                 max_target_tokens=self.bundle.manifest.decoding.max_target_tokens,
-                timeout_s=self._config.self_test_timeout_s,
+                timeout_s=self._config.lifecycle.start_timeout_s,
             )
         self._codec = TextCodec(
-            tokenizer, max_characters=self._config.max_characters, max_source_tokens=self.info.max_source_tokens
+            tokenizer,
+            max_characters=self._config.limits.max_characters,
+            max_source_tokens=self.info.max_source_tokens,
         )
         self.state = HostState.SERVING
 

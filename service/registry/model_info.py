@@ -1,6 +1,6 @@
-"""What a bundle says of its model before anything runs; and which of several models a request means.
+"""The description of a bundle's model, and which of several described models a request means.
 
-Knows bundles and records; no engine and no server, so that a server and a translation in this process say the same.
+Knows bundles and records, but no engine and no server, so that both a server and `service.local` say the same.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from service.engine.spec import Device
 from service.errors import NotFound
 from service.records import ModelInfo, TranslateOptions
 
-DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # of a server that is not told otherwise
-_MAX_ECHO = 40  # characters of a caller's value that are repeated to it
+DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
+_MAX_ECHO = 40  # characters of a caller's value in a message
 
 
 def describe(
@@ -23,22 +23,21 @@ def describe(
     *,
     max_beam_size: int = DEFAULT_MAX_BEAM_SIZE,
 ) -> ModelInfo:
-    """The model of a bundle, with complete default options.
+    """Describe the model of a bundle, with complete default options.
 
     Args:
-        precision: that of the graphs; None for the best the bundle has.
-        device: where they run.
-        max_beam_size: the largest that is accepted; it also holds for the default.
+        precision: of the graphs; None for the best that the bundle has.
+        device: where the graphs run.
+        max_beam_size: the largest beam that is accepted, which also limits the default.
     """
     manifest, decoding = bundle.manifest, bundle.manifest.decoding
     preferred = PREFERRED_PRECISIONS if device == "cpu" else (GPU_PRECISION,)
-    best = next((name for name in preferred if name in manifest.variants), "")
     return ModelInfo(
         name=manifest.name,
         version=manifest.version,
         source_language=manifest.source_language,
         target_language=manifest.target_language,
-        precision=precision or best,
+        precision=precision or next((name for name in preferred if name in manifest.variants), ""),
         device=device,
         default_options=TranslateOptions(
             beam_size=min(decoding.beam_size, max_beam_size),
@@ -56,10 +55,10 @@ def describe(
 
 
 def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:
-    """Where the first model that fits stands; an empty language, and no model, fit all.
+    """Return the index of the first model that fits; an empty language, and no model, fit all.
 
     Raises:
-        NotFound: none does; the message lists what there is.
+        NotFound: no model fits; the message lists what there is.
     """
     named = [index for index, info in enumerate(infos) if model is None or info.name == model]
     if not named:
@@ -67,18 +66,15 @@ def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: 
         asked = "" if model is None else f" {_echo(model)}"
         raise NotFound(f"there is no model{asked}; loaded: {names or 'none'}")
     for index in named:
-        offered = infos[index]
-        if _fits(source_language, offered.source_language) and _fits(target_language, offered.target_language):
+        info = infos[index]
+        pairs = ((source_language, info.source_language), (target_language, info.target_language))
+        if all(asked == "" or asked.lower() == offered.lower() for asked, offered in pairs):
             return index
-    pairs = ", ".join(f"{infos[index].source_language}-{infos[index].target_language}" for index in named)
+    offers = ", ".join(f"{infos[index].source_language}-{infos[index].target_language}" for index in named)
     languages = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
-    raise NotFound(f"there is no model for {languages}; language pairs: {pairs}")
-
-
-def _fits(asked: str, offered: str) -> bool:
-    return asked == "" or asked.lower() == offered.lower()
+    raise NotFound(f"there is no model for {languages}; language pairs: {offers}")
 
 
 def _echo(value: str) -> str:
-    """A caller's value, short and harmless in a message."""
+    """Return a caller's value, short and harmless in a message."""
     return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")

@@ -19,6 +19,7 @@ from typing import TypeVar
 from model.bundle import Bundle
 from service.daemon_threads import in_daemon_thread
 from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
+from service.registry.bundle_check import check_until_good
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Registry, Result
 from service.registry.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError
@@ -65,8 +66,13 @@ class Reloader:
         Raises:
             ValueError: there is nothing to load, or a required model is bad; says why.
         """
+
+        def check_all() -> dict[BundleCandidate, Bundle | Exception]:
+            checks = (check_until_good(self._check, found) for found in self._followed.values())
+            return {candidate: outcome for checked in checks for candidate, outcome in checked.items()}
+
         self._seen = self._followed = await in_daemon_thread(self._source.scan)
-        self._checked = await in_daemon_thread(partial(self._check_until_good, self._followed))
+        self._checked = await in_daemon_thread(check_all)
         errors = {candidate: error for candidate, error in self._checked.items() if isinstance(error, Exception)}
         for candidate, error in errors.items():
             if candidate.is_required or len(errors) == len(self._checked):
@@ -242,15 +248,3 @@ class Reloader:
         host = self._make_host(candidate, bundle)
         await self._registry.start(host)
         return host
-
-    def _check_until_good(self, candidates: BundleCandidates) -> dict[BundleCandidate, Bundle | Exception]:
-        """Check the candidates of each name until one is good; return what became of each."""
-        checked: dict[BundleCandidate, Bundle | Exception] = {}
-        for found in candidates.values():
-            for candidate in found:
-                try:
-                    checked[candidate] = self._check(candidate)
-                    break
-                except (ValueError, OSError) as error:
-                    checked[candidate] = error
-        return checked

@@ -1,8 +1,8 @@
-"""The front process's life: bind, start, serve, drain, end.
+"""The life of a front process: bind, start, serve, drain, end.
 
-Start: bundles checked, engines on their way, ports bound, models loaded and tested, SERVING.  Stop: NOT_SERVING, no
-more reloads, drain delay, new calls refused, accepted calls finish within the grace period, engines end, and the
-process with its connections open.
+Start: check the bundles, start their engines, bind the ports, test the models, say SERVING.  Stop: say NOT_SERVING,
+make no more reloads, wait for the drain delay, refuse new calls, let accepted calls finish within the grace period, end
+the engines, and end the process with its connections open.
 """
 
 import asyncio
@@ -43,17 +43,21 @@ LINGER_S = 0.1  # for what is written to cross the network: closing a connection
 _FULL_COLLECTION_EVERY = 100
 
 
-async def serve(config: ServerConfig) -> int:
-    """Serve until a signal comes, which ends the process with exit status 0; the exit status of a start that failed.
+class Misconfigured(Exception):
+    """The server cannot start with these settings; `str(error)` says why."""
 
-    1 when a port is taken or no engine starts; 2 when no bundle, or not the certificate or the
-    file of API keys, can be used.  A failure is one line on standard error.
+
+async def serve(config: ServerConfig) -> int:
+    """Serve until a signal comes, which ends the process with exit status 0; return the status of a start that failed.
+
+    The status is 2 when no bundle, or not the certificate or the file of API keys, can be used, and 1 when a port is
+    taken or no engine starts.  The reason is one line on standard error.
     """
     stop = StopSignal()
     stop.install()
     install_stack_dump()
     try:
-        with _misconfiguration():  # a key for signatures that is none
+        with _misconfiguration():  # a public key for signatures that cannot be used
             models = host_models(config)
         configure_logging(config.telemetry, on_drop=models.metrics.count_dropped_line)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
@@ -61,21 +65,20 @@ async def serve(config: ServerConfig) -> int:
             await _serve(config, models, stop)
         finally:
             await models.close()
-    except Misconfigured as error:
-        return _failed(error, EXIT_MISCONFIGURED)
-    except (ListenError, DragomanError) as error:
-        return _failed(error, EXIT_FAILED)
+    except (Misconfigured, ListenError, DragomanError) as error:
+        print(f"dragoman: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED
 
 
 async def _serve(config: ServerConfig, models: ModelParts, stop: StopSignal) -> NoReturn:
-    preparing = asyncio.create_task(models.reloader.prepare())
-    if not await _done(preparing, stop):  # its thread may hang for ever
+    if not await _done(asyncio.create_task(models.reloader.prepare()), stop):  # its thread may hang for ever
         await models.close()
         _end_process()
     loading = asyncio.create_task(models.reloader.load())
     try:
-        assembly = await asyncio.to_thread(import_module, "service.server.assembly")  # engines hear from us meanwhile
-        with _misconfiguration():  # a wrong certificate, or file of keys
+        # Takes a second, in which the event loop hears from the engines that start.
+        assembly = await asyncio.to_thread(import_module, "service.server.assembly")
+        with _misconfiguration():  # a certificate or a file of API keys that cannot be used
             parts = assembly.assemble(config, models)
         server = Server(config, models, parts)
         await server.run(stop, loading)
@@ -85,22 +88,28 @@ async def _serve(config: ServerConfig, models: ModelParts, stop: StopSignal) -> 
     await server.end()
 
 
-class Misconfigured(Exception):
-    """The server cannot start as it is set up; `str(error)` says why."""
-
-
 @contextmanager
 def _misconfiguration() -> Iterator[None]:
-    """Make a ValueError, which is how the parts say it, one that no later mistake of ours is taken for."""
+    """Convert ValueError to Misconfigured."""
     try:
         yield
     except ValueError as error:
         raise Misconfigured(str(error)) from error
 
 
-def _failed(error: Exception, status: int) -> int:
-    print(f"dragoman: {' '.join(str(error).split())}", file=sys.stderr)
-    return status
+async def _done(part: "asyncio.Task[None]", stop: StopSignal) -> bool:
+    """Return True when this part of the start is done, and False when the signal comes first; raise its error.
+
+    Raises:
+        Misconfigured: there is no repository, no bundle that can be used, or none that passes its self-test.
+    """
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([part, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if part.done():
+        with _misconfiguration():
+            part.result()
+    return not stop.is_set
 
 
 class Server:
@@ -113,7 +122,7 @@ class Server:
         self._log = get_logger()
 
     async def run(self, stop: StopSignal, loading: "asyncio.Task[None]") -> None:
-        """Start, serve until `stop` is set, drain; then `end` is to follow.
+        """Start, serve until `stop` is set, and drain; `end` must follow.
 
         Args:
             loading: done when the models are loaded.
@@ -132,11 +141,11 @@ class Server:
             raise
 
     async def end(self) -> NoReturn:
-        """End the process, with its connections open.
+        """End the process with its connections open.
 
         `grpc.aio.Server.stop` resets (CANCELLED) every call that comes between its GOAWAY and the moment when the
-        client has read that.  So calls are refused to the last; those that nobody reads any more, and streams that
-        have no end of their own, are lost with their connections, which is UNAVAILABLE.
+        client has read that.  Calls are therefore refused to the last moment.  Calls that nobody reads any more, and
+        streams that have no end of their own, are lost with their connections, which is UNAVAILABLE for the client.
         """
         parts = self._parts
         await self._models.close()
@@ -148,10 +157,7 @@ class Server:
         _end_process()
 
     async def _serve_until(self, stop: StopSignal) -> None:
-        background = [
-            asyncio.create_task(self._monitor()),
-            asyncio.create_task(self._models.reloader.watch()),
-        ]
+        background = [asyncio.create_task(work) for work in (self._monitor(), self._models.reloader.watch())]
         try:
             await stop.wait()
             await self._drain()
@@ -183,7 +189,7 @@ class Server:
         return port
 
     async def _open(self, ports: dict[str, int]) -> None:
-        """Let calls in and say so.
+        """Accept calls and say so.
 
         Raises:
             Misconfigured: the file of ports cannot be written.
@@ -201,7 +207,7 @@ class Server:
             draft.replace(ports_file)
 
     async def _monitor(self) -> None:
-        """Keep readiness true to the engines and measure the event loop's lag."""
+        """Watch whether every model has an engine, and measure the lag of the event loop."""
         models, parts = self._models, self._parts
         was_ready = True
         while True:
@@ -226,38 +232,22 @@ class Server:
         await asyncio.sleep(lifecycle.drain_delay_s)
         parts.admission.close("the server is draining")
         parts.streams.drain()
-        if not await self._accepted_calls_end(lifecycle.grace_s):
+        parts.all_left.clear()  # no call is admitted any more
+        if parts.admission.requests == 0:
+            return
+        try:
+            async with asyncio.timeout(lifecycle.grace_s):
+                await parts.all_left.wait()
+        except TimeoutError:
             self._log.warning("grace_period_over", requests=parts.admission.requests)
             await self._models.reloader.close()  # their calls end with UNAVAILABLE
 
-    async def _accepted_calls_end(self, within_s: float) -> bool:
-        parts = self._parts
-        parts.all_left.clear()  # nobody comes in any more
-        if parts.admission.requests == 0:
-            return True
-        try:
-            async with asyncio.timeout(within_s):
-                return await parts.all_left.wait()
-        except TimeoutError:
-            return False
-
     async def _give_up(self) -> None:
-        """Release what is ours, in whatever state it is: the start has failed."""
+        """Release everything, in whatever state it is, after a start that has failed."""
         await self._parts.grpc_server.stop(0)
         await self._parts.admin_server.stop(0)
         await asyncio.gather(*(server.stop() for _, server in self._parts.http_servers.values()))
         await asyncio.to_thread(self._parts.close_traces)
-
-
-async def _done(part: "asyncio.Task[object]", stop: StopSignal) -> bool:
-    """True when this part of the start is done, False when the signal came first; raises what `part` raises."""
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([part, stopping], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if part.done():
-        with _misconfiguration():  # no repository, no bundle that can be used, or none that passes its self-test
-            part.result()
-    return not stop.is_set
 
 
 def spare_what_is_loaded() -> None:
@@ -274,7 +264,7 @@ def _end_process() -> NoReturn:
 
 
 def _draft(file: Path, content: dict[str, int]) -> Path:
-    """What is to become `file` in one rename, so that all that can fail fails before anybody is let in."""
+    """Write what becomes `file` in one rename later, so that all that can fail fails before calls are accepted."""
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         if file.is_dir():

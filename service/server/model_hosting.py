@@ -16,7 +16,8 @@ from service.engine.spec import Device, EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.grpc import servicer, stream_servicer
 from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for
-from service.registry.host import HostConfig, ModelHost
+from service.registry.host import ModelHost
+from service.registry.model_info import describe
 from service.registry.registry import Registry
 from service.registry.reloader import Reloader
 from service.registry.repository import BundleCandidate, bundle_source
@@ -80,15 +81,8 @@ def make_host(config: ServerConfig, metrics: Metrics, candidate: BundleCandidate
         ),
         observer=metrics.model(bundle.manifest.name),
     )
-    host_config = HostConfig(
-        precision=config.engine.precision,
-        device=choice.device,
-        max_characters=config.limits.max_characters,
-        max_beam_size=config.limits.max_beam_size,
-        self_test=config.models.self_test,
-        self_test_timeout_s=config.lifecycle.start_timeout_s,
-    )
-    return ModelHost(candidate, bundle, dispatcher, host_config)
+    info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
+    return ModelHost(candidate, bundle, info, dispatcher, config)
 
 
 def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") -> EngineSpec:

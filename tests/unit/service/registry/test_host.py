@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from model.bundle import Bundle, BundleError
+from service.config import ModelsConfig, ServerConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import InternalError
-from service.registry.host import HostConfig, HostState, ModelHost
+from service.registry.host import HostState, ModelHost
+from service.registry.model_info import describe
 from service.registry.repository import BundleCandidate
 from tests.fakes.echo_bundle import write_echo_bundle
 
@@ -40,8 +42,9 @@ class EchoDispatcher:
         self.calls.append("close")
 
 
-def host_of(directory: Path, dispatcher: Any, **config: Any) -> ModelHost:
-    return ModelHost(BundleCandidate(directory=directory), Bundle.load(directory), dispatcher, HostConfig(**config))
+def host_of(directory: Path, dispatcher: Any, *, self_test: bool = True) -> ModelHost:
+    bundle, config = Bundle.load(directory), ServerConfig(models=ModelsConfig(self_test=self_test))
+    return ModelHost(BundleCandidate(directory=directory), bundle, describe(bundle), dispatcher, config)
 
 
 @pytest.fixture
@@ -79,33 +82,15 @@ async def test_tokenizer_is_not_opened_here_before_an_engine_has_survived_it(tmp
         await host.start()
 
 
-async def test_server_s_limit_on_beams_holds_for_the_default_too(tmp_path, dispatcher):
-    host = host_of(write_echo_bundle(tmp_path / "b"), dispatcher, max_beam_size=1)
-
-    assert (host.info.max_beam_size, host.info.default_options.beam_size) == (1, 1)
-
-
-async def test_host_is_drained_when_its_last_call_has_left(tmp_path, dispatcher):
+async def test_host_is_drained_when_its_last_call_has_left_and_ends_its_engines_when_closed(tmp_path, dispatcher):
     host = host_of(write_echo_bundle(tmp_path / "b"), dispatcher)
     await host.start()
-    with host.lease:
+    with host.lease, host.lease:
+        was_in_time = await host.drain(0.01)
         draining = asyncio.create_task(host.drain(5.0))
         await asyncio.sleep(0)
-        assert (host.state, host.lease.calls, draining.done()) == (HostState.DRAINING, 1, False)
+        assert (host.state, host.lease.calls, draining.done()) == (HostState.DRAINING, 2, False)
 
-    assert await draining
-
-
-async def test_host_that_is_used_for_too_long_is_not_drained(tmp_path, dispatcher):
-    host = host_of(write_echo_bundle(tmp_path / "b"), dispatcher)
-    await host.start()
-    with host.lease:
-        assert not await host.drain(0.01)
-
-
-async def test_closed_host_has_ended_its_engines(tmp_path, dispatcher):
-    host = host_of(write_echo_bundle(tmp_path / "b"), dispatcher)
-
+    assert (was_in_time, await draining) == (False, True)
     await host.close()
-
-    assert (host.state, dispatcher.calls) == (HostState.DRAINING, ["close"])
+    assert dispatcher.calls[-1] == "close"
