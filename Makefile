@@ -85,13 +85,13 @@ try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every comman
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m pytest -rs tests/integration/test_grpcurl.py
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
 
-bench: $(DEV)/.stamp-bench  ## Race against CTranslate2: tables, build/bench/race.png, one JSON line; BENCH_ARGS='--help' has the choices
+bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
 
-bench-gpu: $(DEV)/.stamp-bench  ## All figures of a GPU, where there is one: tests, tokens a second, kernels, the race
+bench-gpu: setup-dev  ## All figures of a GPU, where there is one: tests, tokens a second, kernels, the race
 	$(BIN)/python tests/bench/bench_gpu.py $(BENCH_ARGS)
 
-capacity: setup-dev  ## What the included English-German model carries on this machine, into docs/capacity.md: 16 minutes
+capacity: setup-dev  ## What the included English-German model carries on this machine, into docs/capacity.md: 12 minutes
 	$(BIN)/python tests/bench/bench_capacity.py --write docs/capacity.md $(CAPACITY_ARGS)
 
 protos: setup-dev  ## Generate the code of the contracts in protos/ again
@@ -143,11 +143,6 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,sign,bulk,loadtest,train,export]'
-	@touch $@
-
-# The baseline of the race that people know; nothing else needs it.
-$(DEV)/.stamp-bench: $(DEV)/.stamp
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group bench
 	@touch $@
 
 # An included model as a GPU runs it; in fp32 too, so that the image can be tried without one.

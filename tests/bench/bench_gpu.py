@@ -5,18 +5,22 @@
 
 Runs the tests that need a GPU, then: tokens a second over rows, with steps launched one by one and replayed as CUDA
 graphs; operators and kernels a step; the share of the time that reading the weights, keys and values would take at the
-speed of the memory; last the race in half precision (`bench_race.py --device cuda`).  Writes gpu.json, gpu.png and the
-race's files into --out, after every part, so that a run that is cut off leaves what it has.
+speed of the memory; last the race in half precision (`bench_race.py --device cuda`).  Writes gpu.json and the
+race's file into --out, after every part, so that a run that is cut off leaves what it has.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -29,11 +33,13 @@ from model.bundle import Bundle, default_bundle_dir
 from model.data import read_lines
 from model.manifest import GPU_PRECISION
 from model.tokenizer import Tokenizer
-from service.engine.job import SearchParams
+from service.engine.cpu.session import open_session
+from service.engine.cuda.runner import CudaRunner, graph_paths
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.threads import available_threads
-from tests.bench.gpu.speed import Sources, Speed, measure, open_runner
-from tests.bench.gpu.step import bandwidth, floor_bytes, launches, mean
-from tests.bench.race import machine
+from tests.bench import machine
 from tests.fakes.own_text import own_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +48,31 @@ PROFILED_ROWS = 256
 TESTS = (sys.executable, "-m", "pytest", "-q", "tests/gpu")
 RACE = (sys.executable, "tests/bench/bench_race.py", "--device", "cuda")
 
+Sources = Sequence[tuple[int, ...]]
+WAVES = 3  # of sentences that fill the rows, so that most steps are full
+NO_KERNEL = frozenset({"Reshape", "Shape", "Identity", "Squeeze", "Unsqueeze"})  # they only say how memory is read
+COPIED_BYTES, COPIES = 512 << 20, 20
+
 console = Console(width=120, highlight=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Of one number of rows."""
+
+    rows: int  # that may run at once
+    mean_rows: float  # that did
+    recorded: bool  # steps are replayed as CUDA graphs
+    sentences_per_s: float
+    tokens_per_s: float  # of the best hypotheses
+    step_ms: float  # of which:
+    graph_ms: float
+    search_ms: float
+    encoder_share: float  # of all the time
+
+    def record(self) -> dict[str, float]:
+        """As JSON."""
+        return {**{name: round(value, 4) for name, value in asdict(self).items()}, "recorded": self.recorded}
 
 
 def main(
@@ -53,7 +83,7 @@ def main(
     beam_size: Annotated[int, typer.Option(min=1)] = 4,
     tests: Annotated[bool, typer.Option(help="Run the tests that need a GPU first.")] = True,
     race: Annotated[bool, typer.Option(help="Race the peers in half precision last.")] = True,
-    out: Annotated[Path, typer.Option(help="Where gpu.json and gpu.png go.")] = Path("build/bench/gpu"),
+    out: Annotated[Path, typer.Option(help="Where gpu.json goes.")] = Path("build/bench/gpu"),
 ) -> None:
     """Measure the engine on a GPU."""
     out.mkdir(parents=True, exist_ok=True)
@@ -75,7 +105,6 @@ def main(
         found["step"] = profile(model, sources, params, device)
         save(found, out)
         found["floor"] = floors(model, sources, speeds, device, beam_size)
-    draw(speeds, found["floor"], found["gpu"] or "rehearsal on a CPU", out / "gpu.png")
     save(found, out)
     if race:
         found["race"] = run([*RACE, "--out", str(out), *(("--texts", str(texts)) if texts else ())])
@@ -139,11 +168,7 @@ def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str)
     """Operators and kernels of a step in a full batch; only on a GPU."""
     if device != "cuda":
         return {}
-    from service.engine.cuda.runner import CudaRunner, graph_paths
     from service.engine.cuda.session import open_on_cuda
-    from service.engine.loop import EngineLoop
-    from service.engine.scheduler import SchedulerConfig
-    from tests.bench.gpu.speed import translate
 
     with tempfile.TemporaryDirectory() as directory:
         sessions = {
@@ -159,7 +184,7 @@ def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str)
 def floors(bundle: Bundle, sources: Sources, speeds: Sequence[Speed], device: str, beam: int) -> dict[str, Any]:
     """What reading weights, keys and values would take, over what a step takes."""
     speed_of_memory = bandwidth(device)
-    source_tokens = mean([len(source) for source in sources])
+    source_tokens = sum(map(len, sources)) / len(sources)
     shares = []
     for speed in speeds:
         needed = floor_bytes(bundle, round(speed.mean_rows), beam, source_tokens, source_tokens)
@@ -169,34 +194,131 @@ def floors(bundle: Bundle, sources: Sources, speeds: Sequence[Speed], device: st
     return {"bytes_per_s": round(speed_of_memory), "mean_source_tokens": round(source_tokens, 1), "shares": shares}
 
 
-def draw(speeds: Sequence[Speed], floor: dict[str, Any], title: str, path: Path) -> None:
-    """Tokens a second and the share of the floor, over rows."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
-    for recorded in (False, True):
-        label = "replayed (CUDA graphs)" if recorded else "launched one by one"
-        of_kind = [speed for speed in speeds if speed.recorded is recorded]
-        shares = [entry["share"] for entry in floor["shares"] if entry["recorded"] is recorded]
-        if of_kind:
-            left.plot([speed.rows for speed in of_kind], [speed.tokens_per_s for speed in of_kind], "o-", label=label)
-            right.plot([speed.rows for speed in of_kind], [100 * share for share in shares], "o-", label=label)
-    left.set(xscale="log", yscale="log", xlabel="rows", ylabel="tokens/s of the best hypotheses", title=title)
-    right.set(xscale="log", xlabel="rows", ylabel="% of a step", title="reading weights, keys and values")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
 def save(found: dict[str, Any], out: Path) -> None:
     """What there is by now."""
     (out / "gpu.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+
+def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile: Path | None = None) -> CudaRunner:
+    """The GPU's graphs, on a GPU or, to rehearse, on the CPU."""
+    paths = graph_paths(bundle)
+    if device == "cpu":
+        return CudaRunner(bundle, {name: open_session(path, 1) for name, path in paths.items()}, "cpu")
+    from service.engine.cuda.session import open_on_cuda
+
+    sessions = {
+        name: open_on_cuda(path, cuda_graphs=recorded and name == "decoder_step", profile=profile and profile / name)
+        for name, path in paths.items()
+    }
+    return CudaRunner(bundle, sessions, "cuda", records=recorded)
+
+
+def measure(runner: CudaRunner, sources: Sources, rows: int, params: SearchParams, *, recorded: bool) -> Speed:
+    """The second of two runs over the same sentences, longest first."""
+    loop = EngineLoop(runner, replace(GPU_BUDGETS, max_rows=rows))
+    wanted = max(WAVES * rows // params.beam_size, 8)
+    batch = sorted((sources[number % len(sources)] for number in range(wanted)), key=len, reverse=True)
+    translate(loop, batch, params)
+    loop.take_stats()
+    began = time.perf_counter()
+    num_tokens = translate(loop, batch, params)
+    seconds, stats = time.perf_counter() - began, loop.take_stats()
+    return Speed(
+        rows=rows,
+        mean_rows=stats.rows / stats.steps,
+        recorded=recorded,
+        sentences_per_s=len(batch) / seconds,
+        tokens_per_s=num_tokens / seconds,
+        step_ms=1e3 * (stats.busy_s - sum(stats.encode_s)) / stats.steps,
+        graph_ms=1e3 * sum(stats.step_decode_s) / stats.steps,
+        search_ms=1e3 * sum(stats.step_beam_s) / stats.steps,
+        encoder_share=sum(stats.encode_s) / stats.busy_s,
+    )
+
+
+def translate(loop: EngineLoop, sources: Sources, params: SearchParams) -> int:
+    """Tokens of the best hypotheses, end-of-sentence counted.
+
+    Raises:
+        TypeError: a sentence failed.
+    """
+    for number, source in enumerate(sources):
+        loop.submit(Job(id=number, source_ids=source, params=params))
+    num_tokens = 0
+    while not loop.is_idle:
+        for outcome in loop.step():
+            if not isinstance(outcome, JobResult):
+                raise TypeError(f"sentence {outcome.job_id} failed: {outcome.message}")
+            num_tokens += len(outcome.hypotheses[0].token_ids) + 1
+    return num_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """Of one step."""
+
+    operators: dict[str, float]  # that launch at least one kernel
+    microseconds: dict[str, float]  # by operator; on a GPU that of launching
+    kernels: float | None  # as the profiler saw them on the device; None where it cannot
+
+    def record(self) -> dict[str, object]:
+        """As JSON."""
+        return {
+            "operators_a_step": round(sum(self.operators.values()), 1),
+            "kernels_a_step": self.kernels and round(self.kernels, 1),
+            "by_operator": {name: round(count, 2) for name, count in self.operators.items()},
+            "us_by_operator": {name: round(spent, 1) for name, spent in self.microseconds.items()},
+        }
+
+
+def launches(profile: Path, num_steps: int) -> Launches:
+    """From the profile of the decoder's session, which ran so many steps."""
+    events = json.loads(profile.read_text(encoding="utf-8"))
+    counts, times, kernels = Counter[str](), Counter[str](), 0
+    for event in events:
+        if event.get("cat") == "Kernel":
+            kernels += 1
+        elif event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            operator = event["args"]["op_name"]
+            times[operator] += event["dur"]
+            counts[operator] += operator not in NO_KERNEL
+    return Launches(
+        operators={name: count / num_steps for name, count in counts.most_common() if count},
+        microseconds={name: spent / num_steps for name, spent in times.most_common()},
+        kernels=kernels / num_steps if kernels else None,
+    )
+
+
+def floor_bytes(bundle: Bundle, rows: int, beam_size: int, source_tokens: float, target_tokens: float) -> int:
+    """Bytes that a step must read: the decoder's weights once, and keys and values of the live sentences.
+
+    Hypotheses are counted as if nothing of their past were in common, and halfway through their translation.
+    """
+    config = bundle.manifest.config
+    d, ff, layers = config.d_model, config.d_ff, config.num_decoder_layers
+    weights = layers * (6 * d * d + 2 * d * ff) + config.vocab_size * d  # cross keys and values are the encoder's
+    column = 2 * layers * d
+    caches = rows * column * target_tokens / 2 + rows / beam_size * column * source_tokens
+    return int(2 * (weights + caches))  # half precision
+
+
+def bandwidth(device: str) -> float:
+    """Bytes a second that the device's memory moves, read and written together: the best of some copies by PyTorch."""
+    source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds: list[float] = []
+    for _ in range(COPIES):
+        _wait(device)
+        began = time.perf_counter()
+        target.copy_(source)
+        _wait(device)
+        seconds.append(time.perf_counter() - began)
+    return 2 * COPIED_BYTES / min(seconds)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -6,18 +6,24 @@ many threads as it translates batches at a time, of which each takes what waits 
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import ctranslate2
 
-from tests.bench.race.contestants import Finished, SearchOptions, Sentence, Tokens
+from service.engine.job import SearchParams
+from tests.bench.race.regimes import Finished
+from tests.bench.race.text import Sentence
 
 # precision -> what CTranslate2 has for it
 COMPUTE_TYPES = {"int8": ("int8", "int8_float32"), "fp32": ("float32",), "fp16": ("float16",)}
+BATCH_SIZES = {"examples": (4, 8, 16, 32, 64), "tokens": (128, 256, 512, 1_024)}
+GPU_BATCH_SIZES = {"examples": (32, 64, 128, 256, 512), "tokens": (1_024, 4_096, 16_384)}
+STREAM_BATCH_SIZES = (8, 16, 32, 64)
+STREAM_DELAYS_MS = (10.0, 40.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +34,7 @@ class PeerSetting:
     device: str = "cpu"
     inter_threads: int = 1  # batches at a time
     intra_threads: int = 1  # for each
-    max_batch_size: int = 32
+    max_batch_size: int = 16
     batch_type: str = "examples"  # or "tokens"
     max_delay_ms: float = 0.0  # of a stream: how long a batch that is not full waits for more
 
@@ -39,7 +45,7 @@ class PeerSetting:
 
 
 def open_translator(directory: Path, setting: PeerSetting) -> ctranslate2.Translator:
-    """The model, loaded; it quantises the weights itself."""
+    """Load the model; it quantises the weights itself."""
     return ctranslate2.Translator(
         str(directory),
         device=setting.device,
@@ -50,22 +56,78 @@ def open_translator(directory: Path, setting: PeerSetting) -> ctranslate2.Transl
     )
 
 
-def effective_compute_type(directory: Path, compute_type: str, device: str = "cpu") -> str:
-    """What CTranslate2 makes of a compute type on this machine: two names may mean the same."""
-    return str(open_translator(directory, PeerSetting(compute_type=compute_type, device=device)).compute_type)
+class TheirSide:
+    """CTranslate2's model, precision and search, and the settings that it can have."""
+
+    def __init__(
+        self,
+        directory: Path,
+        ids: Mapping[str, int],
+        precision: str,
+        params: SearchParams,
+        layouts: Sequence[tuple[int, int]],
+    ) -> None:
+        self._directory = directory
+        self._ids = ids
+        self._params = params
+        self._device = "cuda" if precision == "fp16" else "cpu"
+        self._translators: dict[PeerSetting, ctranslate2.Translator] = {}
+        found = (
+            self._translator(PeerSetting(compute_type=name, device=self._device)) for name in COMPUTE_TYPES[precision]
+        )
+        kinds = list(dict.fromkeys(str(translator.compute_type) for translator in found))  # two names may mean the same
+        self._layouts: list[dict[str, Any]] = [
+            {"inter_threads": parts, "intra_threads": threads, "compute_type": kind}
+            for kind in kinds
+            for parts, threads in layouts
+        ]
+        if self._device == "cuda":
+            self._layouts = [{"inter_threads": parts} for parts in (1, 2)]
+        self.usual = replace(PeerSetting(compute_type=kinds[0], device=self._device), **self._layouts[0])
+
+    def choices(self, regime: str, batch: Sequence[Sentence]) -> list[list[dict[str, Any]]]:
+        """Return for each choice its values; threads are tried again with the best batch size."""
+        if regime == "single":  # a second batch would have nothing to do
+            return [[{**layout, "inter_threads": 1} for layout in self._layouts]]
+        if regime == "stream":
+            delays = [{"max_delay_ms": delay} for delay in STREAM_DELAYS_MS]
+            return [self._layouts, [{"max_batch_size": size} for size in STREAM_BATCH_SIZES], delays]
+        whole = {"examples": len(batch), "tokens": sum(len(sentence.ids) for sentence in batch)}
+        candidates = GPU_BATCH_SIZES if self._device == "cuda" else BATCH_SIZES
+        sizes = [
+            {"batch_type": kind, "max_batch_size": size}
+            for kind, of_kind in candidates.items()
+            for size in of_kind
+            if size <= whole[kind]
+        ]
+        return [self._layouts, sizes, self._layouts]
+
+    def open(self, setting: PeerSetting) -> "Translations":
+        """Return a translator that batches by itself."""
+        return Translations(self._translator(setting), self._ids, setting, self._params)
+
+    def open_streaming(self, setting: PeerSetting) -> "DynamicBatches":
+        """Return a translator behind dynamic batching."""
+        return DynamicBatches(self._translator(setting), setting, self._params)
+
+    def _translator(self, setting: PeerSetting) -> ctranslate2.Translator:
+        key = replace(setting, max_batch_size=1, batch_type="examples", max_delay_ms=0.0)
+        if key not in self._translators:
+            self._translators[key] = open_translator(self._directory, setting)
+        return self._translators[key]
 
 
-def call_options(options: SearchOptions) -> dict[str, Any]:
-    """The race's options in the words of `translate_batch`.
+def call_options(params: SearchParams) -> dict[str, Any]:
+    """Return the search in the words of `translate_batch`.
 
     CTranslate2 forbids an empty translation unless told otherwise; here, as in Dragoman, it may be empty.
     """
     return {
-        "beam_size": options.beam_size,
-        "max_decoding_length": options.max_target_tokens,
+        "beam_size": params.beam_size,
+        "max_decoding_length": params.max_target_tokens,
         "min_decoding_length": 0,
         "max_input_length": 0,
-        "use_vmap": options.shortlist,
+        "use_vmap": params.use_shortlist,
     }
 
 
@@ -73,25 +135,23 @@ class Translations:
     """All sentences in one call; CTranslate2 sorts them by length and cuts them into batches itself."""
 
     def __init__(
-        self, translator: ctranslate2.Translator, ids: dict[str, int], setting: PeerSetting, options: SearchOptions
+        self, translator: ctranslate2.Translator, ids: Mapping[str, int], setting: PeerSetting, params: SearchParams
     ) -> None:
         self._translator = translator
         self._ids = ids
         batches = {"max_batch_size": setting.max_batch_size, "batch_type": setting.batch_type}
-        self._options = call_options(options) | batches
+        self._options = call_options(params) | batches
 
     def translate(self, sentences: Sequence[Sentence]) -> list[Any]:
-        """See `Contestant`."""
         sources = [sentence.pieces for sentence in sentences]
         results: list[Any] = self._translator.translate_batch(sources, **self._options)
         return results
 
-    def tokens(self, answer: Any) -> Tokens:
-        """See `Contestant`."""
+    def tokens(self, answer: Any) -> list[int]:
         return [self._ids[piece] for piece in answer.hypotheses[0]]
 
     def close(self) -> None:
-        """Nothing to do: others may use the translator."""
+        pass  # others may use the translator
 
 
 class DynamicBatches:
@@ -101,9 +161,9 @@ class DynamicBatches:
     sentences may come.  A batch that is not full waits `max_delay_ms` for more.
     """
 
-    def __init__(self, translator: ctranslate2.Translator, setting: PeerSetting, options: SearchOptions) -> None:
+    def __init__(self, translator: ctranslate2.Translator, setting: PeerSetting, params: SearchParams) -> None:
         self._translator = translator
-        self._options = call_options(options)
+        self._options = call_options(params)
         self._setting = setting
         self._waiting: SimpleQueue[tuple[int, Sentence] | None] = SimpleQueue()  # None: stop
         self._finished: SimpleQueue[list[Finished] | Exception] = SimpleQueue()
@@ -113,11 +173,9 @@ class DynamicBatches:
             thread.start()
 
     def submit(self, number: int, sentence: Sentence) -> None:
-        """See `Streaming`."""
         self._waiting.put((number, sentence))
 
     def finished(self, timeout_s: float) -> list[Finished]:
-        """See `Streaming`."""
         batches: list[list[Finished] | Exception] = []
         try:
             batches.append(self._finished.get(timeout=timeout_s) if timeout_s > 0 else self._finished.get_nowait())

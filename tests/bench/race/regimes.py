@@ -1,139 +1,180 @@
-"""Two regimes, measured in turns: all sentences at once, and one sentence at a time.
+"""How both sides are timed: a closed batch, one sentence at a time, and a stream of sentences at random times.
 
-Both sides translate the same sentences within a turn, and the other one begins in the next turn, so that whatever else
-the machine does meets both.  A ratio is the median over the turns.  `stream.py` has the third regime.
+Within a turn both sides translate the same sentences, and the other side begins in the next turn, so that whatever else
+the machine does meets both.  A ratio is the median over the turns.
+
+In a stream, arrivals are a Poisson process; the same seed and rate give both sides the same sentences at the same
+moments.  Latency counts from the moment a sentence was due.  A rate is sustained if the p95 latency stays under a
+bound; both sides climb the same ladder of rates under the same bound.
 """
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from service.engine.job import JobResult
-from tests.bench.race.contestants import Contestant, Sentence
+from service.loadtest.schedule import due_times
+from tests.bench.race.text import Sentence
 
 REST_S = 0.1  # between two measurements: the OpenMP threads of the side that is done go on spinning for a moment
 SENTENCES_A_TURN = 10  # one at a time
+STEP = 1.04  # from one rate of the ladder to the next
+GIVE_UP = 3.0  # bounds: a sentence that waited so long means that the rate is not sustained
+_STRIDE = 4  # rungs
+_MAX_RUNGS = 80  # away from the guess: a factor of 23
 
 
-@dataclass(slots=True)
-class Agreement:
-    """Whether both sides gave the same translations, and how long these were."""
+class Contestant(Protocol):
+    """Something that translates sentences that are all there."""
 
-    sentences: int = 0
-    identical: int = 0
-    our_tokens: int = 0
-    their_tokens: int = 0
-
-    def add(self, ours: Sequence[list[int]], theirs: Sequence[list[int]]) -> None:
-        """Count the answers to some sentences."""
-        self.sentences += len(ours)
-        self.identical += sum(our == their for our, their in zip(ours, theirs, strict=True))
-        self.our_tokens += sum(map(len, ours))
-        self.their_tokens += sum(map(len, theirs))
-
-    @property
-    def identical_share(self) -> float:
-        """Share of the sentences with the same tokens."""
-        return self.identical / self.sentences
-
-    @property
-    def length_difference(self) -> float:
-        """Our tokens over theirs, minus one."""
-        return self.our_tokens / max(1, self.their_tokens) - 1.0
+    def translate(self, sentences: Sequence[Sentence]) -> list[Any]: ...  # an answer to each, in their order
+    def tokens(self, answer: Any) -> list[int]: ...  # best hypothesis, without end-of-sentence; outside the clock
+    def close(self) -> None: ...
 
 
-@dataclass(slots=True)
-class Work:
-    """What a model computed, counted by the engine; the same search makes the other side compute it too."""
+class Finished(NamedTuple):
+    """A streamed sentence that is done."""
 
-    source_tokens: int = 0
-    steps: int = 0  # of the decoder, summed over sentences; each is for `beam_size` hypotheses
+    number: int
+    at: float  # time.perf_counter()
 
-    def add(self, sentences: Sequence[Sentence], answers: Sequence[JobResult]) -> None:
-        """Count some sentences."""
-        self.source_tokens += sum(len(sentence.ids) for sentence in sentences)
-        self.steps += sum(answer.num_steps for answer in answers)
+
+class Streaming(Protocol):
+    """Something that translates sentences as they come; called from one thread."""
+
+    def submit(self, number: int, sentence: Sentence) -> None: ...  # does not wait
+    def finished(self, timeout_s: float) -> list[Finished]: ...  # since the last call; waits for at least one so long
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
 class Turns:
-    """What each turn took both, in seconds, and what they answered."""
+    """What each turn took both sides, in seconds, and the tokens that they answered."""
 
     num_sentences: int  # of a measurement
     ours_s: list[float] = field(default_factory=list)
     theirs_s: list[float] = field(default_factory=list)
-    agreement: Agreement = field(default_factory=Agreement)
-    work: Work = field(default_factory=Work)
+    our_tokens: list[list[int]] = field(default_factory=list)
+    their_tokens: list[list[int]] = field(default_factory=list)
 
-    @property
-    def speedup(self) -> float:
-        """How many times faster we were: median over the turns."""
-        return median(theirs / ours for ours, theirs in zip(self.ours_s, self.theirs_s, strict=True))
-
-    @property
-    def speedup_range(self) -> tuple[float, float]:
-        """The worst and the best turn."""
+    def record(self) -> dict[str, Any]:
+        """Return ratios, agreement and raw times as JSON."""
         ratios = [theirs / ours for ours, theirs in zip(self.ours_s, self.theirs_s, strict=True)]
-        return min(ratios), max(ratios)
-
-    def per_s(self, seconds: Sequence[float]) -> float:
-        """Sentences per second in the median turn."""
-        return self.num_sentences / median(seconds)
+        same = [ours == theirs for ours, theirs in zip(self.our_tokens, self.their_tokens, strict=True)]
+        found: dict[str, Any] = {
+            "speedup": round(median(ratios), 3),
+            "speedup_min": round(min(ratios), 3),
+            "speedup_max": round(max(ratios), 3),
+            "sentences": len(same),
+            "identical": round(sum(same) / len(same), 4),
+            "dragoman_tokens": sum(map(len, self.our_tokens)),
+            "peer_tokens": sum(map(len, self.their_tokens)),
+        }
+        for name, seconds in (("dragoman", self.ours_s), ("peer", self.theirs_s)):
+            found[f"{name}_per_s"] = round(self.num_sentences / median(seconds), 2)
+            found[f"{name}_p50_ms"], found[f"{name}_p95_ms"] = np.round(
+                np.percentile(seconds, [50, 95]) * 1e3, 2
+            ).tolist()
+            found[f"{name}_s"] = [round(each, 5) for each in seconds]
+        return found
 
 
 def closed(ours: Contestant, theirs: Contestant, batches: Sequence[Sequence[Sentence]]) -> Turns:
-    """Each batch is there at once; both have translated another batch before."""
+    """Translate batch after batch; each is there at once, and both sides have translated another batch before."""
     turns = Turns(len(batches[0]))
     for number, batch in enumerate(batches):
-        answers: dict[int, list[Any]] = {}
-        sides = [(ours, turns.ours_s), (theirs, turns.theirs_s)]
-        for contestant, seconds in sides if number % 2 == 0 else reversed(sides):
-            time.sleep(REST_S)
-            answers[id(contestant)] = took(contestant, batch, seconds)
-        _compare(turns, batch, ours, answers[id(ours)], theirs, answers[id(theirs)])
+        _turn(turns, number, ours, theirs, [batch])
     return turns
 
 
 def one_at_a_time(ours: Contestant, theirs: Contestant, sentences: Sequence[Sentence]) -> Turns:
-    """The next sentence comes when the last is done; a turn is some sentences, the times are of each."""
+    """Translate sentence after sentence; a turn is some sentences, the times are of each."""
     turns = Turns(1)
     for number, first in enumerate(range(0, len(sentences), SENTENCES_A_TURN)):
-        some = sentences[first : first + SENTENCES_A_TURN]
-        answers: dict[int, list[Any]] = {}
-        sides = [(ours, turns.ours_s), (theirs, turns.theirs_s)]
-        for contestant, seconds in sides if number % 2 == 0 else reversed(sides):
-            time.sleep(REST_S)
-            answers[id(contestant)] = [took(contestant, [sentence], seconds)[0] for sentence in some]
-        _compare(turns, some, ours, answers[id(ours)], theirs, answers[id(theirs)])
+        _turn(turns, number, ours, theirs, [[one] for one in sentences[first : first + SENTENCES_A_TURN]])
     return turns
 
 
+def _turn(
+    turns: Turns, number: int, ours: Contestant, theirs: Contestant, pieces: Sequence[Sequence[Sentence]]
+) -> None:
+    sides = [(ours, turns.ours_s, turns.our_tokens), (theirs, turns.theirs_s, turns.their_tokens)]
+    for contestant, seconds, tokens in sides if number % 2 == 0 else reversed(sides):
+        time.sleep(REST_S)
+        answers = [answer for piece in pieces for answer in took(contestant, piece, seconds)]
+        tokens += [contestant.tokens(answer) for answer in answers]
+
+
 def took(contestant: Contestant, sentences: Sequence[Sentence], seconds: list[float]) -> list[Any]:
-    """The answers; how long they took is added to `seconds`."""
+    """Return the answers; how long they took is added to `seconds`."""
     began = time.perf_counter()
     answers = contestant.translate(sentences)
     seconds.append(time.perf_counter() - began)
     return answers
 
 
-def percentile_ms(seconds: Sequence[float], percent: float) -> float:
-    """A percentile of times, in milliseconds."""
-    return float(np.percentile(seconds, percent)) * 1e3
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What both sides meet alike."""
+
+    sentences: Sequence[Sentence]
+    duration_s: float  # of arrivals at each rate
+    bound_s: float  # of the p95 latency
+
+    def cost_s(self, rate: float, seed: int, server: Streaming) -> float:
+        """Return the p95 latency at a rate.
+
+        When a sentence waits too long, the rate is given up, and the cost is beyond the bound: the more, the fewer
+        sentences were answered until then.  Whatever was taken in is done when this returns.
+        """
+        rng = np.random.default_rng(seed)
+        due = due_times(rate, self.duration_s, rng).tolist()
+        chosen = rng.integers(len(self.sentences), size=len(due)).tolist()
+        latencies: list[float] = []
+        under_way: dict[int, float] = {}  # number -> due, on the clock; the oldest first
+        started_at, submitted, is_given_up = time.perf_counter(), 0, False
+        while submitted < len(due) or under_way:
+            now = time.perf_counter()
+            while submitted < len(due) and (at := started_at + due[submitted]) <= now:
+                under_way[submitted] = at
+                server.submit(submitted, self.sentences[chosen[submitted]])
+                submitted += 1
+            if now - next(iter(under_way.values()), now) > GIVE_UP * self.bound_s:
+                is_given_up, submitted = True, len(due)
+            wait_s = started_at + due[submitted] - time.perf_counter() if submitted < len(due) else 1.0
+            for number, at in server.finished(max(0.0, wait_s)):
+                latency_s = at - under_way.pop(number)
+                if not is_given_up:
+                    latencies.append(latency_s)
+        if is_given_up:
+            return GIVE_UP * self.bound_s * len(due) / max(1, len(latencies))
+        return float(np.percentile(latencies, 95)) if latencies else math.inf
+
+    def highest_rate(self, server: Streaming, guess: float, seed: int) -> float:
+        """Return the highest rate of the ladder that this side sustains, beginning near a guess."""
+        return STEP ** climb(
+            round(math.log(guess, STEP)), lambda rung: self.cost_s(STEP**rung, seed, server) <= self.bound_s
+        )
 
 
-def _compare(
-    turns: Turns,
-    sentences: Sequence[Sentence],
-    ours: Contestant,
-    our_answers: list[Any],
-    theirs: Contestant,
-    their_answers: list[Any],
-) -> None:
-    turns.work.add(sentences, our_answers)
-    turns.agreement.add(
-        [ours.tokens(answer) for answer in our_answers], [theirs.tokens(answer) for answer in their_answers]
-    )
+def climb(guess: int, is_sustained: Callable[[int], bool]) -> int:
+    """Return the highest rung that is sustained: strides from a guess until it is between two, then halving.
+
+    Raises:
+        RuntimeError: nothing near the guess is sustained, or everything.
+    """
+    stride = _STRIDE if is_sustained(guess) else -_STRIDE
+    near, far = guess, guess + stride
+    while is_sustained(far) == (stride > 0):
+        near, far = far, far + stride
+        if abs(far - guess) > _MAX_RUNGS:
+            raise RuntimeError(f"no limit between {STEP**guess:.1f} and {STEP**far:.1f} sentences/s")
+    low, high = sorted((near, far))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_sustained(middle) else (low, middle)
+    return low

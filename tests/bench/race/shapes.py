@@ -96,7 +96,9 @@ def base_shape(
     )
     if max(config.num_encoder_layers, config.num_decoder_layers) > layers or config.vocab_size > vocabulary:
         raise ValueError(f"the model has more than {layers} layers or {vocabulary} tokens already")
-    widened = _with_more_tokens(_twice_as_wide(config, state), vocabulary, config.d_model)
+    widened = {name: _twice(name, array, config.num_heads) for name, array in state.items()}
+    table = widened["embedding.weight"]
+    widened["embedding.weight"] = np.concatenate([table, BIAS.rows(vocabulary - len(table), config.d_model)])
     positions = sinusoidal_positions(config.max_positions, config.d_model)
     return Shape("base", wide, _with_more_layers(widened, config, layers), np.tile(positions, (1, 2)))
 
@@ -117,10 +119,6 @@ def positions_of(shape: Shape) -> Iterator[None]:
         mock.patch("model.transformer.sinusoidal_positions", tensor),
     ):
         yield
-
-
-def _twice_as_wide(config: ModelConfig, state: State) -> dict[str, Array]:
-    return {name: _twice(name, array, config.num_heads) for name, array in state.items()}
 
 
 def _twice(name: str, array: Array, num_heads: int) -> Array:
@@ -146,12 +144,6 @@ def _twice_in_heads(array: Array, num_heads: int) -> Array:
     """[H * d, ..] -> [H * 2d, ..]: the features of each head are followed by their copies."""
     heads = array.reshape(num_heads, -1, *array.shape[1:])
     return np.concatenate([heads, heads], axis=1).reshape(-1, *array.shape[1:])
-
-
-def _with_more_tokens(state: Mapping[str, Array], vocabulary: int, d_model: int) -> dict[str, Array]:
-    table = state["embedding.weight"]
-    rows = BIAS.rows(vocabulary - len(table), d_model)
-    return {**state, "embedding.weight": np.concatenate([table, rows])}
 
 
 def _with_more_layers(state: Mapping[str, Array], config: ModelConfig, layers: int) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What the figures are worth nothing without: machine, commit, versions."""
+"""Machine, commit and versions: no figure is worth anything without them."""
 
 import os
 import platform
@@ -9,21 +9,21 @@ from typing import Any
 
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
 
-ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("onnxruntime", "ctranslate2", "numpy", "torch", "transformers")
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("onnxruntime", "ctranslate2", "numpy", "torch")
 
 
 def describe(cpus: int) -> dict[str, Any]:
     """For the JSON line.
 
     Args:
-        cpus: what the race uses.
+        cpus: what the benchmark uses.
     """
     return {
         "cpu": cpu_model(),
         "int8_instructions": [flag for flag in INT8_FLAGS if flag in cpu_flags()],
         "cpus": cpus,
-        "load_average": round(os.getloadavg()[0], 2),  # before the race: other work on the machine
+        "load_average": round(os.getloadavg()[0], 2),  # before the benchmark: other work on the machine
         "python": platform.python_version(),
         "commit": _git("rev-parse", "--short", "HEAD") or "unknown",
         "uncommitted_changes": bool(_git("status", "--porcelain", "--", "service", "model", "export")),

@@ -1,4 +1,4 @@
-"""The sentences of the race: a file that the user names or our own, shuffled once, half to tune on and half to time.
+"""The sentences of the race: a file or our own text, shuffled once, half to tune on and half to time.
 
 Settings are chosen on other text than they are timed on.
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from model.data import read_lines
 from model.tokenizer import Tokenizer
-from tests.bench.race.contestants import Sentence
 from tests.fakes.own_text import own_sentences
 
 OWN_SENTENCES = 2_000
@@ -19,20 +18,23 @@ _FEWEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Sentence:
+    """A source in the forms that the two sides take."""
+
+    ids: tuple[int, ...]  # ends with end-of-sentence
+    pieces: list[str]  # the same, by name
+
+
+@dataclass(frozen=True, slots=True)
+class RaceText:
     """Different sentences for tuning and for timing."""
 
     name: str
     tuning: list[Sentence]
     timed: list[Sentence]
 
-    @property
-    def mean_tokens(self) -> float:
-        """Source tokens of a timed sentence."""
-        return sum(len(sentence.ids) for sentence in self.timed) / len(self.timed)
 
-
-def load_text(path: Path | None, tokenizer: Tokenizer, names: Sequence[str], max_source_tokens: int) -> Text:
+def load_text(path: Path | None, tokenizer: Tokenizer, names: Sequence[str], max_source_tokens: int) -> RaceText:
     """Read and tokenise a file with a sentence a line, plain or .gz; without one, our own sentences.
 
     Blank, repeated and overlong lines are left out.
@@ -48,10 +50,10 @@ def load_text(path: Path | None, tokenizer: Tokenizer, names: Sequence[str], max
     random.Random(SEED).shuffle(encoded)
     sentences = [Sentence(tuple(ids), [names[token] for token in ids]) for ids in encoded]
     half = len(sentences) // 2
-    return Text(path.name if path else "own sentences", sentences[:half], sentences[half:])
+    return RaceText(path.name if path else "own sentences", sentences[:half], sentences[half:])
 
 
 def batches(sentences: Sequence[Sentence], size: int, count: int) -> list[list[Sentence]]:
-    """So many batches of one size, one after the other; the text begins again when it is used up."""
+    """Return so many batches of one size, one after the other; the text begins again when it is used up."""
     endless = [sentences[number % len(sentences)] for number in range(size * count)]
     return [endless[first : first + size] for first in range(0, size * count, size)]
