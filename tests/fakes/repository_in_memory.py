@@ -15,6 +15,13 @@ from service.registry.repository import BundleCandidate, BundleCandidates, Repos
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
 
+GAUGES = ("queued_jobs", "queued_tokens", "queued_work_s", "running_jobs", "live_rows", "engines", "missing_engines")
+
+
+def idle_engines(load: int = 0) -> Any:
+    """A dispatcher that takes work and has this much of everything that is measured of it."""
+    return SimpleNamespace(**dict.fromkeys(GAUGES, load), is_ready=True, snapshot=lambda now: None)
+
 
 @dataclass(eq=False)
 class FakeHost:
@@ -30,7 +37,7 @@ class FakeHost:
     is_closed: bool = False
     close_error: Exception | None = None
     lease: Lease = field(default_factory=Lease)
-    dispatcher: Any = field(default_factory=lambda: SimpleNamespace(is_ready=True, snapshot=lambda now: None))
+    dispatcher: Any = field(default_factory=idle_engines)
 
     async def start(self) -> None:
         self.has_begun = True

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from service.registry.registry import Registry, Result
 from service.registry.repository import BundleCandidate
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
-from tests.fakes.repository_in_memory import FakeHost, registry_of
+from tests.fakes.repository_in_memory import FakeHost, idle_engines, registry_of
 
 
 def pair(name: str, source: str, target: str) -> Any:
@@ -66,18 +65,8 @@ class TestFind:
 
 
 def host(name: str, version: str, jobs: int) -> Any:
-    gauges = (
-        "queued_jobs",
-        "queued_tokens",
-        "queued_work_s",
-        "running_jobs",
-        "live_rows",
-        "engines",
-        "missing_engines",
-    )
-    engines = SimpleNamespace(**dict.fromkeys(gauges, jobs), snapshot=lambda now: None)
     candidate = BundleCandidate(directory=Path(name) / version, name=name, version=version, manifest_sha256="s" * 64)
-    made = FakeHost(candidate, model_info(name, version), asyncio.Event(), dispatcher=engines)
+    made = FakeHost(candidate, model_info(name, version), asyncio.Event(), dispatcher=idle_engines(jobs))
     made.sha256_12, made.state = f"sha{version}", HostState.SERVING
     return made
 
