@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from service.client.retry import Backoff, RetryPolicy
+from service.client.channel import Backoff, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, Unavailable
 
 MAX_OUTAGE_S = 300.0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pieces
 from service.bulk.patience import MAX_OUTAGE_S, WaitReport, late_if_alive, until_answered
-from service.client.retry import RetryPolicy
+from service.client.channel import RetryPolicy
 from service.errors import DragomanError
 from service.queue.callers import Priority
 from service.records import ModelInfo, TranslateAll, TranslateOptions, Translation

@@ -33,8 +33,7 @@ from service.cli.options import (
     server_address,
 )
 from service.cli.reporting import reported
-from service.client.channel import ClientConfig, credentials
-from service.client.retry import RetryPolicy
+from service.client.channel import ClientConfig, RetryPolicy, credentials
 from service.errors import Unavailable
 from service.grpc.replies import to_request
 from service.loadtest.records import OK, Summary, summarize

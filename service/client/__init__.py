@@ -1,8 +1,8 @@
 """The Python client.  What goes wrong is raised as an error of `service.errors`."""
 
-from service.client.channel import ClientConfig, TlsOptions, config_from_environment
-from service.client.client import AsyncClient, Client
-from service.client.retry import RetryPolicy
+from service.client.aio import AsyncClient
+from service.client.channel import ClientConfig, RetryPolicy, TlsOptions, config_from_environment
+from service.client.client import Client
 from service.queue.callers import Priority
 from service.records import TranslateOptions
 

@@ -1,16 +1,15 @@
-"""A client of the admin port: what a server is doing, its models looked at again, the level of its log."""
+"""A client of the admin port: the server's status, a reload of its models, the level of its log."""
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import grpc
 
 from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceStub
 from service.client.channel import ClientConfig, call_metadata, open_channel
-from service.client.failures import closed_channel_is_unavailable
+from service.client.failures import CLOSED, domain_error
 from service.errors import DragomanError, Unavailable
-from service.grpc.replies import to_error
 
 DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
 _SWITCH_ON = "the admin port is off by default, switch it on with `dragoman serve --admin-port 50052`"
@@ -26,14 +25,13 @@ class AdminClient:
         self._stub: Any = AdminServiceStub(self._channel)
 
     def status(self, max_requests: int = 0, timeout_s: float = 5.0) -> pb.GetStatusResponse:
-        """What the server is doing now; see the contract.
+        """Return what the server is doing now; see the contract.
 
         Raises:
             DragomanError: there is no answer; the message says what to do about it.
         """
         request = pb.GetStatusRequest(max_requests=max_requests)
-        response: pb.GetStatusResponse = self._call(self._stub.GetStatus, request, timeout_s)
-        return response
+        return cast("pb.GetStatusResponse", self._call(self._stub.GetStatus, request, timeout_s))
 
     def reload_models(self, model: str = "", timeout_s: float = 600.0) -> pb.ReloadModelsResponse:
         """Have the server look at its models again.
@@ -42,19 +40,15 @@ class AdminClient:
             DragomanError: a bundle was refused, or there is no answer.
         """
         request = pb.ReloadModelsRequest(model=model)
-        response: pb.ReloadModelsResponse = self._call(self._stub.ReloadModels, request, timeout_s)
-        return response
+        return cast("pb.ReloadModelsResponse", self._call(self._stub.ReloadModels, request, timeout_s))
 
     def set_log_level(self, level: str, timeout_s: float = 5.0) -> str:
-        """Change the level of the server's log; the level before.
+        """Change the level of the server's log and return the level before.
 
         Raises:
             DragomanError: there is no such level, or no answer.
         """
-        response: pb.SetLogLevelResponse = self._call(
-            self._stub.SetLogLevel, pb.SetLogLevelRequest(level=level), timeout_s
-        )
-        return response.previous
+        return str(self._call(self._stub.SetLogLevel, pb.SetLogLevelRequest(level=level), timeout_s).previous)
 
     def close(self) -> None:
         """Close the connection."""
@@ -70,8 +64,9 @@ class AdminClient:
 
     def _call(self, method: Any, request: object, timeout_s: float) -> Any:
         try:
-            with closed_channel_is_unavailable():
-                return method(request, timeout=timeout_s, metadata=call_metadata(self._config))
+            return method(request, timeout=timeout_s, metadata=call_metadata(self._config))
+        except ValueError as error:  # gRPC's word for a channel that is closed
+            raise Unavailable(CLOSED) from error
         except grpc.RpcError as error:
             raise self._explained(error) from error
 
@@ -81,4 +76,4 @@ class AdminClient:
                 return Unavailable(f"the server at {self.address} has no admin service there; {_SWITCH_ON}")
             case grpc.StatusCode.UNAVAILABLE:
                 return Unavailable(f"no admin port answers at {self.address} ({error.details()}); {_SWITCH_ON}")
-        return to_error(error.code(), error.details() or "", error.trailing_metadata() or ())
+        return domain_error(error)

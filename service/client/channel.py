@@ -1,25 +1,46 @@
-"""How the client connects: address, TLS, API key, keepalive, balancing and the retry policy, as gRPC wants them.
+"""Settings of a client, and the gRPC channel that they make: TLS, API key, keepalive, balancing, retries.
 
+`protos/service_config.json` is the retry policy, as gRPC takes it in every language; its numbers stand nowhere else.
 Knows no call and no message.
 """
 
+import json
 import os
+import random
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
-
-from service.client.retry import RetryPolicy, service_config
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 # A request is kept for sending again while it fits here; grpc's own default of 256 KiB is less than 64 long texts.
 _RETRY_BUFFER_BYTES = 4 << 20
 
+PUBLISHED: dict[str, Any] = json.loads(files("protos").joinpath("service_config.json").read_text(encoding="utf-8"))
+_POLICY: dict[str, Any] = PUBLISHED["methodConfig"][0]["retryPolicy"]
+_JITTER = 0.2  # a pause varies by this much, as gRPC's own do: clients that failed together do not return together
+
 ChannelOption = tuple[str, int | str]
 Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When a call is sent again.  A pushback from the server overrides the backoff, and a negative one ends it."""
+
+    max_attempts: int = _POLICY["maxAttempts"]  # the first one included; grpc counts more than 5 as 5
+    initial_backoff_s: float = float(_POLICY["initialBackoff"].removesuffix("s"))
+    max_backoff_s: float = float(_POLICY["maxBackoff"].removesuffix("s"))
+    backoff_multiplier: float = _POLICY["backoffMultiplier"]
+    # Each failure costs one token, each success earns back 0.5; below half of them nothing is sent again, so that a
+    # server in trouble is not buried under retries.
+    throttle_tokens: int = PUBLISHED["retryThrottling"]["maxTokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +80,20 @@ class ClientConfig:
 
 
 def config_from_environment(environment: Mapping[str, str] = os.environ) -> ClientConfig:
-    """The defaults, with the API key and TLS of these variables, so that keys need not be on a command line.
+    """Return the defaults with the API key and TLS of the environment, so that keys need not be on a command line.
 
     DRAGOMAN_API_KEY; DRAGOMAN_TLS=1 for TLS with the authorities of the system, or what `TlsOptions` has:
     DRAGOMAN_TLS_CA, DRAGOMAN_TLS_CLIENT_CERTIFICATE, DRAGOMAN_TLS_CLIENT_KEY, DRAGOMAN_TLS_SERVER_NAME.
 
     Raises:
-        ValueError: a value that cannot be meant.
+        ValueError: a value that is not accepted.
     """
+    names = ("DRAGOMAN_TLS_CA", "DRAGOMAN_TLS_CLIENT_KEY", "DRAGOMAN_TLS_CLIENT_CERTIFICATE")
+    ca, key, certificate = (Path(environment[name]) if environment.get(name) else None for name in names)
     tls = TlsOptions(
-        root_certificates=_path(environment.get("DRAGOMAN_TLS_CA")),
-        private_key=_path(environment.get("DRAGOMAN_TLS_CLIENT_KEY")),
-        certificate_chain=_path(environment.get("DRAGOMAN_TLS_CLIENT_CERTIFICATE")),
+        root_certificates=ca,
+        private_key=key,
+        certificate_chain=certificate,
         server_name=environment.get("DRAGOMAN_TLS_SERVER_NAME") or None,
     )
     wanted = environment.get("DRAGOMAN_TLS", "")
@@ -81,12 +104,12 @@ def config_from_environment(environment: Mapping[str, str] = os.environ) -> Clie
 
 
 def call_metadata(config: ClientConfig) -> Metadata:
-    """What every call sends beside its request."""
+    """Return what every call sends beside its request."""
     return () if config.api_key is None else (("authorization", f"Bearer {config.api_key}"),)
 
 
 def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
-    """The channel arguments for `grpc.insecure_channel` and its siblings."""
+    """Return the channel arguments for `grpc.insecure_channel` and its siblings."""
     options: list[ChannelOption] = [
         ("grpc.service_config", service_config(config.retry)),
         ("grpc.enable_retries", 1),
@@ -105,7 +128,7 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
 
 
 def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
-    """A channel with everything of these settings but what each call brings: deadline and key.
+    """Open a blocking channel with these settings; each call brings its deadline and key.
 
     Raises:
         OSError, ValueError: see `credentials`.
@@ -116,18 +139,14 @@ def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
 
 
 def open_aio_channel(address: str, config: ClientConfig) -> grpc.aio.Channel:
-    """As `open_channel`, for the event loop that is running.
-
-    Raises:
-        OSError, ValueError: see `credentials`.
-    """
+    """Open the same for the event loop that is running."""
     if config.tls is None:
         return grpc.aio.insecure_channel(address, channel_options(config))
     return grpc.aio.secure_channel(address, credentials(config.tls), channel_options(config))
 
 
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
-    """The credentials these files hold.
+    """Read the files and return gRPC's credentials.
 
     Raises:
         OSError: a file cannot be read.
@@ -135,16 +154,45 @@ def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
     """
     if (tls.private_key is None) != (tls.certificate_chain is None):
         raise ValueError("private_key and certificate_chain need each other")
-    return grpc.ssl_channel_credentials(
-        root_certificates=_bytes_of(tls.root_certificates),
-        private_key=_bytes_of(tls.private_key),
-        certificate_chain=_bytes_of(tls.certificate_chain),
-    )
+    files_of_tls = (tls.root_certificates, tls.private_key, tls.certificate_chain)
+    return grpc.ssl_channel_credentials(*(None if file is None else file.read_bytes() for file in files_of_tls))
 
 
-def _path(written: str | None) -> Path | None:
-    return Path(written) if written else None
+def service_config(policy: RetryPolicy) -> str:
+    """Return the published service config, as JSON, with this policy's numbers.
+
+    RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait, CANCELLED because proxies and older
+    servers that end reset what reaches them too late; a call that its caller cancels is not sent again.
+    """
+    config = deepcopy(PUBLISHED)
+    (method,) = config["methodConfig"]
+    method["retryPolicy"] |= {
+        "maxAttempts": policy.max_attempts,
+        "initialBackoff": f"{policy.initial_backoff_s}s",
+        "maxBackoff": f"{policy.max_backoff_s}s",
+        "backoffMultiplier": policy.backoff_multiplier,
+    }
+    if policy.max_attempts == 1:  # grpc refuses a policy of one attempt
+        del method["retryPolicy"]
+    config["retryThrottling"]["maxTokens"] = policy.throttle_tokens
+    return json.dumps(config)
 
 
-def _bytes_of(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
+class Backoff:
+    """Pauses that grow while nothing succeeds, as gRPC's between attempts; for streams, which gRPC cannot repeat."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._failures = 0
+
+    def next_s(self, *, at_least_s: float = 0.0) -> float:
+        """Return the seconds to wait after one more failure; `at_least_s` is what the server asked for."""
+        policy = self._policy
+        pause = min(policy.initial_backoff_s * policy.backoff_multiplier**self._failures, policy.max_backoff_s)
+        if pause < policy.max_backoff_s:
+            self._failures += 1
+        return max(at_least_s, pause * random.uniform(1 - _JITTER, 1 + _JITTER))
+
+    def reset(self) -> None:
+        """Begin with the shortest pause again, because something succeeded."""
+        self._failures = 0

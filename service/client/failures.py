@@ -1,46 +1,48 @@
-"""What gRPC raises, as errors of `service.errors`.
+"""What gRPC reports, as errors of `service.errors`; why there is no connection; waiting until a server serves.
 
-Knows no call; the statuses themselves are read in `service.grpc.replies`.
+The statuses themselves are read in `service.grpc.replies`.
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import grpc
 import grpc.aio
+from grpc_health.v1 import health_pb2
 
-from service.errors import DragomanError, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, Unavailable
 from service.grpc.replies import to_error
 
 CLOSED = "the client was closed before the answer came"
 
+# Between two Watches.  gRPC paces the connections; this is for what accepts them and refuses the call, as a proxy does.
+_PAUSE_S = 0.2
+_ANSWER_S = 5.0  # for the answer of a server that is not to be waited for: a busy one may take a moment
+# Without any time at all, the deadline wins over the reason once in some thirty times, although that is known.
+_REASON_WITHIN_S = 0.05
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+
 
 def domain_error(error: Any) -> DragomanError:
-    """The error that a gRPC error stands for."""
+    """Return the error that a gRPC error stands for."""
     return to_error(error.code(), error.details() or error.code().name, error.trailing_metadata() or ())
 
 
 def times_cancelled() -> int:
-    """How often somebody has cancelled the task that runs; one that swallowed it goes on with more than 0."""
+    """Return how often somebody has cancelled the running task; a task that swallowed it goes on with more than 0."""
     task = asyncio.current_task()
     return task.cancelling() if task else 0
 
 
 @contextmanager
-def closed_channel_is_unavailable() -> Iterator[None]:
-    """Raise Unavailable where a call is started on a blocking channel that is closed."""
-    try:
-        yield
-    except ValueError as error:  # gRPC's word for it
-        raise Unavailable(CLOSED) from error
-
-
-@contextmanager
 def closed_is_unavailable() -> Iterator[None]:
-    """Raise Unavailable for what comes of the asyncio client's `close`.
+    """Raise Unavailable for what comes of `close`.
 
-    gRPC raises CancelledError in whoever waits for a call then, as where the task itself is cancelled, which stays so.
+    gRPC then raises CancelledError in whoever waits for a call, as it does where the task itself is cancelled; the
+    latter stays what it is.
     """
     before = times_cancelled()
     try:
@@ -51,3 +53,67 @@ def closed_is_unavailable() -> Iterator[None]:
         if times_cancelled() > before:
             raise
         raise Unavailable(CLOSED) from error
+
+
+async def connection_failure(health: Any) -> str:
+    """Return what keeps gRPC from connecting, like a wrong address or certificate; empty where nothing is known.
+
+    A call that waits for a connection until its deadline does not say why there was none.  A health check that does
+    not wait fails at once with the reason; with a connection, it ends when the server answers or is late again.
+
+    Args:
+        health: HealthStub of the client's channel.
+
+    Raises:
+        Unavailable: the channel is closed.
+    """
+    try:
+        with closed_is_unavailable():
+            await health.Check(health_pb2.HealthCheckRequest(), timeout=_REASON_WITHIN_S, wait_for_ready=False)
+    except grpc.RpcError as error:
+        return error.details() or "" if error.code() is grpc.StatusCode.UNAVAILABLE else ""
+    return ""
+
+
+async def wait_until_ready(health: Any, address: str, timeout_s: float) -> None:
+    """Return as soon as the server says SERVING; without any time, ask a server that is there once.
+
+    A server that restarts ends the Watch it has answered; another Watch is opened until the time is over.
+
+    Args:
+        health: HealthStub of the client's channel.
+
+    Raises:
+        Unavailable: it did not within the timeout, or the channel was closed.
+        DragomanError: it refuses to say.
+    """
+    deadline = time.monotonic() + timeout_s
+    has_time = timeout_s > 0.0
+    reason = ""  # why the last Watch ended before its time, or reached no server
+    while True:
+        failure: grpc.RpcError | None = None
+        error: DragomanError = Unavailable("the server ended the watch")
+        try:
+            timeout = max(0.0, deadline - time.monotonic()) if has_time else _ANSWER_S
+            with closed_is_unavailable():
+                call = health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout, wait_for_ready=has_time)
+                try:
+                    async for status in call:
+                        if status.status == _SERVING:
+                            return
+                        if not has_time:
+                            raise Unavailable(f"no server was ready at {address} within 0 s")
+                finally:
+                    call.cancel()  # or it would hold a place in the server until its deadline
+        except grpc.RpcError as rpc_error:
+            failure, error = rpc_error, domain_error(rpc_error)
+        if isinstance(error, Unavailable):
+            reason = f" ({error})"
+        elif not isinstance(error, DeadlineExceeded):
+            raise error from failure
+        elif why := await connection_failure(health):
+            reason = f" ({why})"
+        left_s = deadline - time.monotonic()
+        if left_s <= 0.0:
+            raise Unavailable(f"no server was ready at {address} within {timeout_s:g} s{reason}") from failure
+        await asyncio.sleep(min(_PAUSE_S, left_s))

@@ -11,8 +11,7 @@ from multiprocessing.connection import Connection, wait
 
 import numpy as np
 
-from service.client.channel import ClientConfig
-from service.client.retry import RetryPolicy
+from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import Unavailable
 from service.loadtest.records import Records
 from service.loadtest.schedule import due_times

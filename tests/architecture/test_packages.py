@@ -72,7 +72,7 @@ def test_no_python_file_of_ours_is_imported_without_its_package():
     "module",
     [
         "service.server.lifecycle",
-        "service.client.client",
+        "service.client",
         "service.cli.app",
         "service.local",
         "service.cli.doctor",

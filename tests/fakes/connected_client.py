@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from service.client import AsyncClient
-from service.client.channel import ClientConfig
-from service.client.retry import RetryPolicy
+from service.client.channel import ClientConfig, RetryPolicy
 from tests.fakes.scripted_server import ScriptedServer
 
 QUICK = ClientConfig(timeout_s=10.0, retry=RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.02))

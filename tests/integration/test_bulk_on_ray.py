@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from service.client import Client
-from service.client.channel import ClientConfig
-from service.client.retry import RetryPolicy
+from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import Overloaded
 from tests.fakes.bulk_runs import WITHIN_S, await_parts, bulk, parts_folder, ray_workers
 from tests.fakes.own_text import own_sentences

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from service.client import ClientConfig
-from service.client.retry import service_config
+from service.client.channel import service_config
 from tests.fakes.calls import TRANSLATE, calling, details_of, eventually, failure
 from tests.fakes.raw_http2 import ACK, DATA, ENHANCE_YOUR_CALM, PING, Connection, Frame, farewell, ping
 from tests.fakes.server_process import ServerProcess

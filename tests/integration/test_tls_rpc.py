@@ -11,8 +11,7 @@ import grpc
 import pytest
 
 from service.client import AsyncClient
-from service.client.channel import ClientConfig, TlsOptions
-from service.client.retry import RetryPolicy
+from service.client.channel import ClientConfig, RetryPolicy, TlsOptions
 from service.errors import DeadlineExceeded, Unavailable
 from tests.fakes.calls import calling, details_of, failure
 from tests.fakes.certificates import Authority, Pair

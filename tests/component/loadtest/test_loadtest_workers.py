@@ -12,8 +12,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from service.client.channel import ClientConfig
-from service.client.retry import RetryPolicy
+from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import Unavailable
 from service.loadtest.run import start, worker_processes
 from service.loadtest.worker import Connected, Ended, Task, send_calls

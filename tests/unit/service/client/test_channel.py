@@ -1,14 +1,21 @@
-"""The client's connection: what of it comes from the environment, and what is refused."""
+"""The client's settings and connection: what comes from the environment, the retry policy, the pauses."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from service.client.channel import ClientConfig, TlsOptions, call_metadata, config_from_environment, credentials
-
-
-def test_environment_without_variables_gives_the_defaults():
-    assert config_from_environment({}) == ClientConfig()
+from service.client.channel import (
+    PUBLISHED,
+    Backoff,
+    ClientConfig,
+    RetryPolicy,
+    TlsOptions,
+    call_metadata,
+    config_from_environment,
+    credentials,
+    service_config,
+)
 
 
 def test_key_is_sent_as_a_bearer_s_and_never_described():
@@ -25,9 +32,15 @@ def test_key_that_no_header_carries_is_refused_without_being_repeated(key):
         ClientConfig(api_key=key)
 
 
+def test_wrong_client_settings_are_refused():
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        ClientConfig(batch_size=0)
+
+
 @pytest.mark.parametrize(
     ("variables", "tls"),
     [
+        ({}, None),
         ({"DRAGOMAN_TLS": "1"}, TlsOptions()),
         ({"DRAGOMAN_TLS_CA": "ca.pem"}, TlsOptions(root_certificates=Path("ca.pem"))),
         (
@@ -40,14 +53,54 @@ def test_key_that_no_header_carries_is_refused_without_being_repeated(key):
     ],
 )
 def test_tls_comes_from_the_environment(variables, tls):
-    assert config_from_environment(variables).tls == tls
+    assert config_from_environment(variables) == ClientConfig(tls=tls)
 
 
-def test_tls_is_on_or_off():
+def test_what_cannot_be_meant_as_tls_is_refused():
     with pytest.raises(ValueError, match="DRAGOMAN_TLS is 'yes': 0 or 1 is accepted"):
         config_from_environment({"DRAGOMAN_TLS": "yes"})
-
-
-def test_certificate_without_its_key_is_refused():
     with pytest.raises(ValueError, match="need each other"):
         credentials(TlsOptions(certificate_chain=Path("c.pem")))
+
+
+def test_published_policy_is_what_operators_are_told():
+    (method,) = PUBLISHED["methodConfig"]
+    policy = method["retryPolicy"]
+
+    assert (policy["maxAttempts"], policy["maxBackoff"], method["waitForReady"]) == (5, "5s", True)
+    assert {"UNAVAILABLE", "RESOURCE_EXHAUSTED"} <= set(policy["retryableStatusCodes"])
+    assert PUBLISHED["retryThrottling"] == {"maxTokens": 100, "tokenRatio": 0.5}
+    assert [name["method"] for name in method["name"]] == ["Translate", "ListModels"]  # gRPC cannot repeat streams
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed"),
+    [(RetryPolicy(), {}), (RetryPolicy(max_attempts=2, max_backoff_s=0.5), {"maxAttempts": 2, "maxBackoff": "0.5s"})],
+)
+def test_a_client_s_own_numbers_replace_the_published_ones(policy, changed):
+    (method,) = json.loads(service_config(policy))["methodConfig"]
+    published = PUBLISHED["methodConfig"][0]["retryPolicy"] | changed
+
+    def plain(value: object) -> object:  # 5s and 5.0s are the same duration
+        return float(value[:-1]) if isinstance(value, str) and value.endswith("s") else value
+
+    assert {name: plain(value) for name, value in method["retryPolicy"].items()} == {
+        name: plain(value) for name, value in published.items()
+    }
+
+
+def test_one_attempt_needs_no_policy():
+    assert "retryPolicy" not in json.loads(service_config(RetryPolicy(max_attempts=1)))["methodConfig"][0]
+
+
+def test_pauses_grow_to_the_largest_and_begin_anew_after_a_success():
+    backoff = Backoff(RetryPolicy(initial_backoff_s=1.0, backoff_multiplier=2.0, max_backoff_s=5.0))
+
+    pauses = [backoff.next_s() for _ in range(2_000)]
+    backoff.reset()
+
+    for pause, middle in zip(pauses, [1.0, 2.0, 4.0, 5.0, 5.0], strict=False):
+        assert pause == pytest.approx(middle, rel=0.2001)
+    assert max(pauses) <= 6.0
+    assert backoff.next_s() <= 1.2
+    assert backoff.next_s(at_least_s=30.0) == 30.0

@@ -1,13 +1,20 @@
-"""Which texts of a stream are to be sent, and which answers are handed out, over any sequence of losses."""
+"""A caller's texts: refused, cut into calls, and, in a stream, sent and answered over any sequence of losses."""
+
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.client.retry import RetryPolicy
-from service.client.texts import MAX_MESSAGE_CHARACTERS
-from service.client.unanswered import MAX_MESSAGE_TEXTS, Unanswered
-from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, Unavailable
+from service.client.channel import RetryPolicy
+from service.client.texts import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_MESSAGE_TEXTS,
+    Unanswered,
+    require_several,
+    split_into_calls,
+)
+from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.records import Translation
 
 GOOD = Translation(source_tokens=3)
@@ -15,14 +22,46 @@ LOST = Translation(error=Unavailable("the engine was lost"))
 AWAY = Unavailable("the server is draining")
 
 
-def texts_of(max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
-    return Unanswered(
-        max_texts=max_texts, max_text_bytes=4 << 20, give_up_s=give_up_s, retry=RetryPolicy(initial_backoff_s=1.0)
-    )
+@pytest.mark.parametrize("text", ["The cat", b"The cat"])
+def test_one_text_alone_is_refused_with_what_to_do(text):
+    with pytest.raises(TypeError, match=r"for one text give a list, \[text\]"):
+        require_several(text)
 
 
-def taken(*texts: str, max_texts: int = 100, give_up_s: float = 60.0) -> Unanswered:
-    unanswered = texts_of(max_texts, give_up_s)
+@pytest.mark.parametrize("nothing", [None, b"bytes", 7])
+def test_text_that_is_none_is_refused_with_its_number(nothing):
+    with pytest.raises(TypeError, match=rf"texts\[2\] is of type {type(nothing).__name__}, every text must be a str"):
+        list(split_into_calls(["one", "two", nothing], 9, 100))
+
+
+def test_a_full_call_comes_before_the_next_text_is_taken_and_a_text_that_is_too_large_fails_alone():
+    taken_so_far = []
+
+    def texts() -> Iterator[str]:
+        for text in ("a", "€€€", "b", "c", "x" * MAX_MESSAGE_CHARACTERS, "d"):
+            taken_so_far.append(text)
+            yield text
+
+    calls = split_into_calls(texts(), 2, MAX_MESSAGE_CHARACTERS)
+    first = next(calls)
+
+    assert (first.texts, first.errors, taken_so_far) == (["a", "€€€"], {}, ["a", "€€€"])
+    assert [[text[:1] for text in call.texts] for call in calls] == [["b", "c"], ["x"], ["d"]]
+
+
+def test_text_that_fits_in_no_message_goes_blank_and_its_answer_is_the_error():
+    (call,) = split_into_calls(["€€", "€€€"], 9, max_text_bytes=8)
+
+    fits, too_large = call.answered([GOOD, GOOD])
+
+    assert call.texts == ["€€", ""]
+    assert fits is GOOD
+    assert isinstance(too_large.error, TooLong)
+    assert str(too_large.error) == "the text has 9 bytes in UTF-8, at most 8 fit in a message"
+
+
+def taken(*texts: str, give_up_s: float = 60.0) -> Unanswered:
+    unanswered = Unanswered(max_text_bytes=4 << 20, give_up_s=give_up_s, retry=RetryPolicy(initial_backoff_s=1.0))
     for text in texts:
         unanswered.take(text)
     return unanswered
@@ -33,14 +72,6 @@ def test_texts_are_numbered_and_sent_once():
 
     assert unanswered.next_message(0.0) == [(0, "a"), (1, "b")]
     assert unanswered.next_message(0.0) == []
-
-
-def test_room_is_what_is_not_answered():
-    unanswered = taken("a", "b", max_texts=2)
-    assert not unanswered.has_room
-
-    unanswered.answered(1, GOOD, 0.0)
-    assert unanswered.has_room
 
 
 def test_it_is_done_when_all_that_will_ever_be_is_answered():
@@ -112,7 +143,7 @@ def test_an_answer_ends_the_trouble():
 
 
 def test_trouble_counts_only_while_somebody_waits():
-    unanswered = texts_of(give_up_s=5.0)
+    unanswered = taken(give_up_s=5.0)
     unanswered.lost(AWAY, 0.0)
     unanswered.take("a")
     unanswered.lost(AWAY, 100.0)
@@ -158,7 +189,7 @@ def test_server_s_deadline_after_progress_is_only_an_interruption():
 @given(st.data())
 def test_every_text_is_answered_exactly_once_over_any_connections(data):
     """Random takes, sends, answers, lost engines and lost connections; then a server that works."""
-    unanswered = texts_of(max_texts=5, give_up_s=float("inf"))
+    unanswered = taken(give_up_s=float("inf"))
     at_server: dict[int, str] = {}
     answered: list[int] = []
     now, num_taken = 0.0, 0
@@ -171,7 +202,7 @@ def test_every_text_is_answered_exactly_once_over_any_connections(data):
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(st.sampled_from([0.0, 0.5, 10.0]))
         match data.draw(st.sampled_from(["take", "send", "answer", "engine", "connection"])):
-            case "take" if unanswered.has_room:
+            case "take":
                 unanswered.take(f"text {num_taken}")
                 num_taken += 1
             case "send":

@@ -1,7 +1,8 @@
-"""Both clients wait for a server that is not there yet, restarts, or has nothing good to say."""
+"""The client waits for a server that is not there yet, restarts, or has nothing good to say."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -9,15 +10,12 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from service.client import AsyncClient, Client, readiness
-from service.errors import DragomanError, PermissionDenied, Unavailable
+from service.client import AsyncClient, Client, ClientConfig, RetryPolicy, failures
+from service.errors import DeadlineExceeded, DragomanError, PermissionDenied, Unavailable
 from tests.fakes.calls import eventually
-from tests.fakes.command_line import run_against
-from tests.fakes.scripted_server import ScriptedServer, running
+from tests.fakes.scripted_server import ScriptedServer
 
-__all__ = ["running"]
-
-WaitFor = Callable[[str, float], Awaitable[None]]
+WAIT_S = 1.0  # time enough to try to connect, on a busy machine too
 
 
 class EndingHealth(health.aio.HealthServicer):
@@ -67,30 +65,21 @@ async def serve() -> AsyncIterator[Callable[[EndingHealth], Awaitable[str]]]:
         await server.stop(grace=None)
 
 
-@pytest.fixture(params=["asyncio", "blocking"])
-def wait_until_ready(request, monkeypatch) -> WaitFor:
-    """That of either client, with hardly a pause."""
-    monkeypatch.setattr(readiness, "_PAUSE_S", 0.001)
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch) -> None:
+    monkeypatch.setattr(failures, "_PAUSE_S", 0.001)
 
-    def blocking(address: str, timeout_s: float) -> None:
-        with Client(address) as client:
-            client.wait_until_ready(timeout_s)
 
-    async def wait(address: str, timeout_s: float) -> None:
-        if request.param == "blocking":
-            await asyncio.to_thread(blocking, address, timeout_s)
-            return
-        async with AsyncClient(address) as client:
-            await client.wait_until_ready(timeout_s)
-
-    return wait
+async def wait_until_ready(address: str, timeout_s: float) -> None:
+    async with AsyncClient(address) as client:
+        await client.wait_until_ready(timeout_s)
 
 
 @pytest.mark.parametrize(
     "code",
     [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.OK],
 )
-async def test_watch_that_ends_is_opened_again(serve, wait_until_ready, code):
+async def test_watch_that_ends_is_opened_again(serve, code):
     servicer = EndingHealth(code, code)
 
     await wait_until_ready(await serve(servicer), 20.0)
@@ -98,14 +87,14 @@ async def test_watch_that_ends_is_opened_again(serve, wait_until_ready, code):
     assert servicer.num_watches == 3
 
 
-async def test_server_that_stays_unavailable_is_given_up_in_time_with_its_own_words(serve, wait_until_ready):
+async def test_server_that_stays_unavailable_is_given_up_in_time_with_its_own_words(serve):
     address = await serve(EndingHealth(grpc.StatusCode.UNAVAILABLE, is_forever=True))
 
     with pytest.raises(Unavailable, match=r"no server was ready at .* within 1 s \(no healthy upstream\)"):
         await wait_until_ready(address, 1.0)
 
 
-async def test_server_that_refuses_to_say_is_not_asked_again(serve, wait_until_ready):
+async def test_server_that_refuses_to_say_is_not_asked_again(serve):
     servicer = EndingHealth(grpc.StatusCode.PERMISSION_DENIED, is_forever=True)
 
     with pytest.raises(PermissionDenied):
@@ -113,24 +102,18 @@ async def test_server_that_refuses_to_say_is_not_asked_again(serve, wait_until_r
     assert servicer.num_watches == 1
 
 
-async def test_watch_is_over_as_soon_as_the_server_serves(serve):
+async def test_server_that_serves_needs_no_time_to_say_so_and_its_watch_is_over_then(serve):
     servicer = EndingHealth()
     address = await serve(servicer)
     async with AsyncClient(address) as client:
-        with Client(address) as blocking:
-            await client.wait_until_ready(60.0)
-            await asyncio.to_thread(blocking.wait_until_ready, 60.0)
+        await client.wait_until_ready(0.0)
 
-            await eventually(lambda: servicer.num_open == 0)
+        await eventually(lambda: servicer.num_open == 0)
 
-    assert servicer.num_watches == 2
+    assert servicer.num_watches == 1
 
 
-async def test_server_that_serves_needs_no_time_to_say_so(serve, wait_until_ready):
-    await wait_until_ready(await serve(EndingHealth()), 0.0)
-
-
-async def test_without_time_a_server_that_does_not_serve_is_asked_once(serve, wait_until_ready):
+async def test_without_time_a_server_that_does_not_serve_is_asked_once(serve):
     servicer = EndingHealth()
     await servicer.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
 
@@ -139,18 +122,12 @@ async def test_without_time_a_server_that_does_not_serve_is_asked_once(serve, wa
     assert servicer.num_watches == 1
 
 
-async def test_without_time_a_server_that_is_away_is_not_waited_for(wait_until_ready):
+async def test_without_time_a_server_that_is_away_is_not_waited_for():
     with pytest.raises(Unavailable, match=r"no server was ready at 127\.0\.0\.1:1 within 0 s"):
         await asyncio.wait_for(wait_until_ready("127.0.0.1:1", 0.0), 4)
 
 
-async def test_command_that_may_not_wait_calls_a_server_that_serves(running):
-    result = await run_against(running, "translate", "one", "--wait", "0")
-
-    assert (result.exit_code, result.stdout) == (0, "ONE\n")
-
-
-async def test_server_that_restarts_is_waited_for(wait_until_ready):
+async def test_server_that_restarts_is_waited_for():
     servicer = EndingHealth()
     await servicer.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     old, address = await started(servicer)
@@ -181,3 +158,33 @@ async def test_client_that_is_closed_waits_no_longer(serve):
     for error in await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 20):
         assert isinstance(error, DragomanError)
         assert "the client was closed" in str(error)
+
+
+async def test_what_keeps_the_client_from_connecting_is_said(silent):
+    quick = ClientConfig(timeout_s=WAIT_S)
+    async with AsyncClient("127.0.0.1:1", quick) as absent, AsyncClient(silent, quick) as mute:
+        calls = (absent.translate(["one"]), absent.wait_until_ready(WAIT_S), mute.translate(["one"]))
+        call, wait, late = await asyncio.gather(*calls, return_exceptions=True)  # each takes its whole time
+
+    assert isinstance(call, DeadlineExceeded)
+    assert str(call).startswith("no connection to 127.0.0.1:1 within the deadline: ")
+    assert isinstance(wait, Unavailable)
+    assert str(wait).startswith("no server was ready at 127.0.0.1:1 within 1 s (")
+    assert "Connection refused" in str(call)
+    assert "Connection refused" in str(wait)
+    assert isinstance(late, DeadlineExceeded)
+    assert "no connection" not in str(late)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a listener that connects and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_without_waiting_a_missing_server_is_an_error_at_once():
+    config = ClientConfig(wait_for_ready=False, retry=RetryPolicy(max_attempts=1))
+    async with AsyncClient("127.0.0.1:1", config) as client:
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(client.translate(["one"]), 4)

@@ -10,8 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from protos import translation_pb2 as pb
 from service.client import AsyncClient
-from service.client.channel import ClientConfig
-from service.client.retry import RetryPolicy
+from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import (
     DeadlineExceeded,
     DragomanError,

@@ -1,29 +1,25 @@
-"""The client against a small real server whose answers the test scripts."""
+"""Both clients against a small real server whose answers the test scripts."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig
-from service.client.retry import RetryPolicy
 from service.engine.job import FinishReason
-from service.errors import (
-    DeadlineExceeded,
-    InternalError,
-    InvalidInput,
-    NotFound,
-    Unavailable,
-)
-from service.records import TranslateOptions
+from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, TooLong
+from service.records import TranslateOptions, Translation
+from tests.fakes.command_line import run_against
 from tests.fakes.connected_client import QUICK, client
-from tests.fakes.scripted_server import Context, failing, running, shout
+from tests.fakes.scripted_server import Context, failing, running, shout, shout_each
 
 __all__ = ["client", "running"]
+
+TOO_LARGE = "x" * 4_500_000  # servers accept messages of 4 MiB by default
 
 
 async def test_reply_carries_texts_scores_tokens_and_model(client):
@@ -46,9 +42,7 @@ async def test_absent_options_stay_absent_on_the_wire(client, running):
     bare, full = running.service.requests
     assert not bare.HasField("options")
     assert not bare.HasField("model")
-    assert full.options.beam_size == 2
-    assert full.options.patience == 0.5
-    assert not full.options.HasField("length_penalty")
+    assert full.options == pb.TranslateOptions(beam_size=2, patience=0.5)
     assert (full.model, full.target_language) == ("loud", "de")
 
 
@@ -80,14 +74,6 @@ async def test_answer_with_another_number_of_translations_is_refused(client, run
     async def miscounting(_: object, __: object) -> pb.TranslateResponse:
         return pb.TranslateResponse(translations=[pb.Translation(hypotheses=[pb.Hypothesis(text="gut")])] * num_answers)
 
-    def translate_all() -> None:
-        with Client(running.address, QUICK) as blocking:
-            list(blocking.translate_all(["one", "two"]))
-
-    def translate() -> None:
-        with Client(running.address, QUICK) as blocking:
-            blocking.translate(["one", "two"])
-
     running.service.handler = miscounting
     message = f"the answer has {num_answers} translations for 2 texts"
 
@@ -95,20 +81,6 @@ async def test_answer_with_another_number_of_translations_is_refused(client, run
         await client.translate(["one", "two"])
     with pytest.raises(InternalError, match=message):
         _ = [translation async for translation in client.translate_all(["one", "two"])]
-    for call in (translate, translate_all):
-        with pytest.raises(InternalError, match=message):
-            await asyncio.to_thread(call)
-
-
-async def test_a_slow_server_meets_the_deadline(client, running):
-    async def sleepy(_: object, __: object) -> pb.TranslateResponse:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    running.service.handler = sleepy
-
-    with pytest.raises(DeadlineExceeded):
-        await client.translate(["one"], timeout_s=0.05)
 
 
 async def test_cancelling_the_task_cancels_the_call(client, running):
@@ -133,16 +105,14 @@ async def test_cancelling_the_task_cancels_the_call(client, running):
 
 
 @pytest.mark.promise("C3")
-async def test_text_that_utf8_cannot_carry_is_refused_before_the_call(client, running):
-    with pytest.raises(InvalidInput, match=r"texts\[1\]") as caught:
-        await client.translate(["good", "bad \ud800"])
-    assert caught.value.field == "texts[1]"
-    assert running.service.requests == []
-
-
-async def test_option_that_the_wire_cannot_carry_is_refused_before_the_call(client, running):
-    with pytest.raises(InvalidInput, match="-1"):
-        await client.translate(["one"], options=TranslateOptions(beam_size=-1))
+@pytest.mark.parametrize(
+    ("texts", "options", "field"),
+    [(["good", "bad \ud800"], None, "texts[1]"), (["one"], TranslateOptions(beam_size=-1), "options")],
+)
+async def test_what_the_wire_cannot_carry_is_refused_before_the_call(client, running, texts, options, field):
+    with pytest.raises(InvalidInput) as caught:
+        await client.translate(texts, options=options)
+    assert caught.value.field == field
     assert running.service.requests == []
 
 
@@ -167,13 +137,16 @@ async def test_a_long_list_keeps_its_order_in_bounded_calls(running):
     assert running.service.most_live == 3
 
 
-async def test_a_failed_batch_is_raised_and_the_others_are_cancelled(running):
-    released = asyncio.Event()
+@pytest.mark.parametrize("is_blocking", [False, True])
+async def test_a_failed_batch_is_raised_and_the_others_are_cancelled(running, is_blocking):
+    third_is_there, released = asyncio.Event(), asyncio.Event()
 
     async def second_fails(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         if request.texts[0] == "b":
+            await third_is_there.wait()
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such pair")
         if request.texts[0] == "c":
+            third_is_there.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -181,13 +154,18 @@ async def test_a_failed_batch_is_raised_and_the_others_are_cancelled(running):
         return await shout(request, context)
 
     running.service.handler = second_fails
-    async with AsyncClient(running.address, ClientConfig(batch_size=1, max_calls=3)) as client:
-        translations = client.translate_all(["a", "b", "c"])
-        seen = (await anext(translations)).text
-        with pytest.raises(NotFound, match="no such pair"):
-            await anext(translations)
+    config = ClientConfig(batch_size=1, max_calls=3)
 
-    assert seen == "A"
+    def blocking() -> None:
+        with Client(running.address, config) as client:
+            list(client.translate_all(["a", "b", "c"]))
+
+    async def in_a_task() -> None:
+        async with AsyncClient(running.address, config) as client:
+            _ = [translation async for translation in client.translate_all(["a", "b", "c"])]
+
+    with pytest.raises(NotFound, match="no such pair"):
+        await (asyncio.to_thread(blocking) if is_blocking else in_a_task())
     await asyncio.wait_for(released.wait(), 5.0)
 
 
@@ -198,34 +176,11 @@ async def test_models_are_listed_with_the_defaults_that_are_set(client):
     assert model.default_options == TranslateOptions(beam_size=4, length_penalty=1.0)
 
 
-async def test_wait_until_ready_returns_when_the_health_turns(client, running):
-    await running.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-    waiting = asyncio.create_task(client.wait_until_ready(10.0))
-    await client.models()  # one round trip later it still waits
-    assert not waiting.done()
-
-    await running.health.set("", health_pb2.HealthCheckResponse.SERVING)
-    await waiting
-
-
-async def test_wait_until_ready_names_the_address_that_did_not_answer():
-    async with AsyncClient("127.0.0.1:1") as client:
-        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 within 0.1 s"):
-            await client.wait_until_ready(0.1)
-
-
-async def test_without_waiting_a_missing_server_is_an_error_at_once():
-    config = ClientConfig(wait_for_ready=False, retry=RetryPolicy(max_attempts=1))
-    async with AsyncClient("127.0.0.1:1", config) as client:
-        with pytest.raises(Unavailable):
-            await client.translate(["one"])
-
-
 async def test_blocking_client_does_the_same(running):
     def call() -> tuple[list[str], list[str], str]:
         with Client(running.address, ClientConfig(batch_size=2, max_calls=2)) as client:
             client.wait_until_ready(5.0)
-            reply = client.translate(["one", "two"])
+            reply = client.translate(text for text in ("one", "two"))
             many = [translation.text for translation in client.translate_all(f"t{n}" for n in range(9))]
             return [translation.text for translation in reply.translations], many, client.models()[0].name
 
@@ -238,22 +193,29 @@ async def test_blocking_client_does_the_same(running):
 
 
 async def test_blocking_client_raises_the_same_errors(running):
-    running.service.handler = failing(grpc.StatusCode.NOT_FOUND, "no model for en-xx")
+    async def sleepy(_: object, __: object) -> pb.TranslateResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
 
-    def call() -> None:
+    def call(timeout_s: float) -> None:
         with Client(running.address, QUICK) as client:
-            client.translate(["one"])
+            client.translate(["one"], timeout_s=timeout_s)
 
-    with pytest.raises(NotFound, match="en-xx"):
-        await asyncio.to_thread(call)
+    running.service.handler = failing(grpc.StatusCode.NOT_FOUND, "no model for en-xx")
+    with pytest.raises(NotFound, match="en-xx") as caught:
+        await asyncio.to_thread(call, 10.0)
+    assert isinstance(caught.value.__cause__, grpc.RpcError)
+    running.service.handler = sleepy
+    with pytest.raises(DeadlineExceeded):
+        await asyncio.to_thread(call, 0.05)
 
 
-async def test_blocking_client_reads_its_texts_only_as_answers_are_taken(running):
-    taken = []
+async def test_blocking_client_reads_its_texts_in_its_thread_and_only_as_answers_are_taken(running):
+    taken: list[object] = []
 
     def texts() -> Iterator[str]:
         for number in range(100):
-            taken.append(number)
+            taken.append(asyncio.current_task() if asyncio._get_running_loop() else None)
             yield str(number)
 
     def first() -> str:
@@ -261,9 +223,44 @@ async def test_blocking_client_reads_its_texts_only_as_answers_are_taken(running
             return next(client.translate_all(texts())).text
 
     assert await asyncio.to_thread(first) == "0"
-    assert len(taken) == 6
+    assert taken == [None] * 6
 
 
-def test_wrong_client_settings_are_refused():
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        ClientConfig(batch_size=0)
+@pytest.mark.parametrize("method", ["translate_all", "translate_stream"])
+async def test_texts_that_are_too_large_alone_or_together_cost_no_other_text_its_translation(running, method):
+    sizes: list[int] = []
+
+    async def stream(requests: AsyncIterator[pb.TranslateStreamRequest], context: Any) -> AsyncIterator[Any]:
+        async def measured() -> AsyncIterator[pb.TranslateStreamRequest]:
+            async for request in requests:
+                sizes.append(request.ByteSize())
+                yield request
+
+        async for response in shout_each(measured(), context):
+            yield response
+
+    async def call(request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
+        sizes.append(request.ByteSize())
+        return await shout(request, context)
+
+    running.service.handler, running.service.stream_handler = call, stream
+    texts = [f"{number}" + "€" * 99_999 for number in range(20)]  # 6 MB
+    async with AsyncClient(running.address) as client:
+        answers = [answer async for answer in getattr(client, method)([*texts[:10], TOO_LARGE, *texts[10:]])]
+
+    if method == "translate_stream":
+        answers = [answers_of(answers)[number] for number in range(21)]
+    assert isinstance(answers.pop(10).error, TooLong)
+    assert [answer.text[:2] for answer in answers] == [text[:2] for text in texts]
+    assert max(sizes) < 1 << 20
+
+
+def answers_of(answers: list[tuple[int, Translation]]) -> dict[int, Translation]:
+    return dict(answers)
+
+
+async def test_line_that_is_too_large_leaves_an_empty_line_and_exit_code_1(running):
+    result = await run_against(running, "translate", stdin=f"one\n{TOO_LARGE}\ntwo\n")
+
+    assert (result.exit_code, result.stdout) == (1, "ONE\n\nTWO\n")
+    assert "line 2: the text has 4500000 bytes in UTF-8" in result.stderr

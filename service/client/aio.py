@@ -1,0 +1,256 @@
+"""The client for asyncio; that for threads is a facade of it.
+
+What goes wrong with a call is raised as an error of `service.errors` with the gRPC error as its cause; what goes wrong
+with one text of several stays in that text's `Translation`.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import grpc
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from protos import translation_pb2 as pb
+from protos.translation_pb2_grpc import TranslationServiceStub
+from service.client.channel import DEFAULT_ADDRESS, ClientConfig, call_metadata, open_aio_channel
+from service.client.failures import closed_is_unavailable, connection_failure, domain_error, wait_until_ready
+from service.client.stream import StreamCall, TaskReader, ThreadReader
+from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
+from service.errors import DeadlineExceeded
+from service.grpc.replies import to_models, to_reply, to_request, to_stream_settings
+from service.queue.callers import Priority
+from service.records import ModelInfo, TranslateOptions, TranslateReply, Translation
+
+
+class Cancellable(Protocol):
+    """A future of asyncio, or of threads."""
+
+    def cancel(self) -> bool:
+        """End the call."""
+        ...
+
+
+Call = TypeVar("Call", bound=Cancellable)
+
+
+def in_turn(
+    texts: Iterator[CallTexts], start: Callable[[list[str]], Call], max_calls: int
+) -> Generator[tuple[CallTexts, Call], None, None]:
+    """Start up to `max_calls` calls at a time and yield them in order; those that are left at the end are cancelled."""
+    calls: deque[tuple[CallTexts, Call]] = deque()
+    try:
+        while True:
+            for one in islice(texts, max_calls - len(calls)):
+                calls.append((one, start(one.texts)))
+            if not calls:
+                return
+            yield calls[0]
+            calls.popleft()
+    finally:
+        for _, call in calls:
+            call.cancel()
+
+
+class AsyncClient:
+    """Calls a server from an event loop; belongs to the loop in which it is made."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, config: ClientConfig | None = None) -> None:
+        """Open a channel; nothing is sent yet.
+
+        Args:
+            address: "host:port", "dns:///name:port" or "unix:/path".
+            config: None for the defaults.
+        """
+        self.address = address
+        self.config = config or ClientConfig()
+        self._channel = open_aio_channel(address, self.config)
+        self._stub = TranslationServiceStub(self._channel)
+        self._health: Any = HealthStub(self._channel)  # here, as it must not be made when the channel is closed
+
+    async def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        priority: Priority | None = None,
+        timeout_s: float | None = None,
+    ) -> TranslateReply:
+        """Translate these texts in one call; empty languages and model take the server's first choice.
+
+        Cancelling the task cancels the call.
+
+        Raises:
+            DragomanError: the call failed; `service.errors` has the kinds.
+            TypeError: the texts are one str, or something among them is none; so in the other methods.
+        """
+        require_several(texts)
+        request = to_request(
+            list(texts),
+            options=options,
+            model=model,
+            source_language=source_language,
+            target_language=target_language,
+            priority=priority,
+        )
+        return await self.send(request, timeout_s)
+
+    async def translate_all(
+        self,
+        texts: Iterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        priority: Priority | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[Translation]:
+        """Translate any number of texts, in order, `batch_size` a call and `max_calls` calls at a time.
+
+        Fewer go into a call where they would not fit in a message; one that fits in none has that as its error.  Texts
+        are taken from the iterable only as answers are taken from this iterator.
+
+        Args:
+            timeout_s: deadline of each call, not of the whole.
+
+        Raises:
+            DragomanError: a call failed; the others are cancelled.
+        """
+        tasks: list[asyncio.Task[TranslateReply]] = []
+
+        def start(texts_of_call: list[str]) -> asyncio.Task[TranslateReply]:
+            request = to_request(
+                texts_of_call,
+                options=options,
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                priority=priority,
+            )
+            task = asyncio.create_task(self.send(request, timeout_s))
+            tasks.append(task)
+            return task
+
+        parts = split_into_calls(texts, self.config.batch_size, self.config.max_text_bytes)
+        try:
+            with closing(in_turn(parts, start, self.config.max_calls)) as calls:
+                for part, call in calls:
+                    for translation in part.answered((await call).translations):
+                        yield translation
+                    tasks.remove(call)
+        finally:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def translate_stream(
+        self,
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        options: TranslateOptions | None = None,
+        model: str | None = None,
+        source_language: str = "",
+        target_language: str = "",
+        priority: Priority | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[tuple[int, Translation], None]:
+        """Translate texts as they come: each one's number, from 0, with its translation as soon as that is there.
+
+        Texts are read `max_stream_texts` ahead of the answers taken.  A stream that is interrupted is resumed with
+        what has no answer; each text is answered once.  `aclose()` leaves it early.
+
+        Args:
+            timeout_s: deadline of the whole; None for none.  Without an answer in between, interruptions are tolerated
+                for `ClientConfig.timeout_s`.
+
+        Raises:
+            DragomanError: the stream failed, or could not be resumed.
+        """
+        require_several(texts)
+        settings = to_stream_settings(
+            options=options,
+            model=model,
+            source_language=source_language,
+            target_language=target_language,
+            priority=priority,
+        )
+        return _one_by_one(self.stream(settings, TaskReader(texts, self.config.max_stream_texts), timeout_s))
+
+    async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
+        """Return the loaded models, in the order in which a request that names none tries them."""
+        return to_models(await self._answer(self._stub.ListModels, pb.ListModelsRequest(), timeout_s))
+
+    async def wait_until_ready(self, timeout_s: float) -> None:
+        """Return as soon as the server says SERVING; one that restarts meanwhile is waited for, too.
+
+        Args:
+            timeout_s: with 0 nothing is waited for: a server that is there is asked once whether it serves.
+
+        Raises:
+            Unavailable: it did not within the timeout.
+        """
+        await wait_until_ready(self._health, self.address, timeout_s)
+
+    async def close(self) -> None:
+        """Close the connections; whoever waits for an answer gets Unavailable."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslateReply:
+        """Send one request of `to_request` and return the answer."""
+        return to_reply(await self._answer(self._stub.Translate, request, timeout_s), len(request.texts))
+
+    def stream(
+        self, settings: pb.StreamSettings, reader: TaskReader | ThreadReader, timeout_s: float | None
+    ) -> StreamCall:
+        """Return a stream of the texts that `reader` takes."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+
+        def open_stream() -> Any:
+            # It does not wait for a server, as the stream that resumes it knows how long to try.
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            return self._stub.TranslateStream(timeout=left_s, wait_for_ready=False, metadata=call_metadata(self.config))
+
+        unanswered = Unanswered(
+            max_text_bytes=self.config.max_text_bytes, give_up_s=self.config.timeout_s, retry=self.config.retry
+        )
+        return StreamCall(open_stream, settings, reader, unanswered, deadline=deadline)
+
+    async def _answer(self, method: Any, request: object, timeout_s: float | None) -> Any:
+        """Return the response of a call, or raise the error that its status stands for."""
+        try:
+            with closed_is_unavailable():
+                return await method(
+                    request,
+                    timeout=self.config.timeout_s if timeout_s is None else timeout_s,
+                    wait_for_ready=self.config.wait_for_ready,
+                    metadata=call_metadata(self.config),
+                )
+        except grpc.RpcError as error:
+            failure = domain_error(error)
+            if isinstance(failure, DeadlineExceeded) and (why := await connection_failure(self._health)):
+                failure = DeadlineExceeded(f"no connection to {self.address} within the deadline: {why}")
+            raise failure from error
+
+
+async def _one_by_one(call: StreamCall) -> AsyncGenerator[tuple[int, Translation], None]:
+    try:
+        while answers := await call.next_answers():
+            for answer in answers:
+                yield answer
+    finally:
+        await call.close()

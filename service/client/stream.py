@@ -1,0 +1,236 @@
+"""One `translate_stream`: a reader takes the caller's texts, a task sends them, the caller receives the answers.
+
+All three meet in `Unanswered`, on the event loop.  The reader of the asyncio client is a task, that of the blocking
+client a thread; neither takes more texts than `max_stream_texts` ahead of the answers.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterable, Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protos import translation_pb2 as pb
+from service.client.failures import domain_error, times_cancelled
+from service.client.texts import Unanswered, checked, checked_async, too_late
+from service.errors import DragomanError, InternalError, Unavailable
+from service.grpc.replies import to_stream_texts, to_translation
+from service.records import Translation
+
+# What grpc.aio makes of the status when a write is the first to notice that the call has ended.
+_FOUND_ENDED = "Internal error from Core"
+_CLOSED = "the client was closed before everything was answered"
+
+Answers = list[tuple[int, Translation]]  # number of the text and its translation
+
+
+class TaskReader:
+    """Reads texts in a task of the event loop."""
+
+    def __init__(self, texts: Iterable[str] | AsyncIterable[str], max_ahead: int) -> None:
+        self._texts = texts
+        self._room = asyncio.Semaphore(max_ahead)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, call: "StreamCall") -> None:
+        """Begin to read."""
+        self._task = asyncio.create_task(self._read(call))
+
+    def make_room(self, num_texts: int) -> None:
+        """Read so many texts more."""
+        for _ in range(num_texts):
+            self._room.release()
+
+    async def stop(self) -> None:
+        """Read no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self, call: "StreamCall") -> None:
+        try:
+            texts = checked_async(self._texts)
+            while await self._room.acquire():
+                text = await anext(texts, None)  # None is the end alone: it is no text, which `checked` refuses
+                call.take(text)
+                if text is None:
+                    return
+        except Exception as error:  # noqa: BLE001 - the caller's own: it is raised to the caller
+            call.fail(error)
+
+
+class ThreadReader:
+    """Reads texts in a thread of its own, as a blocking iterable must not hold up the event loop."""
+
+    def __init__(self, texts: Iterable[str], max_ahead: int) -> None:
+        self._texts = texts
+        self._room = threading.Semaphore(max_ahead)
+        self._is_stopped = False
+
+    def start(self, call: "StreamCall") -> None:
+        """Begin to read."""
+        arguments = (call, asyncio.get_running_loop())
+        threading.Thread(target=self._read, args=arguments, name="stream-texts", daemon=True).start()
+
+    def make_room(self, num_texts: int) -> None:
+        """Read so many texts more."""
+        if num_texts:
+            self._room.release(num_texts)
+
+    async def stop(self) -> None:
+        """Read no more; a thread that waits for a text goes on until that comes."""
+        self._is_stopped = True
+        self._room.release()
+
+    def _read(self, call: "StreamCall", loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop has ended, as the process does
+            try:
+                texts = checked(self._texts)
+                while self._room.acquire() and not self._is_stopped:
+                    text = next(texts, None)
+                    loop.call_soon_threadsafe(call.take, text)
+                    if text is None:
+                        return
+            except BaseException as error:  # noqa: BLE001 - the caller's own: it is raised to the caller
+                loop.call_soon_threadsafe(call.fail, error)
+
+
+class StreamCall:
+    """Texts in, numbered translations out; for one caller, once."""
+
+    def __init__(
+        self,
+        open_stream: Callable[[], Any],
+        settings: pb.StreamSettings,
+        reader: TaskReader | ThreadReader,
+        unanswered: Unanswered,
+        *,
+        deadline: float | None,
+    ) -> None:
+        """Make a call that has not begun.
+
+        Args:
+            open_stream: opens one connection; raises UsageError on a channel that is closed.
+            deadline: of the whole stream, on time.monotonic(); None for none.
+        """
+        self._open_stream = open_stream
+        self._settings = settings
+        self._reader = reader
+        self._unanswered = unanswered
+        self._deadline = deadline
+        self._changed = asyncio.Event()  # for the task that sends: a text was taken, or an answer came
+        self._has_begun = False
+        self._call: Any = None  # of the connection that is open
+        self._sender: asyncio.Task[None] | None = None
+        self._num_handed_out = 0  # answers of the last message
+        self._source_error: BaseException | None = None
+
+    def take(self, text: str | None) -> None:
+        """Take the caller's next text; None for the end."""
+        if text is None:
+            self._unanswered.close()
+        else:
+            self._unanswered.take(text)
+        self._changed.set()
+
+    def fail(self, error: BaseException) -> None:
+        """End the stream with what the caller's iterable raised."""
+        self._source_error = error
+        self._changed.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    async def next_answers(self) -> Answers:
+        """Return the answers of the next message, over however many connections; none at the end.
+
+        Raises:
+            DragomanError: the call failed, or could not be resumed.
+            BaseException: what the caller's iterable raised.
+        """
+        if not self._has_begun:
+            self._has_begun = True
+            self._reader.start(self)
+        self._reader.make_room(self._num_handed_out)  # the caller has taken those
+        self._num_handed_out = 0
+        while not self._unanswered.is_done:
+            if self._source_error is not None:
+                raise self._source_error
+            received = await self._received()
+            if not isinstance(received, DragomanError):
+                self._num_handed_out = len(received)
+                return received
+            self._disconnect()
+            if self._source_error is None:
+                await self._sleep(self._unanswered.lost(received, time.monotonic()), received)
+        return []
+
+    async def close(self) -> None:
+        """Leave the stream."""
+        self._disconnect()
+        await self._reader.stop()
+
+    async def _received(self) -> Answers | DragomanError:
+        """Return the answers of the next message that has some, or the error with which the connection ended."""
+        cancelled_before = times_cancelled()
+        try:
+            if self._call is None:
+                self._call = self._open_stream()
+                self._sender = asyncio.create_task(self._send(self._call))
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                now = time.monotonic()
+                numbered = [
+                    (item.id, self._unanswered.answered(item.id, to_translation(item.translation), now))
+                    for item in response.translations
+                ]
+                self._changed.set()
+                if answers := [(number, answer) for number, answer in numbered if answer is not None]:
+                    return answers
+            return Unavailable("the server ended the stream before everything was answered")
+        except (ValueError, grpc.aio.UsageError) as closed:
+            raise Unavailable(_CLOSED) from closed
+        except grpc.RpcError as failure:
+            error = domain_error(failure)
+            if isinstance(error, InternalError) and _FOUND_ENDED in str(error):
+                error = Unavailable("the stream ended while a text was being sent")  # the next one says why
+            error.__cause__ = failure
+            return error
+        except asyncio.CancelledError as ended:  # also how a call ends that a failed text or the client has cancelled
+            if times_cancelled() > cancelled_before:
+                raise
+            if self._source_error is not None:
+                raise self._source_error from None
+            raise Unavailable(_CLOSED) from ended
+
+    def _disconnect(self) -> None:
+        if self._call is not None and self._sender is not None:
+            self._sender.cancel()
+            self._call.cancel()  # does nothing to one that has ended
+        self._call = None
+
+    async def _sleep(self, pause_s: float, error: DragomanError) -> None:
+        """Wait after this error, unless the caller's texts or the deadline end the wait first."""
+        if self._deadline is not None and time.monotonic() + pause_s >= self._deadline:
+            raise too_late(error) from error
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                while self._source_error is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    async def _send(self, call: Any) -> None:
+        """Send over one connection until it ends, or all is answered."""
+        with suppress(grpc.RpcError, asyncio.InvalidStateError):  # who receives sees why
+            await call.write(pb.TranslateStreamRequest(settings=self._settings))
+            while not self._unanswered.is_done:
+                self._changed.clear()
+                if message := self._unanswered.next_message(time.monotonic()):
+                    await call.write(to_stream_texts(message))
+                    continue
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._unanswered.pause_s(time.monotonic())):
+                        await self._changed.wait()
+            await call.done_writing()
