@@ -5,6 +5,7 @@ A caller stands here where the server has its queue, with the server's rule: the
 the fewest, of equals to the one with the fewest source tokens, as far as each can start them at once or next.
 """
 
+import asyncio
 import selectors
 import socket
 import subprocess
@@ -33,6 +34,7 @@ from service.engine.process import (
 )
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
+from service.engines.prepared_graphs import PreparedGraphs
 from tests.bench.race.regimes import Finished
 from tests.bench.race.text import Sentence
 
@@ -144,7 +146,9 @@ class EngineProcesses:
         self._room = setting.max_rows // params.beam_size + LOOKAHEAD_JOBS
         self._waiting: deque[Job] = deque()
         self._selector = selectors.SelectSelector()  # epoll would round waits up to milliseconds
-        self._engines = [_RacingEngine(spec) for _ in range(setting.engines)]
+        self._graphs = PreparedGraphs(spec)
+        asyncio.run(self._graphs.prepare(START_TIMEOUT_S))
+        self._engines = [_RacingEngine(self._graphs.spec) for _ in range(setting.engines)]
         try:
             for engine in self._engines:
                 engine.wait_until_ready()
@@ -180,6 +184,7 @@ class EngineProcesses:
         self._selector.close()
         for engine in self._engines:
             engine.kill()
+        self._graphs.remove()
 
     def _receive(self, timeout_s: float) -> list[JobResult]:
         """Return results of all engines and fill the freed places at once.  Engines also report without any."""

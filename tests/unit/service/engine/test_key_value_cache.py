@@ -1,14 +1,23 @@
-"""Every hypothesis sees its own past and nothing else, whatever joins, is reordered, squeezed, moved or removed."""
+"""Every hypothesis sees its own past and nothing else, whatever joins, is reordered, compacted, moved or removed."""
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from service.engine.cpu.cache import CpuCache
-from service.engine.key_value_cache import MASKED, SELF_COLUMNS
-from tests.fakes.checked_cache import SHAPE, CheckedCache, encoded, numbers_of, own_parents, random_parents
+from service.engine.key_value_cache import CROSS_COLUMNS, MASKED, SELF_COLUMNS
+from tests.fakes.checked_cache import (
+    SHAPE,
+    CheckedCache,
+    Ints,
+    encoded,
+    memories,
+    numbers_of,
+    own_parents,
+    random_parents,
+)
 
 
 class AnySequence(RuleBasedStateMachine):
@@ -58,6 +67,8 @@ class AnySequence(RuleBasedStateMachine):
 
 
 TestAnySequence = AnySequence.TestCase
+
+
 TestAnySequence.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
 
 
@@ -92,19 +103,6 @@ def test_arrays_are_contiguous_and_as_the_graph_wants_them():
     assert all(array.flags.c_contiguous for array in [*floats, *numbers_of(cache)])
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_last_sentence_moves_into_the_hole(index):
-    checked = CheckedCache(2)
-    checked.append(encoded(3, 5, 4), [0, 1, 2])
-    checked.step(np.array([[0, 0], [1, 0], [1, 1]]))
-    checked.step(np.array([[1, 0], [0, 0], [0, 1]]))
-
-    checked.remove(index)
-
-    assert checked.cache.source_lengths.tolist() == {0: [4, 5], 1: [3, 4], 2: [3, 5]}[index]
-    checked.check()
-
-
 @pytest.mark.parametrize("count", [33, 65, 100, 300])
 @pytest.mark.parametrize("already", [0, 1, 32])
 def test_any_number_of_sentences_can_join_at_once(count, already):
@@ -132,3 +130,215 @@ def test_sentence_with_nan_leaves_none_behind(index):
     checked.step(own_parents(3, 2))
     live = [*checked.cache.self_arrays(), *checked.cache.cross_arrays(), checked.cache.mask]
     assert all(np.isfinite(array).all() for array in live)
+
+
+BEAM_SIZES = (1, 4, 5, 16)
+
+
+def trace_of(cache: CpuCache, index: int) -> tuple[int, bytes]:
+    """Where the columns of a sentence lie that has been prepared for a step."""
+    columns = int(cache.columns[index])
+    return columns, (cache.mask[index, 0, :, : columns + cache.beam_size] == 0.0).tobytes()
+
+
+def trace_alone(parents: Ints) -> list[tuple[int, bytes]]:
+    num_steps, beam_size = parents.shape
+    cache = CpuCache(SHAPE, beam_size)
+    cache.append(encoded(4), [0])
+    trace = []
+    for step in range(num_steps):
+        cache.prepare()
+        trace.append(trace_of(cache, 0))
+        cache.advance(parents[step : step + 1])
+    return trace
+
+
+@settings(max_examples=20, deadline=None)
+@given(beam_size=st.sampled_from([1, 2, 4, 5]), seed=st.integers(0, 10**6))
+def test_where_a_sentence_s_columns_lie_depends_on_the_sentence_alone(beam_size, seed):
+    rng = np.random.default_rng(seed)
+    joins = float(rng.choice([0.05, 0.3, 2.0]))  # a step
+    cache = CpuCache(SHAPE, beam_size)
+    live: list[tuple[Ints, list[tuple[int, bytes]]]] = []  # what each sentence's parents are to be, and its trace
+    ended = []
+    for _ in range(120):
+        for _ in range(rng.poisson(joins) if len(live) < 40 else 0):
+            cache.append(encoded(int(rng.integers(1, 70))), [0])
+            steps = int(rng.integers(1, 90))
+            live.append((rng.integers(0, rng.integers(1, beam_size + 1), (steps, beam_size)), []))
+        if not live:
+            continue
+        cache.prepare()
+        for index, (_, trace) in enumerate(live):
+            trace.append(trace_of(cache, index))
+        cache.advance(np.array([parents[len(trace) - 1] for parents, trace in live]))
+        for index in reversed(range(len(live))):
+            if len(live[index][1]) == len(live[index][0]):
+                cache.remove(index)
+                ended.append(live[index])
+                live[index] = live[-1]
+                live.pop()
+
+    for parents, trace in ended + live:
+        assert trace == trace_alone(parents)[: len(trace)], f"seed {seed}"
+
+
+@pytest.mark.parametrize("beam_size", [2, 3, 5, 6])
+def test_sentence_that_joins_just_after_a_squeeze_is_squeezed_when_it_would_be_alone(beam_size):
+    """The first sentence has more room then than a new one is given."""
+    parents = random_parents(np.random.default_rng(1), 60, beam_size)
+    of_first = np.maximum(np.arange(beam_size) - 1, 0)
+    cache = CpuCache(SHAPE, beam_size)
+    cache.append(encoded(4), [0])
+    while int(cache.columns[0]) == beam_size * int(cache.past_lengths[0, 0]):  # not squeezed yet
+        cache.prepare()
+        cache.advance(of_first[None])
+
+    cache.append(encoded(4), [0])
+    trace = []
+    for step in parents:
+        cache.prepare()
+        trace.append(trace_of(cache, 1))
+        cache.advance(np.array([of_first, step]))
+
+    assert trace == trace_alone(parents)
+
+
+@pytest.mark.parametrize("beam_size", BEAM_SIZES)
+def test_columns_that_no_hypothesis_sees_any_more_are_squeezed_out(beam_size):
+    checked = CheckedCache(beam_size)
+    checked.append(encoded(3), [0])
+    most = 0
+    for _ in range(100):
+        checked.step(np.zeros((1, beam_size), np.int64))  # all go on from the first: one column a step stays
+        most = max(most, int(checked.cache.columns[0]))
+
+    between_two_squeezes = 8 * beam_size + 32 + SELF_COLUMNS  # at most
+    assert most <= 100 + between_two_squeezes
+    assert checked.cache.self_arrays()[0].shape[2] <= 2 * (100 + between_two_squeezes)
+
+
+def test_a_step_writes_behind_the_filled_columns_and_every_hypothesis_sees_its_own_column_of_them():
+    cache = CpuCache(SHAPE, 2)
+    cache.append(encoded(3), [0])
+
+    cache.prepare()
+
+    assert np.argwhere(cache.mask[0, 0] == 0.0).tolist() == [[0, 0], [1, 1]]
+    cache.advance(np.array([[1, 1]]))
+    assert cache.columns.tolist() == [2]
+    assert np.argwhere(cache.mask[0, 0] == 0.0).tolist() == [[0, 1], [1, 1]]
+    cache.prepare()
+    assert np.argwhere(cache.mask[0, 0] == 0.0).tolist() == [[0, 1], [0, 2], [1, 1], [1, 3]]
+
+
+def test_cross_columns_follow_the_longest_live_source_and_narrow_when_much_is_spared():
+    def columns() -> int:
+        return int(checked.cache.cross_arrays()[0].shape[2])
+
+    checked = CheckedCache(2)
+    widths = []
+    for length in (8, 9, 65):
+        checked.append(encoded(length), [0])
+        widths.append(columns())
+    assert widths == [8, 16, 72]
+    checked.remove(2)
+    checked.append(encoded(64), [0])
+    assert columns() == 72  # 64 would spare a ninth
+    checked.remove(2)
+    checked.append(encoded(3), [0])
+    assert columns() == 16
+    assert columns() % CROSS_COLUMNS == 0
+    checked.check()
+
+
+def test_self_columns_that_only_an_ended_sentence_needed_are_given_back():
+    def columns() -> int:
+        return int(checked.cache.self_arrays()[0].shape[2])
+
+    checked = CheckedCache(4)
+    checked.append(encoded(3), [0])
+    narrowest = columns()
+    for _ in range(50):
+        checked.step(own_parents(1, 4))
+    widest = columns()
+    checked.append(encoded(3, 4), [0, 1])
+    assert columns() == widest >= 4 * 50
+
+    checked.remove(0)
+    checked.append(encoded(3), [0])
+
+    assert columns() == narrowest
+    checked.check()
+
+
+def test_memory_that_only_a_former_load_needed_is_given_back():
+    checked = CheckedCache(2)
+
+    def allocated() -> int:
+        return sum(memory.size for memory in memories(checked.cache))
+
+    at_first = allocated()
+    checked.append(encoded(*[60] * 400), range(400))
+    checked.step(own_parents(400, 2))
+    most = allocated()
+    assert (most > at_first, checked.cache.has_grown) == (True, True)
+    while len(checked.pasts) > 1:
+        checked.remove(len(checked.pasts) - 1)
+    assert allocated() == most
+
+    checked.append(encoded(5), [0])
+
+    assert (allocated() <= at_first, checked.cache.has_grown) == (True, False)
+    checked.check()
+
+
+def test_a_load_that_comes_and_goes_allocates_nothing_new():
+    checked = CheckedCache(2)
+    for _ in range(3):
+        checked.append(encoded(*[60] * 100), range(100))
+        checked.step(own_parents(100, 2))
+        memory = checked.cache.memory
+        while checked.pasts:
+            checked.remove(0)
+
+    assert checked.cache.has_grown
+    assert checked.cache.memory == memory
+    checked.append(encoded(*[60] * 100), range(100))
+    assert checked.cache.memory == memory
+
+
+def test_steps_change_no_key_until_there_is_no_room_for_the_next():
+    cache = CpuCache(SHAPE, 4)
+    cache.append(encoded(3, 3), [0, 1])
+    memory, layout = cache.memory, cache.layout
+    columns = cache.self_arrays()[0].shape[2]
+    for _ in range(columns // 4):
+        cache.prepare()
+        cache.advance(own_parents(2, 4))
+        assert (cache.memory, cache.layout) == (memory, layout)
+    assert cache.columns.tolist() == [columns, columns]
+
+    cache.prepare()
+
+    assert cache.layout != layout
+    assert cache.layout[1] >= columns + 4
+
+
+def test_key_is_new_when_only_the_counts_of_the_sentences_have_moved():
+    """There is memory for 33 sentences, but the counts have to move: the arrays of 20 sentences are then other ones."""
+    checked = CheckedCache(1)
+    checked.append(encoded(*[200] * 20), range(20))
+    while not checked.cache.own.has_grown:
+        checked.cache.prepare()
+        checked.cache.advance(own_parents(20, 1))
+    memory, layout = checked.cache.memory, checked.cache.layout
+    columns = checked.cache.columns.ctypes.data
+
+    checked.cache.append(encoded(*[2] * 13), range(13))
+    while checked.cache.num_sentences > 20:
+        checked.cache.remove(20)
+
+    assert checked.cache.columns.ctypes.data != columns
+    assert (checked.cache.memory[:-1], checked.cache.layout) == (memory[:-1], layout)
+    assert checked.cache.memory != memory

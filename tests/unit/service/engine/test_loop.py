@@ -1,4 +1,4 @@
-"""The engine with a scripted model: what joins, leaves or fails never changes a neighbour's result."""
+"""The engine with a scripted model: what joins, leaves or fails never changes the result of a neighbour."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import EOS_ID
-from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome
+from service.engine.cpu.cache import CpuCache, CpuEncoded
+from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
+from service.engine.loop import encoder_batches, group_key
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
-from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, random_script
 from tests.fakes.scripted_engine import (
     Recorder,
     alone,
@@ -19,6 +21,7 @@ from tests.fakes.scripted_engine import (
     engine,
     engine_with,
     job,
+    kind_of,
     never_ending,
     run,
     tokens,
@@ -30,22 +33,6 @@ def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] 
     source = rng.integers(4, 30, size=length).tolist()
     beam_size = int(rng.choice(beam_sizes))
     return job(job_id, source, beam_size=beam_size, max_target_tokens=int(rng.integers(1, 14)))
-
-
-def test_new_engine_is_idle_and_a_step_gives_nothing():
-    loop = engine()
-
-    assert loop.is_idle
-    assert loop.step() == []
-
-
-def test_job_runs_to_its_result():
-    (result,) = run(engine(), [job(4, max_target_tokens=3)]).values()
-
-    assert isinstance(result, JobResult)
-    assert result.job_id == 4
-    assert result.num_steps <= 3
-    assert len(result.hypotheses) == 1
 
 
 def test_length_limit_ends_a_sentence():
@@ -152,18 +139,6 @@ def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
     assert tokens(run(loop, [again])[9]) == tokens(alone(again))
 
 
-@pytest.mark.promise("E1")
-def test_sentence_that_cannot_be_encoded_fails_alone():
-    jobs = [job(0, [5, 9]), job(1, [POISON_TOKEN, 7]), job(2, [6, 6, 6])]
-
-    loop = engine()
-    outcomes = run(loop, jobs)
-
-    assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
-    assert_nothing_is_left(loop)
-    assert all(tokens(outcomes[each.id]) == tokens(alone(each)) for each in (jobs[0], jobs[2]))
-
-
 def test_decoder_that_fails_takes_the_engine_with_it():
     def broken(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
         raise RuntimeError("cannot tell whose fault this is")
@@ -204,13 +179,409 @@ def test_joining_leaving_and_cancelling_at_random_never_changes_a_result(seed):
             assert outcome.hypotheses == tokens(alone(each)), f"seed {seed}, job {each.id}"
 
 
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), order=st.permutations(range(8)))
-def test_order_of_arrival_does_not_change_a_result(seed, order):
-    rng = np.random.default_rng(seed)
-    jobs = [random_job(n, rng) for n in range(8)]
+def test_finished_job_frees_its_rows_before_the_next_step():
+    runner = FakeRunner()
+    loop = engine(runner, max_rows=4)
+    for each in (job(0, max_target_tokens=1), job(1, max_target_tokens=9), job(2, [9, 9, 9, 9])):
+        loop.submit(each)
 
-    straight = run(engine(), jobs)
-    permuted = run(engine(), [jobs[n] for n in order])
+    first = loop.step()
+    loop.step()
 
-    assert {n: tokens(straight[n]) for n in range(8)} == {n: tokens(permuted[n]) for n in range(8)}
+    assert [outcome.job_id for outcome in first] == [0]
+    assert runner.step_rows == [4, 4]
+    assert len(runner.encoded) == 3  # job 2 took the place at once
+
+
+def test_group_of_a_job_is_its_beam_size_the_width_of_its_source_and_whether_it_keeps_to_its_shortlist():
+    assert group_key(job(0, [5] * 3)) == (2, 64, False)
+    assert group_key(job(0, [5] * 63, beam_size=1)) == (1, 64, False)
+    assert group_key(job(0, [5] * 64, beam_size=5)) == (5, 128, False)
+    assert group_key(job(0, use_shortlist=True)) == (2, 64, True)
+
+
+def test_beam_sizes_decode_in_groups_of_their_own():
+    runner = FakeRunner()
+    loop = engine(runner)
+    for number, beam_size in enumerate((1, 4, 1, 2)):
+        loop.submit(job(number, beam_size=beam_size))
+
+    loop.step()
+
+    assert sorted(runner.step_rows) == [2, 2, 4]
+    assert len(runner.encoded) == 4
+
+
+def test_long_sources_decode_in_groups_of_their_own():
+    runner = FakeRunner(never_ending)
+    loop = engine(runner)
+    for number, length in enumerate((3, 63, 64, 127, 128, 200)):  # one more each: end-of-sentence
+        loop.submit(job(number, [5] * length))
+
+    loop.step()
+
+    assert runner.step_rows == [4, 4, 4]
+    assert sorted(loop._groups) == [(2, 64, False), (2, 128, False), (2, 256, False)]
+
+
+def test_caches_of_groups_long_unused_are_given_up():
+    loop = engine()
+    for number, beam_size in enumerate((1, 2, 3, 4, 5)):
+        run(loop, [job(number, beam_size=beam_size)])
+
+    assert list(loop._groups) == [(3, 64, False), (4, 64, False), (5, 64, False)]
+
+
+def test_cache_that_grew_is_given_up_with_its_last_sentence():
+    loop = engine(FakeRunner(never_ending), max_rows=1_000, max_encode_tokens=100_000, max_source_tokens=100_000)
+    run(loop, [job(0, beam_size=1, max_target_tokens=1), *(job(n, max_target_tokens=1) for n in range(1, 300))])
+
+    assert list(loop._groups) == [(1, 64, False)]
+
+
+def test_jobs_that_come_next_are_encoded_with_those_that_start_and_not_again():
+    runner = Recorder()
+    loop = engine(runner, max_rows=2)
+    jobs = [job(n, [5 + n] * 3) for n in range(4)]
+    for each in jobs:
+        loop.submit(each)
+
+    loop.step()
+
+    assert runner.runs == [[each.source_ids for each in jobs]]
+    assert runner.step_rows == [2]
+    results = run(loop)
+    assert len(runner.runs) == 1
+    assert {n: tokens(results[n]) for n in (1, 2, 3)} == {n: tokens(alone(jobs[n])) for n in (1, 2, 3)}
+    assert_nothing_is_left(loop)
+
+
+def test_no_more_than_the_budget_is_encoded_ahead_and_the_rest_when_the_next_one_starts():
+    runner = Recorder()
+    loop = engine(runner, max_rows=2, max_ahead_tokens=8)
+    jobs = [job(n, [5 + n] * 3, max_target_tokens=1) for n in range(5)]
+
+    run(loop, jobs)
+
+    assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
+
+
+@pytest.mark.parametrize("why", ["cancelled", "late"])
+def test_job_that_is_dropped_after_it_was_encoded_leaves_nothing_behind(why):
+    clock, runner = Clock(100.0), Recorder()
+    loop = engine(runner, clock, max_rows=2)
+    jobs = [job(0), job(1, [8, 8], deadline=105.0 if why == "late" else None), job(2, [9, 9])]
+    for each in jobs:
+        loop.submit(each)
+    loop.step()
+    assert loop._encoded.keys() == {1, 2}
+
+    if why == "late":
+        clock.now = 105.0
+    else:
+        loop.cancel(1)
+    outcomes = {outcome.job_id: outcome for outcome in loop.step()}
+    assert loop._encoded.keys() <= {2}
+    outcomes |= run(loop)
+
+    dropped = outcomes[1]
+    assert isinstance(dropped, JobFailure)
+    assert dropped.kind is (FailureKind.DEADLINE if why == "late" else FailureKind.CANCELLED)
+    assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
+    assert len(runner.runs) == 1
+    assert loop.take_stats().wasted_steps == 0
+    assert_nothing_is_left(loop)
+
+
+def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_other():
+    runner = Recorder()
+    loop = engine(runner, max_rows=2)
+    jobs = [job(0, max_target_tokens=2), job(1, [POISON_TOKEN, 7]), job(2, [6, 6], max_target_tokens=2)]
+    for each in jobs:
+        loop.submit(each)
+
+    assert all(outcome.job_id == 0 for outcome in loop.step())
+    assert sorted(runner.runs[1:]) == sorted([each.source_ids] for each in jobs)  # the second try, one by one
+    outcomes = run(loop)
+
+    assert outcomes[1] == JobFailure(job_id=1, kind=FailureKind.INTERNAL, message="the encoder failed: RuntimeError")
+    assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
+    assert len(runner.runs) == 4
+    assert_nothing_is_left(loop)
+
+
+def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
+    lengths = [100, 3, 60, 61, 5, 4, 300, 62, 5, 191]
+    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
+
+    batches = [[len(each.source_ids) for each in batch] for batch in encoder_batches(jobs, 192)]
+
+    assert batches == [[3, 4, 5, 5], [60, 61, 62], [100], [191], [300]]
+    assert list(encoder_batches([], 192)) == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(lengths=st.lists(st.integers(1, 250), max_size=40))
+def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
+    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
+
+    batches = [list(batch) for batch in encoder_batches(jobs, 192)]
+
+    assert sorted(each.id for batch in batches for each in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(len(each.source_ids) for each in batch)
+        assert len(batch) == 1 or len(batch) * longest <= 192
+
+
+class Ticking(FakeRunner):
+    """Every run of the encoder takes two seconds, every decoder step of one sentence half a second."""
+
+    def __init__(self, clock: Clock, script: Script = random_script) -> None:
+        def ticking(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+            clock.now += 0.25  # for each of two hypotheses
+            return script(source, prefix)
+
+        super().__init__(ticking)
+        self._clock = clock
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
+        self._clock.now += 2.0
+        return super().encode(sources)
+
+
+def test_times_of_a_job_begin_with_its_submission():
+    clock = Clock(100.0)
+    loop = engine(Ticking(clock), clock)
+    early = Job(id=0, source_ids=(5, EOS_ID), params=SearchParams(beam_size=2, max_target_tokens=3), submitted_at=90.0)
+    loop.submit(early)
+    clock.now = 104.0
+
+    result = run(loop)[0]
+
+    assert isinstance(result, JobResult)
+    assert (result.queue_s, result.encode_s, result.decode_s) == (14.0, 2.0, 0.5 * result.num_steps)
+    stats = loop.take_stats()
+    assert stats.encode_s == [2.0]
+    assert stats.step_decode_s == [0.5] * result.num_steps
+    assert stats.step_beam_s == [0.0] * result.num_steps
+    assert stats.busy_s == 2.0 + 0.5 * result.num_steps
+
+
+def test_job_without_a_time_of_submission_waits_from_its_arrival():
+    clock = Clock(100.0)
+    loop = engine(clock=clock)
+    loop.submit(job(0))
+    clock.now += 3.0
+
+    result = run(loop)[0]
+
+    assert isinstance(result, JobResult)
+    assert result.queue_s == 3.0
+
+
+def test_time_between_the_encoder_and_the_first_rows_is_time_in_the_queue():
+    clock = Clock(100.0)
+    loop = engine(Ticking(clock, never_ending), clock, max_rows=2)
+    outcomes = run(loop, [job(0, max_target_tokens=4), job(1, max_target_tokens=3)])
+
+    times = [(each.queue_s, each.encode_s, each.decode_s) for each in outcomes.values() if isinstance(each, JobResult)]
+    assert times == [(0.0, 2.0, 2.0), (2.0, 2.0, 1.5)]
+    assert clock.now == 100.0 + 2.0 + 2.0 + 1.5
+
+
+def test_statistics_count_what_happened_since_they_were_last_taken():
+    loop = engine(max_rows=6)
+    for each in (job(0, [5, 6, 7, 8, 9]), job(1, [5]), job(2), job(3)):
+        loop.submit(each)
+    loop.step()
+    loop.step()
+    loop.cancel(0)
+    loop.step()
+
+    stats = loop.take_stats()
+
+    assert stats.steps == 3
+    assert stats.step_rows == [6, 6, 6]
+    assert stats.rows == 18
+    assert stats.encoded_sentences == 4
+    assert stats.source_tokens == 6 + 2 + 4 + 4
+    assert stats.padded_source_tokens == 4 * 6  # the fourth was encoded ahead
+    assert stats.padding_ratio == 1 - 16 / 24
+    assert stats.wasted_steps == 2
+    assert (stats.live_rows, stats.waiting_jobs) == (6, 0)
+    assert loop.take_stats() == StepStats(
+        live_rows=6, max_rows=6, max_source_tokens=SchedulerConfig().max_source_tokens
+    )
+
+
+@pytest.mark.promise("A15")
+def test_decoder_without_memory_fails_its_batch_and_the_next_sentence_is_translated():
+    failures = [MemoryError(), MemoryError("Unable to allocate 3 GiB")]
+
+    def short(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        if failures:
+            raise failures.pop()
+        return random_script(source, prefix)
+
+    loop = engine(FakeRunner(short), max_rows=4)
+
+    outcomes = run(loop, [job(number) for number in range(4)])  # two at a time, and one with half of the rows
+
+    assert [kind_of(outcomes[number]) for number in range(4)] == [FailureKind.OUT_OF_MEMORY] * 3 + [None]
+    assert_nothing_is_left(loop)
+
+
+@pytest.mark.promise("A15")
+def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
+    class Full(FakeRunner):
+        def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
+            raise MemoryError
+
+    loop = engine(Full())
+
+    assert kind_of(run(loop, [job(0)])[0]) is FailureKind.OUT_OF_MEMORY
+    assert_nothing_is_left(loop)
+
+
+class ShortEncoder(FakeRunner):
+    """There is no memory to encode a source that begins with one of `finds_none`."""
+
+    finds_none: Sequence[int] = ()
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
+        if any(source[0] in self.finds_none for source in sources):
+            raise MemoryError
+        return super().encode(sources)
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(
+    ("finds_none", "failed"), [(range(5, 11), [0, 1]), (range(7, 11), [])], ids=["all", "those that come next"]
+)
+def test_sentences_that_find_no_memory_ahead_of_their_turn_are_translated_if_there_is_some_when_they_start(
+    finds_none, failed
+):
+    runner = ShortEncoder()
+    loop = engine(runner, max_rows=4)
+    jobs = [job(number, [5 + number] * 3) for number in range(6)]  # two start, the others come next
+    for each in jobs:
+        loop.submit(each)
+
+    runner.finds_none = finds_none
+    outcomes = {outcome.job_id: outcome for outcome in loop.step()}
+    runner.finds_none = ()
+    outcomes |= run(loop)
+
+    assert [number for number in range(6) if kind_of(outcomes[number]) is FailureKind.OUT_OF_MEMORY] == failed
+    translated = [each for each in jobs if each.id not in failed]
+    assert [tokens(outcomes[each.id]) for each in translated] == [tokens(alone(each)) for each in translated]
+    assert loop.take_stats().max_rows == 2
+    assert_nothing_is_left(loop)
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(("error", "rows"), [(MemoryError, 64), (RuntimeError, 128)])
+def test_rows_are_halved_where_only_a_joint_run_of_the_encoder_is_short_of_memory(error, rows):
+    class OneByOne(FakeRunner):
+        def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
+            if len(sources) > 1:
+                raise error
+            return super().encode(sources)
+
+    loop = engine(OneByOne(), max_rows=128)
+    jobs = [job(number) for number in range(7)]
+
+    outcomes = run(loop, jobs)
+
+    assert [kind_of(outcomes[each.id]) for each in jobs] == [None] * 7
+    assert loop.take_stats().max_rows == rows
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(("seconds_later", "rows"), [(59.0, 2), (60.0, 4)])
+def test_rows_that_were_given_up_for_want_of_memory_come_back(seconds_later, rows):
+    clock, failures = Clock(100.0), [MemoryError()]
+
+    def short(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        if failures:
+            raise failures.pop()
+        return never_ending(source, prefix)
+
+    loop = engine(FakeRunner(short), clock, max_rows=4)
+    run(loop, [job(number) for number in range(2)])
+    clock.now += seconds_later
+
+    for number in range(2, 4):
+        loop.submit(job(number))
+    loop.step()
+
+    assert loop.take_stats().live_rows == rows
+
+
+class Crowded(FakeRunner):
+    """There is no memory when sentence number `fails_at`, from 0, leaves the cache."""
+
+    def __init__(self, script: Script, fails_at: int) -> None:
+        super().__init__(script)
+        self.leaves_before = fails_at
+
+    def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
+        """One whose sentences leave as often as there is memory for it."""
+        cache = super().new_state(beam_size, use_shortlist=use_shortlist)
+        remove = cache.remove
+
+        def counted(index: int, *, is_finite: bool = True) -> None:
+            self.leaves_before -= 1
+            if self.leaves_before == -1:
+                raise MemoryError
+            remove(index, is_finite=is_finite)
+
+        cache.remove = counted  # type: ignore[method-assign]
+        return cache
+
+
+@pytest.mark.promise("A15")
+def test_sentence_that_ended_before_memory_did_has_its_result_and_the_others_of_its_step_fail():
+    lengths = [3, 10, 3, 3]
+    loop = engine(Crowded(never_ending, fails_at=1), max_rows=8)
+    for number, length in enumerate(lengths):
+        loop.submit(job(number, max_target_tokens=length))
+
+    outcomes = [*loop.step(), *loop.step(), *loop.step()]
+
+    # The last one leaves first.
+    assert [(outcome.job_id, kind_of(outcome)) for outcome in outcomes] == [
+        (3, None),
+        (0, FailureKind.OUT_OF_MEMORY),
+        (1, FailureKind.OUT_OF_MEMORY),
+        (2, FailureKind.OUT_OF_MEMORY),
+    ]
+    assert_nothing_is_left(loop)
+    assert loop.take_stats().max_rows == 4
+    assert kind_of(run(loop, [job(4)])[4]) is None
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize("fails_at", [0, 1])
+def test_jobs_that_are_dropped_without_memory_end_as_dropped_and_those_beside_them_for_want_of_it(fails_at):
+    clock = Clock(100.0)
+    loop = engine(Crowded(never_ending, fails_at), clock, max_rows=8)
+    for number, deadline in enumerate([None, 101.0, None, None]):
+        loop.submit(job(number, deadline=deadline))
+    loop.submit(job(4, beam_size=1))  # in another group, and not yet started
+    assert loop.step() == []
+    loop.cancel(3)
+    clock.now = 102.0
+
+    outcomes = loop.step()
+
+    assert {outcome.job_id: kind_of(outcome) for outcome in outcomes} == {
+        0: FailureKind.OUT_OF_MEMORY,
+        1: FailureKind.DEADLINE,
+        2: FailureKind.OUT_OF_MEMORY,
+        3: FailureKind.CANCELLED,
+    }
+    assert len(outcomes) == 4
+    assert kind_of(run(loop)[4]) is None
+    assert_nothing_is_left(loop)
+    assert loop.take_stats().max_rows == 4

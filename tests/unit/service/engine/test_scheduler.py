@@ -1,12 +1,13 @@
-"""Who starts when: order, budgets, also after memory was short, and what is looked ahead at."""
+"""Who starts when and who is dropped: order, budgets, deadlines, and what is looked ahead at."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from service.engine.job import Job
-from service.engine.scheduler import Plan, Scheduler, SchedulerConfig, source_width
+from service.engine.job import FailureKind, Job
+from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
 from tests.fakes.roomy_scheduler import ROOMY, job, scheduler_with, started
 
 
@@ -22,28 +23,6 @@ def test_jobs_start_in_the_order_of_their_arrival():
 
     assert plan == Plan(drops=(), starts=(job(7), job(3), job(5)))
     assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 3, 12)
-
-
-def test_started_job_is_not_started_again():
-    scheduler = scheduler_with(ROOMY, job(1))
-    scheduler.schedule(0.0)
-
-    assert scheduler.schedule(0.0) == Plan((), ())
-    assert scheduler.num_running == 1
-
-
-def test_rows_are_filled_to_the_limit_and_not_beyond():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=12), *(job(n) for n in range(4)))
-
-    assert started(scheduler.schedule(0.0)) == [0, 1, 2]
-    assert scheduler.rows == 12
-    assert started(scheduler.schedule(0.0)) == []
-
-
-def test_one_row_too_many_waits():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=11), *(job(n) for n in range(3)))
-
-    assert started(scheduler.schedule(0.0)) == [0, 1]
 
 
 def test_released_rows_are_taken_at_the_next_moment():
@@ -100,23 +79,6 @@ def test_running_sentences_count_with_the_width_of_their_source():
     assert started(scheduler.schedule(0.0)) == [4]
 
 
-def test_tokens_of_dropped_sentences_are_free_at_once():
-    scheduler = scheduler_with(replace(ROOMY, max_source_tokens=64), job(0), job(1))
-    scheduler.schedule(0.0)
-
-    scheduler.cancel(0)
-
-    assert started(scheduler.schedule(0.0)) == [1]
-
-
-def test_what_starts_at_once_is_limited_and_the_rest_follows_at_the_next_moment():
-    scheduler = scheduler_with(replace(ROOMY, max_encode_tokens=128), *(job(n, length=10) for n in range(5)))
-
-    assert started(scheduler.schedule(0.0)) == [0, 1]
-    assert started(scheduler.schedule(0.0)) == [2, 3]
-    assert started(scheduler.schedule(0.0)) == [4]
-
-
 def test_what_starts_at_once_counts_with_its_width():
     lengths = (2, 65, 2, 300)
     scheduler = scheduler_with(
@@ -126,9 +88,6 @@ def test_what_starts_at_once_counts_with_its_width():
     assert started(scheduler.schedule(0.0)) == [0, 1]  # 64 + 128
     assert started(scheduler.schedule(0.0)) == [2]
     assert started(scheduler.schedule(0.0)) == [3]  # alone, although others are running
-
-
-# What is worth encoding together with what starts.
 
 
 def test_what_starts_next_is_looked_ahead_in_the_order_of_arrival():
@@ -271,3 +230,103 @@ class TestMemory:
         scheduler.halve(now=181.0)
 
         assert self.rows_at(scheduler, 240.0, 241.0) == [50, 100]
+
+
+def test_cancelled_waiting_job_never_starts():
+    scheduler = scheduler_with(ROOMY, job(0), job(1), job(2))
+
+    scheduler.cancel(1)
+
+    assert scheduler.schedule(0.0) == Plan((Drop(job(1), FailureKind.CANCELLED, was_running=False),), (job(0), job(2)))
+    assert scheduler.num_waiting == 0
+    assert scheduler.schedule(0.0) == Plan((), ())
+
+
+def test_cancelled_running_job_frees_its_rows_for_the_same_moment():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1))
+    scheduler.schedule(0.0)
+
+    scheduler.cancel(0)
+
+    assert scheduler.schedule(0.0) == Plan((Drop(job(0), FailureKind.CANCELLED, was_running=True),), (job(1),))
+    assert (scheduler.num_running, scheduler.rows) == (1, 4)
+
+
+def test_cancelling_what_is_not_there_changes_nothing():
+    scheduler = scheduler_with(ROOMY, job(0))
+    scheduler.schedule(0.0)
+    scheduler.release(0)
+
+    scheduler.cancel(0)
+    scheduler.cancel(99)
+    scheduler.add(job(0))
+
+    assert scheduler.schedule(0.0) == Plan((), (job(0),))
+
+
+def test_job_cancelled_before_its_release_does_not_come_back():
+    scheduler = scheduler_with(ROOMY, job(0))
+    scheduler.schedule(0.0)
+
+    scheduler.cancel(0)
+    scheduler.release(0)
+
+    assert scheduler.schedule(0.0) == Plan((), ())
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_job_is_dropped_when_its_deadline_has_come(is_running):
+    late = job(0, deadline=10.0)
+    scheduler = scheduler_with(ROOMY, late)
+    if is_running:
+        assert started(scheduler.schedule(9.99)) == [0]
+
+    assert scheduler.schedule(10.0) == Plan((Drop(late, FailureKind.DEADLINE, was_running=is_running),), ())
+    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 0, 0)
+    assert scheduler.schedule(11.0) == Plan((), ())
+
+
+def test_deadlines_of_jobs_that_ended_do_not_pile_up():
+    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
+    for number in range(1, 1_000):
+        scheduler.add(job(number, deadline=1e9))
+        scheduler.schedule(0.0)
+        scheduler.release(number)
+
+    assert len(scheduler._deadlines) < 100
+    assert [drop.job.id for drop in scheduler.schedule(10.0).drops] == [0]
+
+
+def test_late_jobs_are_found_at_once_in_any_order_of_deadlines():
+    rng = random.Random(1)
+    scheduler = Scheduler(SchedulerConfig(max_rows=8))
+    deadlines = {number: rng.choice([None, rng.uniform(0, 100)]) for number in range(500)}
+    for number, deadline in deadlines.items():
+        scheduler.add(job(number, beam_size=1, deadline=deadline))
+
+    ended: dict[int, float] = {}
+    for now in range(101):
+        plan = scheduler.schedule(float(now))
+        assert all(drop.kind is FailureKind.DEADLINE for drop in plan.drops)
+        ended |= {drop.job.id: float(now) for drop in plan.drops}
+        for each in plan.starts:  # some end in time
+            if rng.random() < 0.5:
+                scheduler.release(each.id)
+                ended[each.id] = -1.0
+
+    for number, deadline in deadlines.items():
+        if deadline is None:
+            assert ended.get(number, -1.0) == -1.0
+        elif ended[number] >= 0:
+            assert ended[number] - 1 < deadline <= ended[number]
+
+
+def test_cancelled_and_late_job_is_dropped_once_as_cancelled():
+    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0), job(1, deadline=10.0))
+
+    scheduler.cancel(0)
+
+    assert [(drop.job.id, drop.kind) for drop in scheduler.schedule(10.0).drops] == [
+        (0, FailureKind.CANCELLED),
+        (1, FailureKind.DEADLINE),
+    ]
