@@ -7,14 +7,15 @@ One home for every default and every allowed range.  Sources, strongest first: f
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic.dataclasses import dataclass
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
@@ -32,11 +33,7 @@ Delay = Annotated[float, Ge(0), Le(3_600)]
 NEVER = "never"  # what None is called in every source; TOML and flags have no word for it
 
 
-def _none_if_never(value: object) -> object:
-    return None if value == NEVER else value
-
-
-_NEVER_IS_NONE = BeforeValidator(_none_if_never)
+_NEVER_IS_NONE = BeforeValidator(lambda value: None if value == NEVER else value)
 SecondsOrNever = Seconds | Annotated[None, _NEVER_IS_NONE]
 
 _OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
@@ -45,7 +42,7 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 def _bundle_directory(value: object) -> object:
-    """What is written is a name or a path, and nothing if empty; a path that is one already stays as it is."""
+    """Return the path that a name or a path means, None if it is empty; a Path stays as it is."""
     if isinstance(value, str):
         return named_bundle_dir(value) if value else None
     return value
@@ -186,33 +183,29 @@ class ServerConfig:
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
 
-_GROUPS: dict[str, type[Any]] = {
-    "listen": ListenConfig,
-    "limits": LimitsConfig,
-    "engine": EngineConfig,
-    "models": ModelsConfig,
-    "security": SecurityConfig,
-    "lifecycle": LifecycleConfig,
-    "telemetry": TelemetryConfig,
-}
+_GROUPS: dict[str, type[Any]] = get_type_hints(ServerConfig)
 
 
-class _Environment(BaseSettings):
-    """Names the groups for `EnvSettingsSource`, which finds their variables."""
-
+class _EnvironmentBase(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__")
 
-    listen: ListenConfig
-    limits: LimitsConfig
-    engine: EngineConfig
-    models: ModelsConfig
-    security: SecurityConfig
-    lifecycle: LifecycleConfig
-    telemetry: TelemetryConfig
+
+# Names the groups for `EnvSettingsSource`, which finds their variables.
+_Environment = create_model(
+    "_Environment", __base__=_EnvironmentBase, **{name: (kind, ...) for name, kind in _GROUPS.items()}
+)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where settings come from."""
+
+    values: dict[str, Any]  # by group, then by name
+    name_of: Callable[[str, str], str]  # group and name of a setting that it has -> what messages call the source
 
 
 def load_config(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> ServerConfig:
-    """The settings from all sources.
+    """Return the settings from all sources.
 
     Args:
         file: TOML, one table per group; None for none.
@@ -221,176 +214,135 @@ def load_config(file: Path | None = None, overrides: Mapping[str, object] | None
     Raises:
         ConfigError: a file that cannot be read, an unknown setting, or a value that is not allowed.
     """
-    flags, environment = _nested(overrides or {}), _read_environment()
-    values = _merged(_read_toml(file) if file else {}, _merged(environment, flags))
+    sources = _read_sources(file, overrides)
+    groups = {group for source in sources for group in source.values}
+    for group in groups - set(_GROUPS):
+        raise ConfigError(_unknown(group, group, _GROUPS))
+    values: dict[str, Any] = {
+        group: dict(ChainMap(*(source.values.get(group, {}) for source in sources))) for group in groups
+    }
     try:
         return ServerConfig(**values)
     except ValidationError as error:
-        raise ConfigError(_explain(error, flags, environment, file)) from error
+        raise ConfigError(_explain(error, sources)) from error
 
 
 def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> dict[str, str]:
-    """Where the value of each setting comes from: "flag", "environment NAME", "file NAME" or "default".
+    """Return where each setting comes from: "flag", "environment NAME", "file NAME" or "default".
 
-    For arguments that `load_config` takes without an error.
+    The arguments are those that `load_config` takes without an error.
     """
-    in_file, flags, environment = _read_toml(file) if file else {}, _nested(overrides or {}), _read_environment()
-
-    def source(group: str, name: str) -> str:
-        given = (values.get(group, {}) for values in (flags, environment, in_file))
-        is_given = any(name in values for values in given)
-        return _source_of(group, [name], flags, environment, file) if is_given else "default"
-
+    sources = _read_sources(file, overrides)
     return {
-        f"{group}.{item.name}": source(group, item.name) for group, kind in _GROUPS.items() for item in fields(kind)
+        f"{group}.{item.name}": _source_of(group, item.name, sources)
+        for group, kind in _GROUPS.items()
+        for item in fields(kind)
     }
+
+
+def _read_sources(file: Path | None, overrides: Mapping[str, object] | None) -> list[_Source]:
+    """Return all sources, the strongest first."""
+    flags: dict[str, Any] = {}
+    for dotted, value in (overrides or {}).items():
+        group, _, name = dotted.partition(".")
+        if value is not None:
+            flags.setdefault(group, {})[name] = value
+    sources = [_Source(flags, lambda *_: "flag"), _Source(_read_environment(), _variable)]
+    if file is not None:
+        sources.append(_Source(_read_toml(file), lambda *_: f"file {file}"))
+    for source in sources:
+        for group in _GROUPS:
+            given = source.values.get(group, {})
+            if not isinstance(given, dict):
+                where = source.name_of(group, "")
+                raise ConfigError(f"{group} is {given!r} ({where}): it is a group of settings, [{group}] in TOML")
+    return sources
+
+
+def _source_of(group: str, name: str, sources: Iterable[_Source]) -> str:
+    found = (source.name_of(group, name) for source in sources if name in source.values.get(group, {}))
+    return next(found, "default")
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
-            values = tomllib.load(stream)
+            return tomllib.load(stream)
     except OSError as error:
         raise ConfigError(f"configuration file {file} cannot be read: {error.strerror}") from error
     except ValueError as error:  # bad TOML or bad UTF-8
         raise ConfigError(f"configuration file {file} is not valid TOML: {error}") from error
-    return _groups(values, lambda _: f"file {file}")
 
 
 def _read_environment() -> dict[str, Any]:
-    _refuse_misspelt(os.environ)
-    try:
-        return _groups(EnvSettingsSource(_Environment)(), lambda group: f"environment {_variable(group, '')}")
-    except SettingsError as error:
-        raise ConfigError(f"environment: {error}; write {ENV_PREFIX}GROUP__NAME=VALUE") from error
-
-
-def _groups(values: dict[str, Any], source_of: Callable[[str], str]) -> dict[str, Any]:
-    """The values; refused is a group that is none: merged with other sources, it would vanish without a word."""
-    for group in _GROUPS:
-        given = values.get(group, {})
-        if not isinstance(given, dict):
-            raise ConfigError(
-                f"{group} is {given!r} ({source_of(group)}): it is a group of settings, [{group}] in TOML"
-            )
-    return values
-
-
-def _refuse_misspelt(environment: Mapping[str, str]) -> None:
-    """Refuse what is meant as a setting and would not be read as one.
+    """Return the settings of the environment; refuse what is meant as a setting and would not be read as one.
 
     The prefix alone says nothing: clients have variables of their own (DRAGOMAN_API_KEY), and Kubernetes sets some for
     each Service, like DRAGOMAN_ENGINE_SERVICE_HOST for one called dragoman-engine.
     """
-    for variable, value in environment.items():
+    for variable, value in os.environ.items():
         name = variable.upper()
-        if not name.startswith(ENV_PREFIX) or _is_of_a_service(name, value):
+        is_of_a_service = _OF_A_SERVICE.search(name) or (name.endswith("_PORT") and "://" in value)
+        if not name.startswith(ENV_PREFIX) or is_of_a_service:
             continue
         group, delimiter, _ = name.removeprefix(ENV_PREFIX).lower().partition("__")
         if (delimiter and group not in _GROUPS) or group.startswith(tuple(f"{known}_" for known in _GROUPS)):
-            (near,) = get_close_matches(name, _variables(), n=1, cutoff=0)
+            known = [
+                f"{ENV_PREFIX}{group}__{item.name}".upper() for group in _GROUPS for item in fields(_GROUPS[group])
+            ]
+            (near,) = get_close_matches(name, known, n=1, cutoff=0)
             raise ConfigError(f"environment {variable} is not a setting: did you mean {near}?")
-
-
-def _is_of_a_service(name: str, value: str) -> bool:
-    """Whether Kubernetes sets it, as its documentation of Services has it under "Environment variables"."""
-    return bool(_OF_A_SERVICE.search(name)) or (name.endswith("_PORT") and "://" in value)
-
-
-def _variables() -> list[str]:
-    """Of all settings."""
-    return [f"{ENV_PREFIX}{group}__{item.name}".upper() for group, kind in _GROUPS.items() for item in fields(kind)]
-
-
-def _nested(overrides: Mapping[str, object]) -> dict[str, Any]:
-    """`{"listen.grpc_port": 0}` -> `{"listen": {"grpc_port": 0}}`, without what is None."""
-    groups: dict[str, Any] = {}
-    for dotted, value in overrides.items():
-        group, _, name = dotted.partition(".")
-        if value is not None:
-            groups.setdefault(group, {})[name] = value
-    return groups
-
-
-def _merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
-    """Both, two levels deep; `strong` wins where they meet."""
-    merged = dict(weak)
-    for group, values in strong.items():
-        if isinstance(values, dict) and isinstance(merged.get(group), dict):
-            merged[group] = {**merged[group], **values}
-        else:
-            merged[group] = values
-    return merged
-
-
-def _explain(error: ValidationError, flags: dict[str, Any], environment: dict[str, Any], file: Path | None) -> str:
-    """One line about the first thing that is wrong."""
-    first = error.errors(include_url=False)[0]
-    group, *names = (str(part) for part in first["loc"])
-    if first["type"] == "unexpected_keyword_argument":
-        return _explain_unknown(group, names)
-    setting = ".".join([group, *names[:1]])
-    source = _source_of(group, names, flags, environment, file)
-    why = _allowed(group, names) or first["msg"].removeprefix("Value error, ")
-    return f"{setting} is {first['input']!r} ({source}): {why}"
-
-
-def _explain_unknown(group: str, names: list[str]) -> str:
-    group_type = _GROUPS.get(group)
-    known = list(_GROUPS) if group_type is None else [item.name for item in fields(group_type)]
-    unknown = ".".join([group, *names])
-    near = get_close_matches(names[-1] if names else group, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    return f"{unknown} is not a setting: {hint}"
-
-
-def _source_of(
-    group: str, names: list[str], flags: dict[str, Any], environment: dict[str, Any], file: Path | None
-) -> str:
-    name = names[0] if names else ""
-    if name in flags.get(group, {}):
-        return "flag"
-    return f"environment {_variable(group, name)}" if name in environment.get(group, {}) else f"file {file}"
+    try:
+        return EnvSettingsSource(_Environment)()
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}; write {ENV_PREFIX}GROUP__NAME=VALUE") from error
 
 
 def _variable(group: str, name: str) -> str:
-    """The one that gave the setting, as it is written: in any case, and of the group if it holds all of it in JSON."""
+    """Name the variable that gave the setting as it is written: in any case, and that of a group in JSON."""
     setting, whole = f"{ENV_PREFIX}{group}__{name}".upper(), f"{ENV_PREFIX}{group}".upper()
     written = {variable.upper(): variable for variable in os.environ}
-    return written.get(setting) or written.get(whole) or setting
+    return f"environment {written.get(setting) or written.get(whole) or setting}"
 
 
-def _allowed(group: str, names: list[str]) -> str | None:
-    """What the setting's annotation says in words, or None where it says nothing."""
-    bounds = allowed_bounds(group, names[0]) if group in _GROUPS and names else []
-    if not bounds:
-        return None
-    return f"allowed is {' and '.join(bounds)}{f', or {NEVER}' if may_be_never(group, names[0]) else ''}"
+def _explain(error: ValidationError, sources: Iterable[_Source]) -> str:
+    """Say in one line what is wrong first."""
+    first = error.errors(include_url=False)[0]
+    group, name = str(first["loc"][0]), str(first["loc"][1])
+    if first["type"] == "unexpected_keyword_argument":
+        return _unknown(f"{group}.{name}", name, [item.name for item in fields(_GROUPS[group])])
+    why = first["msg"].removeprefix("Value error, ")
+    if bounds := allowed_bounds(group, name):
+        why = f"allowed is {' and '.join(bounds)}{f', or {NEVER}' if may_be_never(group, name) else ''}"
+    return f"{group}.{name} is {first['input']!r} ({_source_of(group, name, sources)}): {why}"
+
+
+def _unknown(setting: str, name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"{setting} is not a setting: {hint}"
 
 
 def may_be_never(group: str, name: str) -> bool:
-    """Whether the setting takes the word for None."""
-    return _NEVER_IS_NONE in _metadata(get_type_hints(_GROUPS[group], include_extras=True).get(name))
+    """Return whether the setting takes the word for None."""
+    return _NEVER_IS_NONE in _constraints(get_type_hints(_GROUPS[group], include_extras=True)[name])
 
 
 def allowed_bounds(group: str, name: str) -> list[str]:
-    """The range of a setting in words, like `["at least 1", "at most 64"]`; empty where its type is all there is."""
-    hints = get_type_hints(_GROUPS[group], include_extras=True)
-    return [bound for item in _metadata(hints.get(name)) if (bound := _in_words(item))]
+    """Return the range of a setting in words, like `["at least 1", "at most 64"]`; empty where it has none."""
+    bounds = []
+    for constraint in _constraints(get_type_hints(_GROUPS[group], include_extras=True)[name]):
+        match constraint:
+            case Ge(ge=bound):
+                bounds.append(f"at least {bound:,}")
+            case Gt(gt=bound):
+                bounds.append(f"more than {bound:,}")
+            case Le(le=bound):
+                bounds.append(f"at most {bound:,}")
+    return bounds
 
 
-def _metadata(hint: object) -> list[object]:
-    """Constraints of `Annotated[T, ...]`, also inside `... | None`."""
+def _constraints(hint: object) -> list[object]:
+    """Return the constraints of `Annotated[T, ...]`, also inside `... | None`."""
     own = list(getattr(hint, "__metadata__", ()))
-    return own + [item for part in get_args(hint) if hasattr(part, "__metadata__") for item in _metadata(part)]
-
-
-def _in_words(constraint: object) -> str | None:
-    match constraint:
-        case Ge(ge=bound):
-            return f"at least {bound:,}"
-        case Gt(gt=bound):
-            return f"more than {bound:,}"
-        case Le(le=bound):
-            return f"at most {bound:,}"
-    return None
+    return own + [item for part in get_args(hint) if hasattr(part, "__metadata__") for item in _constraints(part)]

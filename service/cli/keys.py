@@ -1,5 +1,9 @@
 """`dragoman keys new`: makes an API key, shows it once, and writes or shows its entry for the server."""
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +15,6 @@ from service.cli.options import examples
 from service.cli.reporting import reported
 from service.files import write_whole
 from service.grpc.api_keys import KeyEntry, digest_of, generate_key, parse_keys
-from service.lock_file import locked_directory
-
-_LONGEST_WAIT_S = 10.0  # for others who add an entry, which takes them milliseconds
 
 app = typer.Typer(
     name="keys", help="API keys for the server's `security.api_keys`.", no_args_is_help=True, rich_markup_mode=None
@@ -97,11 +98,10 @@ def append_entry(file: Path, entry: str) -> None:
 
     Raises:
         ValueError: the file with the entry would be none that the server takes.
-        TimeoutError: another adds an entry, and does not end.
         OSError: it cannot be read or written.
     """
     file = file.resolve()  # a link stays one
-    with locked_directory(file.parent, _LONGEST_WAIT_S):  # not the file itself, which is replaced
+    with _locked(file.parent):  # not the file itself, which is replaced
         before = file.read_text(encoding="utf-8") if file.exists() else ""
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
         after = f"{before.rstrip()}\n\n{entry}" if before.strip() else entry
@@ -110,6 +110,17 @@ def append_entry(file: Path, entry: str) -> None:
         except ValueError as error:
             raise ValueError(f"{file} is left as it is: {error}") from None
         write_whole(file, after.encode(), mode)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Wait until no other process holds the directory; the kernel takes it from a process that dies."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _to_toml(value: str | float | bool | tuple[str, ...] | datetime) -> str:

@@ -12,11 +12,11 @@ from types import TracebackType
 
 from model.bundle import Bundle
 from service.config import ServerConfig
-from service.daemon_threads import in_daemon_thread
 from service.engines.dispatcher import Dispatcher
 from service.records import ModelInfo
 from service.registry.bundle_check import load_tokenizer
 from service.registry.codec import TextCodec
+from service.registry.daemon_threads import in_daemon_thread
 from service.registry.repository import BundleCandidate
 from service.registry.self_test import run_self_test
 

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TypeVar
 
 from model.bundle import Bundle
-from service.daemon_threads import in_daemon_thread
 from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
 from service.registry.bundle_check import check_until_good
+from service.registry.daemon_threads import in_daemon_thread
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Registry, Result
 from service.registry.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError

@@ -1,6 +1,8 @@
 """Settings: where they come from, which source wins, and what is said about wrong ones."""
 
 import dataclasses
+import os
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -13,8 +15,6 @@ from service.config import ConfigError, ServerConfig, load_config, setting_sourc
 
 @pytest.fixture(autouse=True)
 def no_settings_in_the_environment(monkeypatch):
-    import os
-
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):
             monkeypatch.delenv(name)
@@ -46,50 +46,29 @@ def another(defaults: Any, name: str) -> object:
 
 class TestSources:
     def test_defaults_hold_without_any_source(self):
-        assert load_config() == ServerConfig()
-
-    def test_documented_default_addresses(self):
         listen = load_config().listen
 
+        assert load_config() == ServerConfig()
         assert (listen.grpc_host, listen.grpc_port) == ("127.0.0.1", 50051)
         assert (listen.http_host, listen.http_port) == ("127.0.0.1", 8080)
 
-    def test_file_sets_a_value(self, tmp_path):
-        file = write(tmp_path, "[limits]\nmax_texts = 7\n")
-
-        assert load_config(file).limits.max_texts == 7
-
-    def test_environment_wins_over_the_file(self, tmp_path, monkeypatch):
-        file = write(tmp_path, "[limits]\nmax_texts = 7\nmax_characters = 70\n")
-        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
-
-        limits = load_config(file).limits
-
-        assert (limits.max_texts, limits.max_characters) == (8, 70)
-
-    def test_flag_wins_over_the_environment(self, monkeypatch):
+    def test_flags_win_over_the_environment_and_that_over_the_file(self, tmp_path, monkeypatch):
+        file = write(tmp_path, "[limits]\nmax_texts = 7\nmax_characters = 70\nmax_streams = 700\n")
         monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
         monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_CHARACTERS", "80")
 
-        limits = load_config(None, {"limits.max_texts": 9}).limits
+        limits = load_config(file, {"limits.max_texts": 9, "limits.max_characters": None}).limits
 
-        assert (limits.max_texts, limits.max_characters) == (9, 80)
-
-    def test_flag_without_a_value_is_as_not_given(self, monkeypatch):
-        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXTS", "8")
-
-        assert load_config(None, {"limits.max_texts": None}).limits.max_texts == 8
+        assert (limits.max_texts, limits.max_characters, limits.max_streams) == (9, 80, 700)
 
     def test_strings_become_the_setting_s_type(self, monkeypatch):
         monkeypatch.setenv("DRAGOMAN_LISTEN__REFLECTION", "false")
         monkeypatch.setenv("DRAGOMAN_LIFECYCLE__GRACE_S", "2.5")
-        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "/models/my")
+        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "")
 
         config = load_config()
 
-        assert config.listen.reflection is False
-        assert config.lifecycle.grace_s == 2.5
-        assert config.engine.bundle == Path("/models/my")
+        assert (config.listen.reflection, config.lifecycle.grace_s, config.engine.bundle) == (False, 2.5, None)
 
     @pytest.mark.parametrize("name", ["lifecycle.unready_exit_s", "telemetry.slow_request_s", *NEVER_BY_DEFAULT])
     def test_never_is_a_value_in_every_source(self, monkeypatch, tmp_path, name):
@@ -121,11 +100,6 @@ class TestSources:
         monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", name)
         assert load_config().engine.bundle == expected
 
-    def test_empty_bundle_is_none(self, monkeypatch):
-        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "")
-
-        assert load_config().engine.bundle is None
-
     def test_name_that_is_also_a_directory_here_is_refused_and_both_can_be_named(self, monkeypatch, tmp_path):
         (tmp_path / "en-de").mkdir()
         monkeypatch.chdir(tmp_path)
@@ -134,10 +108,8 @@ class TestSources:
         with pytest.raises(ConfigError) as refused:
             load_config()
 
-        assert str(refused.value) == (
-            "engine.bundle is 'en-de' (environment DRAGOMAN_ENGINE__BUNDLE): en-de is an included model and a "
-            f"directory here: write ./en-de for the directory, {PRETRAINED_DIR}/en-de for the included model"
-        )
+        assert str(refused.value).startswith("engine.bundle is 'en-de' (environment DRAGOMAN_ENGINE__BUNDLE): ")
+        assert f"./en-de for the directory, {PRETRAINED_DIR}/en-de for the included model" in str(refused.value)
         assert load_config(None, {"engine.bundle": "./en-de"}).engine.bundle == Path("en-de")
         assert load_config(None, {"engine.bundle": bundle_dir("./en-de")}).engine.bundle == Path("en-de")
 
@@ -211,23 +183,11 @@ class TestRefusals:
 
         assert str(error.value) == message
 
-    def test_variable_is_named(self, monkeypatch):
-        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_BEAM_SIZE", "1000")
-
-        with pytest.raises(ConfigError) as error:
-            load_config()
-
-        assert str(error.value) == (
-            "limits.max_beam_size is '1000' (environment DRAGOMAN_LIMITS__MAX_BEAM_SIZE): "
-            "allowed is at least 1 and at most 64"
-        )
-
     @pytest.mark.parametrize(
         ("variable", "value", "given"),
         [
-            ("dragoman_lifecycle__unready_exit_s", "0", "'0'"),
+            ("DRAGOMAN_LIFECYCLE__UNREADY_EXIT_S", "0", "'0'"),
             ("Dragoman_Lifecycle__Unready_Exit_S", "0", "'0'"),
-            ("DRAGOMAN_LIFECYCLE", '{"unready_exit_s": 0}', "0"),
             ("dragoman_lifecycle", '{"unready_exit_s": 0}', "0"),
         ],
     )
@@ -255,11 +215,17 @@ class TestRefusals:
             "grace_s": f"file {file}",
         }
 
-    def test_group_in_the_environment_that_is_no_table_is_named(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("DRAGOMAN_LIFECYCLE", "[1]")
+    @pytest.mark.parametrize("value", ["[1]", "3"])
+    def test_group_in_the_environment_that_is_no_table_is_refused_whatever_else_is_given(
+        self, monkeypatch, tmp_path, value
+    ):
+        monkeypatch.setenv("DRAGOMAN_LIFECYCLE", value)
+        file = write(tmp_path, "[lifecycle]\ngrace_s = 5\n")
 
-        with pytest.raises(ConfigError, match=r"^lifecycle is \[1\] \(environment DRAGOMAN_LIFECYCLE\): "):
-            load_config(write(tmp_path, "[lifecycle]\ngrace_s = 5\n"))
+        with pytest.raises(
+            ConfigError, match=rf"^lifecycle is {re.escape(value)} \(environment DRAGOMAN_LIFECYCLE\): "
+        ):
+            load_config(file, {"lifecycle.grace_s": 5})
 
     def test_group_in_the_file_that_is_no_table_is_refused_whatever_else_is_given(self, monkeypatch, tmp_path):
         monkeypatch.setenv("DRAGOMAN_ENGINE__NUM_ENGINES", "2")
@@ -267,24 +233,6 @@ class TestRefusals:
 
         with pytest.raises(ConfigError, match=rf"^engine is 3 \(file {file}\): it is a group of settings"):
             load_config(file, {"engine.device": "cpu"})
-
-    def test_number_that_python_will_not_read_is_named_with_its_file(self, tmp_path):
-        file = write(tmp_path, f"[limits]\nmax_texts = {'9' * 5_000}\n")
-
-        with pytest.raises(ConfigError, match=f"configuration file {file} is not valid TOML: .*4300 digits"):
-            load_config(file)
-
-    def test_group_in_the_environment_that_is_no_table_is_refused_beside_a_flag(self, monkeypatch):
-        monkeypatch.setenv("DRAGOMAN_ENGINE", "3")
-
-        with pytest.raises(ConfigError, match=r"^engine is 3 \(environment DRAGOMAN_ENGINE\): it is a group"):
-            load_config(None, {"engine.device": "cpu"})
-
-    def test_misspelled_variable_of_a_group_is_refused(self, monkeypatch):
-        monkeypatch.setenv("DRAGOMAN_LIMITS__MAX_TEXT", "5")
-
-        with pytest.raises(ConfigError, match=r"^limits.max_text is not a setting: did you mean max_texts\?$"):
-            load_config()
 
     @pytest.mark.parametrize(
         ("variable", "meant"),
@@ -304,32 +252,26 @@ class TestRefusals:
 
         assert str(error.value) == f"environment {variable} is not a setting: did you mean {meant}?"
 
-    def test_group_that_is_no_group_is_refused_in_one_line(self, monkeypatch):
-        monkeypatch.setenv("DRAGOMAN_LIMITS", "5")
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"[limits]\nmax_texts = 0\n", "limits.max_texts is 0 (file FILE): allowed is"),
+            (b"[limit]\nmax_texts = 1\n", "limit is not a setting: did you mean limits?"),
+            (b"[limits\n", "configuration file FILE is not valid TOML"),
+            (b"\xff\xfe", "configuration file FILE is not valid TOML"),
+            (b"[limits]\nmax_texts = " + b"9" * 5_000, "4300 digits"),
+            (None, "configuration file FILE cannot be read: No such file or directory"),
+        ],
+    )
+    def test_file_that_is_wrong_is_named(self, tmp_path, content, message):
+        file = tmp_path / "dragoman.toml"
+        if content is not None:
+            file.write_bytes(content)
 
         with pytest.raises(ConfigError) as error:
-            load_config()
-
-        assert "limits" in str(error.value)
-        assert "\n" not in str(error.value)
-
-    def test_file_is_named(self, tmp_path):
-        file = write(tmp_path, "[limits]\nmax_texts = 0\n")
-
-        with pytest.raises(ConfigError, match=rf"limits.max_texts is 0 \(file {file}\)"):
             load_config(file)
 
-    def test_missing_file_is_refused(self, tmp_path):
-        with pytest.raises(ConfigError, match=r"nowhere.toml cannot be read: No such file or directory"):
-            load_config(tmp_path / "nowhere.toml")
-
-    @pytest.mark.parametrize("content", [b"[limits\n", b"\xff\xfe"])
-    def test_file_that_is_no_toml_is_refused(self, tmp_path, content):
-        file = tmp_path / "dragoman.toml"
-        file.write_bytes(content)
-
-        with pytest.raises(ConfigError, match=r"dragoman.toml is not valid TOML"):
-            load_config(file)
+        assert message.replace("FILE", str(file)) in str(error.value)
 
 
 class TestRecords:

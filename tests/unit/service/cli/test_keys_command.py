@@ -2,6 +2,7 @@
 
 import shlex
 import tomllib
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -41,22 +42,21 @@ def test_file_is_made_for_its_owner_alone_and_takes_more_entries(tmp_path):
 
 def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_path, monkeypatch):
     file = tmp_path / "keys.toml"
-    append_entry(file, entry_of(NewKey(name="first"), "1"))
+    with ThreadPoolExecutor(2) as pool:
+        later: list[Future[None]] = []
 
-    def write_whole(path: Path, content: bytes, mode: int) -> None:
-        between.setattr(keys, "write_whole", files.write_whole)
-        with pytest.raises(TimeoutError, match="locked by another"):
-            append_entry(file, entry_of(NewKey(name="third"), "3"))
-        files.write_whole(path, content, mode)
+        def write_whole(path: Path, content: bytes, mode: int) -> None:
+            if not later:
+                later.append(pool.submit(append_entry, file, entry_of(NewKey(name="second"), "2")))
+                assert wait(later, timeout=0.05).not_done  # it waits for the lock
+            files.write_whole(path, content, mode)
 
-    with monkeypatch.context() as between:
-        between.setattr(keys, "_LONGEST_WAIT_S", 0.02, raising=False)
-        between.setattr(keys, "write_whole", write_whole)
-        append_entry(file, entry_of(NewKey(name="second"), "2"))
-    append_entry(file, entry_of(NewKey(name="third"), "3"))
+        monkeypatch.setattr(keys, "write_whole", write_whole)
+        append_entry(file, entry_of(NewKey(name="first"), "1"))
+        later[0].result(10)
 
-    found = [parse_keys(file.read_text()).find(key) for key in ("1", "2", "3")]
-    assert [key.client.name for key in found if key] == ["first", "second", "third"]
+    found = [parse_keys(file.read_text()).find(key) for key in ("1", "2")]
+    assert [key.client.name for key in found if key] == ["first", "second"]
     assert list(tmp_path.iterdir()) == [file]
 
 

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from service.daemon_threads import in_daemon_thread
+from service.registry.daemon_threads import in_daemon_thread
 
 HANGING = """
 import asyncio, threading
-from service.daemon_threads import in_daemon_thread
+from service.registry.daemon_threads import in_daemon_thread
 
 async def main():
     began = asyncio.Event()
