@@ -116,7 +116,7 @@ def spawn(bundle: Path | None, log: Path, *options: str, **variables: str) -> su
         return subprocess.Popen(command, env=environment(bundle, **variables), stdout=stream, stderr=stream, text=True)
 
 
-def run_to_end(bundle: Path, *options: str, **variables: str) -> tuple[int, str]:
+def run_to_end(bundle: Path | None, *options: str, **variables: str) -> tuple[int, str]:
     """Exit status and standard error of a server that does not come up."""
     done = subprocess.run(
         [sys.executable, "-m", "service", "serve", *options],

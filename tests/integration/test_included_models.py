@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from tests.fakes.calls import LIST_MODELS, Calls, calling, eventually
 from tests.fakes.command_line import run
 from tests.fakes.installation import Installation
 from tests.fakes.model_repository import tamper
-from tests.fakes.server_process import ServerProcess, environment, start
+from tests.fakes.server_process import ServerProcess, run_to_end, start
 
 
 @pytest.fixture(scope="module")
@@ -75,69 +73,16 @@ def test_commands_reach_both(server, tmp_path):
     assert server.metric("dragoman_requests_total", model="de-en", code="OK") == before + 2
 
 
-def test_default_stays_the_default_when_it_is_reloaded(tmp_path):
-    installation = Installation(tmp_path / "installed")
-    for name in ("de-en", "en-de"):
-        installation.include(name)
-    (tmp_path / "server").mkdir()
-
-    async def reload(server: ServerProcess) -> None:
-        installation.include("en-de", version="2")
-        server.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: server.metric("dragoman_model_reload_total", result="loaded") == 3)
-        async with calling(server.address) as calls:
-            assert await model_of(calls) == "en-de 2"
-            assert await models_of(calls) == ["en-de", "de-en"]
-
-    for server in running(installation, tmp_path / "server"):
-        asyncio.run(reload(server))
-
-
-def damaged(directory: Path) -> Installation:
-    """Two models, of which the one that is not the default has a file with another content than its manifest says."""
-    installation = Installation(directory)
+def test_refused_model_fails_the_start_as_the_check_says(tmp_path):
+    installation = Installation(tmp_path)
     installation.include("en-de")
     tamper(installation.include("de-en"))
-    return installation
 
+    checked, started = (run_to_end(None, *options, **installation.environment) for options in (["--check-config"], []))
 
-def serve(installation: Installation, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """A server that is expected to end by itself."""
-    command = [sys.executable, "-m", "service", "serve", *options]
-    env = environment(None, **installation.environment, **variables)
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
-
-
-def test_refused_model_fails_the_start_as_the_check_says(tmp_path):
-    installation = damaged(tmp_path)
-
-    checked, started = serve(installation, "--check-config"), serve(installation)
-
-    assert (checked.returncode, started.returncode) == (2, 2)
-    assert started.stderr.splitlines()[-1] == checked.stderr.splitlines()[-1]
-    assert "de-en/encoder.onnx has another SHA-256" in started.stderr
-
-
-def test_damaged_model_is_no_matter_where_another_is_named(tmp_path):
-    assert serve(damaged(tmp_path), "--check-config", DRAGOMAN_ENGINE__BUNDLE="en-de").returncode == 0
-
-
-def test_model_whose_directory_is_away_for_a_while_serves_on(tmp_path):
-    installation = Installation(tmp_path / "installed")
-    directory = [installation.include(name) for name in ("de-en", "en-de")][1]
-    (tmp_path / "server").mkdir()
-
-    async def look(server: ServerProcess) -> None:
-        directory.rename(tmp_path / "away")
-        server.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: server.metric("dragoman_model_reload_total", model="en-de", result="refused") == 1)
-        async with calling(server.address) as calls:
-            assert await model_of(calls) == "en-de 1"
-            assert await models_of(calls) == ["en-de", "de-en"]
-        assert "model_refused" in server.log_text()
-
-    for server in running(installation, tmp_path / "server"):
-        asyncio.run(look(server))
+    assert (checked[0], started[0]) == (2, 2)
+    assert started[1].splitlines()[-1] == checked[1].splitlines()[-1]
+    assert "de-en/encoder.onnx has another SHA-256" in started[1]
 
 
 def test_server_is_not_alive_when_one_of_its_models_has_had_no_engine_for_too_long(tmp_path):
@@ -157,16 +102,6 @@ def test_server_is_not_alive_when_one_of_its_models_has_had_no_engine_for_too_lo
 
     for server in running(installation, tmp_path / "server", "--set", "lifecycle.unready_exit_s=0.3"):
         asyncio.run(lose(server))
-
-
-@pytest.mark.parametrize(("name", "model"), [("default", "en-de"), ("en-de", "en-de"), ("de-en", "de-en")])
-def test_one_that_is_named_is_meant_alone(both, name, model):
-    command = [sys.executable, "-m", "service", "models", "--bundle", name]
-    listed = subprocess.run(
-        command, env=environment(None, **both.environment), capture_output=True, text=True, timeout=30, check=False
-    )
-
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["MODEL", model], listed.stderr
 
 
 async def test_server_of_one_that_is_named_has_no_other(both, tmp_path):

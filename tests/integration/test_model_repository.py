@@ -13,7 +13,6 @@ from typing import Any
 import grpc
 import psutil
 import pytest
-from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
 from tests.fakes.calls import LIST_MODELS, Calls, calling, code_of, eventually
@@ -56,10 +55,6 @@ def held(server: ServerProcess) -> Iterator[None]:
         os.kill(engine, signal.SIGCONT)
 
 
-def is_logged(server: ServerProcess, reason: str) -> bool:
-    return reason in server.log_text()
-
-
 async def models_of(calls: Calls) -> list[tuple[str, str]]:
     answer = pb.ListModelsResponse.FromString(await calls.method(LIST_MODELS)(b"", timeout=10))
     return [(model.name, model.version) for model in answer.models]
@@ -90,20 +85,6 @@ class TestStart:
         assert server.metric("dragoman_model_info", model="en-de", version="10") == 1
         assert len(server.engine_pids()) == 3
 
-    def test_missing_repository_ends_the_start_with_one_line(self, echo_bundle, tmp_path):
-        status, errors = run_to_end(echo_bundle, DRAGOMAN_MODELS__DIRECTORY=str(tmp_path / "none"))
-
-        expected = f"dragoman: model repository {tmp_path}/none cannot be read: No such file or directory"
-        assert (status, errors.splitlines()) == (2, [expected])
-
-    def test_empty_repository_ends_the_start_with_one_line(self, echo_bundle, tmp_path):
-        (tmp_path / "name").mkdir()
-
-        status, errors = run_to_end(echo_bundle, DRAGOMAN_MODELS__DIRECTORY=str(tmp_path))
-
-        hint = f"put bundles at {tmp_path}/NAME/VERSION/"
-        assert (status, errors.splitlines()) == (2, [f"dragoman: model repository {tmp_path} is empty; {hint}"])
-
     def test_repository_with_nothing_good_in_it_ends_the_start_with_one_line(self, echo_bundle, repository):
         repository.put_bad("echo", "1", tamper)
 
@@ -112,17 +93,6 @@ class TestStart:
         assert (status, len(errors.splitlines())) == (2, 1)
         assert "another SHA-256" in errors
 
-    async def test_bad_highest_version_leaves_the_place_to_the_next_one(self, serve, repository):
-        repository.put("echo", "1")
-        repository.put_bad("echo", "2", tamper)
-        server = serve()
-
-        async with calling(server.address) as calls:
-            assert await models_of(calls) == [("echo", "1")]
-        assert server.metric(CHANGES, model="echo", result="refused") == 1
-        assert server.metric("dragoman_model_refused", model="echo") == 1
-        assert '"event": "model_refused"' in server.log_text()
-
     def test_golden_sentences_that_do_not_come_out_end_the_start(self, tmp_path):
         bundle = write_echo_bundle(tmp_path / "bundle", golden=[("hello", "hello"), ("world", "Welt")])
 
@@ -130,11 +100,6 @@ class TestStart:
 
         assert status == 2
         assert "1 of 2 golden sentences differ, at most 0 may: 'world' gave 'world', expected is 'Welt'" in errors
-
-    def test_self_test_can_be_switched_off(self, start_server, tmp_path):
-        bundle = write_echo_bundle(tmp_path / "bundle", golden=[("world", "Welt")])
-
-        start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle), DRAGOMAN_MODELS__SELF_TEST="false")
 
 
 class TestReload:
@@ -190,20 +155,6 @@ class TestReload:
             assert (await under_way).model_version == "1"
             await eventually(lambda: len(server.engine_pids()) == 1)
 
-    async def test_bad_versions_are_refused_with_their_reasons_while_the_old_one_serves(self, serve, repository):
-        repository.put("echo", "1")
-        server = serve()
-        async with calling(server.address) as calls:
-            for version, (spoil, reason) in enumerate(WAYS_TO_SPOIL.values(), start=2):
-                await change(server, "refused", partial(repository.put_bad, "echo", str(version), spoil))
-
-                health = await calls.health.Check(health_pb2.HealthCheckRequest(), timeout=10)
-                assert health.status == health_pb2.HealthCheckResponse.SERVING
-                assert await version_of(calls) == ("echo", "1")
-                # What `change` saw may be the reload of before, which tries the other bad versions again.
-                await eventually(partial(is_logged, server, reason))
-        assert len(server.engine_pids()) == 1
-
     async def test_version_whose_process_crashes_is_refused_and_costs_that_process_only(self, serve, repository):
         repository.put("echo", "1")
         server = serve(ECHO_CRASH="2")
@@ -213,30 +164,6 @@ class TestReload:
             assert await version_of(calls) == ("echo", "1")
         assert "killed by SIGSEGV" in server.log_text()
         assert len(server.engine_pids()) == 1
-
-    async def test_version_that_is_taken_away_leaves_the_place_to_the_next_one(self, serve, repository):
-        first, second = repository.put("echo", "1"), repository.put("echo", "2")
-        repository.put("other", "1")
-        server = serve()
-        async with calling(server.address) as calls:
-            await change(server, "loaded", lambda: second.rename(repository.directory / "echo" / ".2"))
-            assert await models_of(calls) == [("echo", "1"), ("other", "1")]
-
-            await change(server, "retired", lambda: first.rename(repository.directory / "echo" / ".1"))
-
-            await eventually(lambda: server.metric("dragoman_model_info") == 1)
-            assert await models_of(calls) == [("other", "1")]
-
-    async def test_repository_that_has_gone_changes_nothing(self, serve, repository):
-        repository.put("echo", "1")
-        server = serve()
-        repository.directory.rename(repository.directory.with_name("elsewhere"))
-
-        server.process.send_signal(signal.SIGHUP)
-
-        await eventually(lambda: '"event": "reload_failed"' in server.log_text())
-        async with calling(server.address) as calls:
-            assert await version_of(calls) == ("echo", "1")
 
     async def test_watched_repository_is_followed_without_a_signal(self, serve, repository):
         repository.put("echo", "1")
@@ -253,14 +180,6 @@ class TestReload:
         async with calling(server.address) as calls:
             assert await version_of(calls) == ("echo", "3")
         assert server.metric(CHANGES, result="refused") == 1
-
-    async def test_single_bundle_is_loaded_again_when_it_has_been_replaced(self, start_server, tmp_path):
-        bundle = write_echo_bundle(tmp_path / "bundle", version="1")
-        server = start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle))
-        async with calling(server.address) as calls:
-            await change(server, "loaded", lambda: write_echo_bundle(bundle, version="2"))
-
-            assert await version_of(calls) == ("echo", "2")
 
     async def test_engine_of_a_replaced_bundle_is_not_restarted_with_the_new_one_s_files(self, start_server, tmp_path):
         """Old ids and new graphs would give nonsense: there is no answer until the models are reloaded."""

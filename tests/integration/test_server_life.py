@@ -18,50 +18,22 @@ SLOW = {"ECHO_STEP_S": "0.02"}
 
 
 class TestStart:
-    def test_ready_server_says_where_it_listens(self, start_server):
-        server = start_server()
-
-        assert f'"grpc_port": {server.grpc_port}' in server.log_text()
-        assert '"event": "serving"' in server.log_text()
-
     @pytest.mark.promise("A10")
-    @pytest.mark.parametrize(("setting", "purpose"), [("GRPC_PORT", "gRPC"), ("HTTP_PORT", "HTTP")])
-    def test_taken_port_ends_the_start_with_one_line(self, echo_bundle, setting, purpose):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
-
+    def test_second_server_never_shares_a_port_of_the_first_and_says_so_in_one_line(self, start_server, echo_bundle):
+        first = start_server()
+        for setting, purpose, port in (("GRPC_PORT", "gRPC", first.grpc_port), ("HTTP_PORT", "HTTP", first.http_port)):
             status, errors = run_to_end(echo_bundle, **{f"DRAGOMAN_LISTEN__{setting}": str(port)})
 
-        expected = f"dragoman: cannot listen on 127.0.0.1:{port} ({purpose}): Address already in use; "
-        assert status == 1
-        assert [line for line in errors.splitlines() if "event" not in line] == [
-            expected + f"find its owner with: ss -ltnp 'sport = :{port}'"
-        ]
-
-    @pytest.mark.promise("A10")
-    def test_second_server_never_shares_the_port_of_the_first(self, start_server, echo_bundle):
-        first = start_server()
-
-        status, errors = run_to_end(echo_bundle, DRAGOMAN_LISTEN__GRPC_PORT=str(first.grpc_port))
-
-        assert status == 1
-        assert f"cannot listen on 127.0.0.1:{first.grpc_port}" in errors
-
-    def test_address_of_another_machine_ends_the_start(self, echo_bundle):
-        status, errors = run_to_end(echo_bundle, DRAGOMAN_LISTEN__GRPC_HOST="192.0.2.1")  # RFC 5737: nobody's
-
-        assert status == 1
-        assert "cannot listen on 192.0.2.1:0 (gRPC): Cannot assign requested address" in errors
+            (line,) = [line for line in errors.splitlines() if "event" not in line]
+            assert status == 1
+            assert line.startswith(f"dragoman: cannot listen on 127.0.0.1:{port} ({purpose}): Address already in use; ")
+            assert f"sport = :{port}" in line
 
     @pytest.mark.promise("A11")
     @pytest.mark.parametrize(
         ("variables", "message"),
         [
             ({"DRAGOMAN_LISTEN__GRPC_PORT": "70000"}, "listen.grpc_port is '70000'"),
-            ({"DRAGOMAN_LIMITS__MAX_TEXT": "1"}, "limits.max_text is not a setting: did you mean max_texts?"),
-            ({"DRAGOMAN_ENGINE__BUNDLE": "/nonexistent"}, "/nonexistent is no directory"),
             ({"DRAGOMAN_ENGINE__PRECISION": "int8"}, "has no 'int8' graphs"),
         ],
     )
@@ -72,27 +44,12 @@ class TestStart:
         assert len(errors.splitlines()) == 1
         assert message in errors
 
-    @pytest.mark.parametrize("file", ["none/ports.json", "."])
-    def test_file_of_ports_that_cannot_be_written_ends_the_start_before_anybody_is_let_in(
-        self, echo_bundle, tmp_path, file
-    ):
-        status, errors = run_to_end(echo_bundle, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(tmp_path / file))
+    def test_file_of_ports_that_cannot_be_written_ends_the_start_before_calls_are_accepted(self, echo_bundle, tmp_path):
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(tmp_path))
 
         assert status == 2
-        assert f"dragoman: lifecycle.ports_file {tmp_path / file} cannot be written: " in errors
+        assert f"dragoman: lifecycle.ports_file {tmp_path} cannot be written: " in errors
         assert '"event": "serving"' not in errors
-
-    @pytest.mark.promise("E2")
-    def test_changed_file_of_the_bundle_ends_the_start(self, echo_bundle, tmp_path):
-        import shutil
-
-        damaged = shutil.copytree(echo_bundle, tmp_path / "damaged")
-        (damaged / "encoder.onnx").write_bytes(b"not a gruph")
-
-        status, errors = run_to_end(damaged)
-
-        assert status == 2
-        assert "encoder.onnx has another SHA-256" in errors
 
     def test_engine_that_does_not_load_ends_the_start_with_its_reason(self, echo_bundle):
         status, errors = run_to_end(echo_bundle, ECHO_FAIL="the graph is broken")
@@ -148,6 +105,7 @@ class TestStop:
         assert server.wait() == 0
         assert psutil.wait_procs(engines, timeout=5)[1] == []
         assert len(engines) == 1
+        assert f'"grpc_port": {server.grpc_port}' in server.log_text()
 
     @pytest.mark.promise("A1")
     async def test_every_call_during_a_drain_is_answered_or_refused(self, start_server):
@@ -251,16 +209,6 @@ class TestStop:
 
         assert psutil.wait_procs(engines, timeout=5)[1] == []
 
-    async def test_client_of_a_killed_server_gets_unavailable(self, start_server):
-        server = start_server(**SLOW)
-        async with calling(server.address) as calls:
-            lost = calls.translate("x" * 250)
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-
-            server.process.kill()
-
-            assert await code_of(lost) is UNAVAILABLE
-
 
 class TestEngineLoss:
     @pytest.mark.promise("A7")
@@ -278,17 +226,8 @@ class TestEngineLoss:
             assert await calls.texts("next") == ["next"]
             assert server.metric("dragoman_engine_restarts_total") == 1
             assert server.engine_pids() != [engine]
-
-    async def test_log_has_its_own_lines_alone(self, start_server):
-        """gRPC has words of its own for a process that is started beside its threads."""
-        server = start_server()
-        async with calling(server.address) as calls:
-            (engine,) = server.engine_pids()
-            os.kill(engine, signal.SIGKILL)
-            await eventually(lambda: "engine_started" in server.log_text())
-            assert await calls.texts("next") == ["next"]
-
-            assert [line for line in server.log_text().splitlines() if not line.startswith("{")] == []
+        # gRPC has words of its own for a process that is started beside its threads.
+        assert [line for line in server.log_text().splitlines() if not line.startswith("{")] == []
 
     @pytest.mark.promise("A7")
     async def test_readiness_is_off_while_there_is_no_engine(self, start_server, tmp_path):

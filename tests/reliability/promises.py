@@ -120,7 +120,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "A16": ("test_threads.py::test_version_",),
     "B8": ("test_stream_flow.py::test_slow_reader_stops",),
     "E6": (
-        "test_model_repository.py::test_bad_versions_are_refused",
         "test_model_repository.py::test_version_whose_process_crashes",
         "test_model_repository.py::test_twenty_swaps",
     ),

@@ -1,11 +1,11 @@
-"""Settings of connections become options of gRPC."""
+"""Addresses that cannot be listened on, and settings of connections as options of gRPC."""
 
 from typing import Any
 
 import pytest
 
 from service.config import LimitsConfig, ListenConfig, ServerConfig
-from service.grpc.listening import grpc_options
+from service.grpc.listening import Address, ListenError, grpc_options
 
 LISTEN: list[tuple[dict[str, Any], str, int]] = [
     ({"keepalive_time_s": 1.5}, "grpc.keepalive_time_ms", 1_500),
@@ -34,3 +34,8 @@ LISTEN: list[tuple[dict[str, Any], str, int]] = [
 )
 def test_setting_reaches_grpc(config, option, value):
     assert dict(grpc_options(config))[option] == value
+
+
+def test_address_of_another_machine_is_refused_by_name():
+    with pytest.raises(ListenError, match=r"192\.0\.2\.1:0 \(gRPC\): Cannot assign requested address$"):
+        Address("192.0.2.1", 0).check_free("gRPC")  # RFC 5737: nobody's

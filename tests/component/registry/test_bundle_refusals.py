@@ -16,7 +16,7 @@ from model.bundle import default_bundle_dir
 from service.config import EngineConfig, ModelsConfig, ServerConfig
 from service.server.model_hosting import host_models
 
-GOOD = Path(__file__).resolve().parents[1] / "compatibility" / "bundle_2026_11_21"
+GOOD = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
 NOISE = random.Random(0).randbytes(5_000)
 
 
