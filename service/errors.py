@@ -32,11 +32,24 @@ class DragomanError(Exception):
 
 
 class InvalidInput(DragomanError):
-    """The request cannot be served as it is; `field` names the part at fault, as in the proto."""
+    """The request cannot be served as it is.
 
-    def __init__(self, message: str, *, field: str) -> None:
+    `field` names the part at fault, as in the proto.  If that is one of several texts, `index` is its place, and the
+    message begins with the verb: each edge names the text in its own way with `about`.
+    """
+
+    def __init__(self, message: str, *, field: str, index: int | None = None) -> None:
         super().__init__(message)
         self.field = field
+        self.index = index
+
+    def about(self, subject: str) -> str:
+        """Return the message with this subject if the error is about one of several texts."""
+        message = str(self.args[0])
+        return message if self.index is None else f"{subject} {message}"
+
+    def __str__(self) -> str:
+        return self.about(f"texts[{self.index}]")
 
 
 class TooLong(InvalidInput):

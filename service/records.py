@@ -1,18 +1,18 @@
-"""What a caller asks for and what it gets, in plain records.
-
-The same whether the answer came over gRPC (`client.py`) or from an engine in this process (`local.py`).
+"""What a caller asks for and what it gets, in plain records: the same for every protocol, for the client, and for an
+engine in the caller's own process.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.engine.job import FinishReason
 from service.errors import DragomanError
+from service.queue.callers import Priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslateOptions:
-    """How to search; None takes the model's default.  Meaning and ranges as in `protos/translation.proto`."""
+    """How to search; None takes the model's default.  `protos/translation.proto` has the meanings and the ranges."""
 
     beam_size: int | None = None
     num_hypotheses: int | None = None
@@ -21,6 +21,18 @@ class TranslateOptions:
     max_target_tokens: int | None = None
     use_shortlist: bool | None = None
     allow_smaller_beam: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslationRequest:
+    """Texts, and how they are to be translated."""
+
+    texts: Sequence[str] = ()  # none where these are the settings of a stream
+    model: str | None = None
+    source_language: str = ""  # empty: the model's
+    target_language: str = ""
+    options: TranslateOptions = field(default_factory=TranslateOptions)
+    priority: Priority | None = None  # None: the highest that the caller may have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +47,14 @@ class TranslatedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """What became of one text: hypotheses, best first, or an error of its own; of a blank text one empty hypothesis."""
+    """The outcome of one text: hypotheses, best first, or an error of its own.
+
+    A blank text has one empty hypothesis.
+    """
 
     hypotheses: tuple[TranslatedText, ...] = ()
     source_tokens: int = 0  # end-of-sentence included; 0 for a blank text
-    row_steps: int = 0  # beam x decoder steps of its search; the server's books, not sent
+    row_steps: int = 0  # beam x decoder steps of its search; counted by the server, not sent
     error: DragomanError | None = None
 
     @property
@@ -61,23 +76,23 @@ TranslateAll = Callable[[Iterable[str]], Iterator[Translation]]  # lazy, in orde
 class Timings:
     """Milliseconds inside the server: for each phase the longest of the request's texts."""
 
-    tokenize_ms: float
-    queue_ms: float
-    encode_ms: float
-    decode_ms: float
-    detokenize_ms: float
-    total_ms: float
+    tokenize_ms: float = 0.0
+    queue_ms: float = 0.0
+    encode_ms: float = 0.0
+    decode_ms: float = 0.0
+    detokenize_ms: float = 0.0
+    total_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TranslateReply:
-    """The answer to one call."""
+class TranslationResult:
+    """The answer to a `TranslationRequest`."""
 
     translations: Sequence[Translation]  # in the order of the texts
-    model: str
-    model_version: str
-    timings: Timings
-    beam_size: int = 0  # that was searched with; 0: the server does not say
+    model: str = ""  # empty: none was found for a text of a stream
+    model_version: str = ""
+    timings: Timings = field(default_factory=Timings)
+    beam_size: int = 0  # of the search; 0: the server does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from itertools import islice
 from service.bulk.job import Failures, Job
 from service.bulk.parts import Part
 from service.errors import InvalidInput
-from service.grpc.replies import check_encodable
+from service.grpc.codec import check_encodable
 from service.records import TranslateAll, Translation
 
 OnPart = Callable[[Part], None]

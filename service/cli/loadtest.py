@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import cycle, islice, product
 from math import ceil
 from pathlib import Path
@@ -35,7 +34,7 @@ from service.cli.options import (
 from service.cli.reporting import reported
 from service.client.channel import ClientConfig, RetryPolicy, credentials
 from service.errors import Unavailable
-from service.grpc.replies import to_request
+from service.grpc.codec import encode_request
 from service.loadtest.records import OK, Summary, summarize
 from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
 from service.loadtest.run import LoadConfig, OnProgress, StageOutcome, run_closed, run_stage
@@ -43,7 +42,7 @@ from service.loadtest.schedule import ARRIVALS
 from service.loadtest.search import LatencyTarget, highest_rate
 from service.loadtest.worker import SendProgress
 from service.queue.callers import Priority
-from service.records import TranslateOptions
+from service.records import TranslateOptions, TranslationRequest
 from service.text_lines import text_of_line
 
 _SEND_DELAY_LIMIT_MS = 20.0
@@ -356,14 +355,11 @@ def requests_of(command: LoadTest) -> list[bytes]:
     again = cycle(texts)
     batches = [list(islice(again, size)) for _ in range(ceil(len(texts) / size))]
     kinds = list(product(command.options, command.priorities))
-    request = partial(
-        to_request,
-        model=command.model,
-        source_language=command.source_language,
-        target_language=command.target_language,
+    usual = TranslationRequest(
+        model=command.model, source_language=command.source_language, target_language=command.target_language
     )
     return [
-        request(batch, options=options, priority=priority).SerializeToString()
+        encode_request(replace(usual, texts=batch, options=options, priority=priority)).SerializeToString()
         for number in range(len(kinds))
         for index, batch in enumerate(batches)
         for options, priority in [kinds[(index + number) % len(kinds)]]

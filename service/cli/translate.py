@@ -1,6 +1,5 @@
 """`dragoman translate`: lines in, a server or an engine in this process, lines out."""
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,7 +33,7 @@ from service.cli.options import (
     wait_for,
 )
 from service.cli.reporting import EXIT_SOME_FAILED, reported
-from service.errors import DragomanError
+from service.errors import DragomanError, InvalidInput
 from service.records import TranslateAll, TranslateOptions
 
 if TYPE_CHECKING:
@@ -139,8 +138,8 @@ def translate(
 
 
 def _report_failure(number: int, error: DragomanError) -> None:
-    """Print a line about one failed text; the server counts texts per call, which says nothing here."""
-    message = re.sub(r"^texts\[\d+\] ", "the text ", str(error))
+    """Print a line about one failed text; its place in a call says nothing here."""
+    message = error.about("the text") if isinstance(error, InvalidInput) else str(error)
     typer.echo(f"dragoman: line {number}: {message}", err=True)
 
 

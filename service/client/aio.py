@@ -23,9 +23,9 @@ from service.client.failures import closed_is_unavailable, connection_failure, d
 from service.client.stream import StreamCall, TaskReader, ThreadReader
 from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
 from service.errors import DeadlineExceeded
-from service.grpc.replies import to_models, to_reply, to_request, to_stream_settings
+from service.grpc.codec import decode_models, decode_result, encode_request, encode_settings
 from service.queue.callers import Priority
-from service.records import ModelInfo, TranslateOptions, TranslateReply, Translation
+from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest, TranslationResult
 
 
 class Cancellable(Protocol):
@@ -83,7 +83,7 @@ class AsyncClient:
         target_language: str = "",
         priority: Priority | None = None,
         timeout_s: float | None = None,
-    ) -> TranslateReply:
+    ) -> TranslationResult:
         """Translate these texts in one call; empty languages and model take the server's first choice.
 
         Cancelling the task cancels the call.
@@ -93,13 +93,15 @@ class AsyncClient:
             TypeError: the texts are one str, or something among them is none; so in the other methods.
         """
         require_several(texts)
-        request = to_request(
-            list(texts),
-            options=options,
-            model=model,
-            source_language=source_language,
-            target_language=target_language,
-            priority=priority,
+        request = encode_request(
+            TranslationRequest(
+                texts=list(texts),
+                options=options or TranslateOptions(),
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                priority=priority,
+            )
         )
         return await self.send(request, timeout_s)
 
@@ -125,16 +127,18 @@ class AsyncClient:
         Raises:
             DragomanError: a call failed; the others are cancelled.
         """
-        tasks: list[asyncio.Task[TranslateReply]] = []
+        tasks: list[asyncio.Task[TranslationResult]] = []
 
-        def start(texts_of_call: list[str]) -> asyncio.Task[TranslateReply]:
-            request = to_request(
-                texts_of_call,
-                options=options,
-                model=model,
-                source_language=source_language,
-                target_language=target_language,
-                priority=priority,
+        def start(texts_of_call: list[str]) -> asyncio.Task[TranslationResult]:
+            request = encode_request(
+                TranslationRequest(
+                    texts=texts_of_call,
+                    options=options or TranslateOptions(),
+                    model=model,
+                    source_language=source_language,
+                    target_language=target_language,
+                    priority=priority,
+                )
             )
             task = asyncio.create_task(self.send(request, timeout_s))
             tasks.append(task)
@@ -174,18 +178,20 @@ class AsyncClient:
             DragomanError: the stream failed, or could not be resumed.
         """
         require_several(texts)
-        settings = to_stream_settings(
-            options=options,
-            model=model,
-            source_language=source_language,
-            target_language=target_language,
-            priority=priority,
+        settings = encode_settings(
+            TranslationRequest(
+                options=options or TranslateOptions(),
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                priority=priority,
+            )
         )
         return _one_by_one(self.stream(settings, TaskReader(texts, self.config.max_stream_texts), timeout_s))
 
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """Return the loaded models, in the order in which a request that names none tries them."""
-        return to_models(await self._answer(self._stub.ListModels, pb.ListModelsRequest(), timeout_s))
+        return decode_models(await self._answer(self._stub.ListModels, pb.ListModelsRequest(), timeout_s))
 
     async def wait_until_ready(self, timeout_s: float) -> None:
         """Return as soon as the server says SERVING; one that restarts meanwhile is waited for, too.
@@ -210,9 +216,9 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def send(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslateReply:
-        """Send one request of `to_request` and return the answer."""
-        return to_reply(await self._answer(self._stub.Translate, request, timeout_s), len(request.texts))
+    async def send(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslationResult:
+        """Send one request of `encode_request` and return the answer."""
+        return decode_result(await self._answer(self._stub.Translate, request, timeout_s), len(request.texts))
 
     def stream(
         self, settings: pb.StreamSettings, reader: TaskReader | ThreadReader, timeout_s: float | None

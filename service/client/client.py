@@ -28,9 +28,9 @@ from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
 from service.client.texts import require_several, split_into_calls
 from service.errors import Unavailable
-from service.grpc.replies import to_request, to_stream_settings
+from service.grpc.codec import encode_request, encode_settings
 from service.queue.callers import Priority
-from service.records import ModelInfo, TranslateOptions, TranslateReply, Translation
+from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest, TranslationResult
 
 _Result = TypeVar("_Result")
 
@@ -136,16 +136,18 @@ class Client:
         target_language: str = "",
         priority: Priority | None = None,
         timeout_s: float | None = None,
-    ) -> TranslateReply:
+    ) -> TranslationResult:
         """Do as `AsyncClient.translate`."""
         require_several(texts)
-        request = to_request(
-            list(texts),
-            options=options,
-            model=model,
-            source_language=source_language,
-            target_language=target_language,
-            priority=priority,
+        request = encode_request(
+            TranslationRequest(
+                texts=list(texts),
+                options=options or TranslateOptions(),
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                priority=priority,
+            )
         )
         return self._loop.run(self._client.send(request, timeout_s))
 
@@ -162,14 +164,16 @@ class Client:
     ) -> Iterator[Translation]:
         """Do as `AsyncClient.translate_all`; texts are read in the caller's thread."""
 
-        def start(texts_of_call: list[str]) -> "Future[TranslateReply]":
-            request = to_request(
-                texts_of_call,
-                options=options,
-                model=model,
-                source_language=source_language,
-                target_language=target_language,
-                priority=priority,
+        def start(texts_of_call: list[str]) -> "Future[TranslationResult]":
+            request = encode_request(
+                TranslationRequest(
+                    texts=texts_of_call,
+                    options=options or TranslateOptions(),
+                    model=model,
+                    source_language=source_language,
+                    target_language=target_language,
+                    priority=priority,
+                )
             )
             return self._loop.submit(self._client.send(request, timeout_s))
 
@@ -192,12 +196,14 @@ class Client:
     ) -> Generator[tuple[int, Translation], None, None]:
         """Do as `AsyncClient.translate_stream`; texts are read in a thread of their own.  `close()` leaves it early."""
         require_several(texts)
-        settings = to_stream_settings(
-            options=options,
-            model=model,
-            source_language=source_language,
-            target_language=target_language,
-            priority=priority,
+        settings = encode_settings(
+            TranslationRequest(
+                options=options or TranslateOptions(),
+                model=model,
+                source_language=source_language,
+                target_language=target_language,
+                priority=priority,
+            )
         )
         reader = ThreadReader(texts, self._client.config.max_stream_texts)
         return self._one_by_one(self._client.stream(settings, reader, timeout_s))

@@ -1,6 +1,6 @@
 """What gRPC reports, as errors of `service.errors`; why there is no connection; waiting until a server serves.
 
-The statuses themselves are read in `service.grpc.replies`.
+The statuses themselves are read in `service.grpc.status`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2
 
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
-from service.grpc.replies import to_error
+from service.grpc.status import to_error
 
 CLOSED = "the client was closed before the answer came"
 

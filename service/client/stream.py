@@ -18,7 +18,7 @@ from protos import translation_pb2 as pb
 from service.client.failures import domain_error, times_cancelled
 from service.client.texts import Unanswered, checked, checked_async, too_late
 from service.errors import DragomanError, InternalError, Unavailable
-from service.grpc.replies import to_stream_texts, to_translation
+from service.grpc.codec import decode_translation, encode_stream_texts
 from service.records import Translation
 
 # What grpc.aio makes of the status when a write is the first to notice that the call has ended.
@@ -183,7 +183,7 @@ class StreamCall:
             while (response := await self._call.read()) is not grpc.aio.EOF:
                 now = time.monotonic()
                 numbered = [
-                    (item.id, self._unanswered.answered(item.id, to_translation(item.translation), now))
+                    (item.id, self._unanswered.answered(item.id, decode_translation(item.translation), now))
                     for item in response.translations
                 ]
                 self._changed.set()
@@ -228,7 +228,7 @@ class StreamCall:
             while not self._unanswered.is_done:
                 self._changed.clear()
                 if message := self._unanswered.next_message(time.monotonic()):
-                    await call.write(to_stream_texts(message))
+                    await call.write(encode_stream_texts(message))
                     continue
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._unanswered.pause_s(time.monotonic())):

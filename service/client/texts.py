@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from service.client.channel import Backoff, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, TooLong, Unavailable
-from service.grpc.replies import check_encodable
+from service.grpc.codec import check_encodable
 from service.records import Translation
 
 # Of several texts in one message; 1 MiB at most in UTF-8, and servers accept messages of 4 MiB by default.

@@ -26,6 +26,7 @@ from service.queue.callers import ANYBODY, Caller, Priority
 from service.queue.fair_queue import Entry
 from service.queue.job_queue import EngineLoad, Forecast, JobQueue
 from service.queue.placement import Room, Share, deal
+from service.telemetry.calls import Call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +182,7 @@ class Dispatcher:
         *,
         caller: Caller = ANYBODY,
         priority: Priority = Priority.INTERACTIVE,
+        call: Call | None = None,
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
 
@@ -189,6 +191,7 @@ class Dispatcher:
             deadline: on time.monotonic().
             client: whose share of the engines it takes.
             priority: which work it goes before.
+            call: the call that the sentence belongs to.
 
         Returns:
             A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
@@ -198,7 +201,7 @@ class Dispatcher:
         now = time.monotonic()
         loop = asyncio.get_running_loop()
         job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
-        pending = Pending(job, loop.create_future())
+        pending = Pending(job, loop.create_future(), call=call)
         if refusal := self._refusal():
             fail(pending.future, refusal)
             return pending.future
@@ -332,7 +335,7 @@ class Dispatcher:
         """The future has a result, or nobody wants one any more."""
         if pending.timer is not None:
             pending.timer.cancel()
-        reason = drop_reason(future, is_late=time.monotonic() >= pending.progress.late_from)
+        reason = drop_reason(future, is_late=pending.call is not None and pending.call.is_late(time.monotonic()))
         if pending.slot is None:
             self._leave_queue(pending)
         elif pending.job.id in pending.slot.jobs:  # without an answer yet

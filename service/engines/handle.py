@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from service.engine.job import FailureKind, Job, JobResult, Outcome
@@ -13,7 +13,7 @@ from service.engines.outcomes import fail, resolve
 from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 from service.errors import DragomanError, Unavailable
 from service.queue.fair_queue import Entry
-from service.telemetry.calls import Progress, current_progress
+from service.telemetry.calls import Call
 
 _MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
 
@@ -65,7 +65,7 @@ class Pending:
     future: "asyncio.Future[JobResult]"
     slot: "EngineHandle | None" = None  # None: not given to an engine
     entry: "Entry[Pending] | None" = None  # its place in the queue
-    progress: Progress = field(default_factory=current_progress)  # of the call it belongs to
+    call: Call | None = None  # that it belongs to; None: to none, such as a self-test
     timer: asyncio.TimerHandle | None = None
 
 
@@ -87,7 +87,8 @@ class EngineHandle:
 
     def add(self, pending: Pending) -> None:
         pending.slot = self
-        pending.progress.phase = "decode"
+        if pending.call is not None:
+            pending.call.phase = "decode"
         self.jobs[pending.job.id] = pending
         self.held.add(pending.job)
 

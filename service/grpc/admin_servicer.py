@@ -5,29 +5,44 @@ Served on an address of its own, where only operators reach it.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import grpc
 import grpc.aio
 
 from protos import admin_pb2 as pb
+from service.engines.handle import EngineSnapshot
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
-from service.grpc.server_status import ServerSnapshot, to_response
 from service.grpc.wire import deserializer
-from service.registry.registry import ModelChange, Result
+from service.registry.registry import ModelChange, ModelSnapshot, Result
+from service.registry.reloader import Reloader
+from service.telemetry.calls import Call
 from service.telemetry.logs import describe_error, get_logger, set_log_level
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
 METHODS = frozenset(f"{SERVICE_NAME}/{name}" for name in ("GetStatus", "ReloadModels", "SetLogLevel"))
+DEFAULT_MAX_REQUESTS = 100
+
+ServerState = Literal["starting", "serving", "degraded", "draining"]
 
 
-class Reloader(Protocol):
-    """Who looks after the models."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSnapshot:
+    """Everything that `dragoman status` shows."""
 
-    async def reload(self, model: str = "") -> Sequence[ModelChange]:
-        """Load what is new, of one model or of all; return when every change is made or refused."""
-        ...
+    version: str
+    pid: int
+    uptime_s: float
+    state: ServerState
+    models: Sequence[ModelSnapshot]
+    calls: Collection[Call]
+    admitted_tokens: int
+    max_admitted_tokens: int
+    queued_work_s: float
+    event_loop_lag_s: float
+    log_level: str
 
 
 class AdminServicer:
@@ -41,7 +56,7 @@ class AdminServicer:
 
     async def get_status(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:
         """What the server is doing now."""
-        return to_response(self._read(), time.monotonic(), request.max_requests)
+        return encode_status(self._read(), time.monotonic(), request.max_requests)
 
     async def reload_models(self, request: pb.ReloadModelsRequest, context: object) -> pb.ReloadModelsResponse:
         """Load what is new; that goes on when the caller leaves.
@@ -60,7 +75,12 @@ class AdminServicer:
         refused = [f"{one.name} {one.version}: {one.reason}" for one in changes if one.result is Result.REFUSED]
         if refused:
             raise FailedPrecondition(f"{len(refused)} refused: {'; '.join(refused)}")
-        return pb.ReloadModelsResponse(changes=[_to_change(change) for change in changes])
+        return pb.ReloadModelsResponse(
+            changes=[
+                pb.ModelChange(name=change.name, version=change.version, result=change.result, reason=change.reason)
+                for change in changes
+            ]
+        )
 
     async def set_log_level(self, request: pb.SetLogLevelRequest, context: object) -> pb.SetLogLevelResponse:
         """Change the level of the log."""
@@ -102,5 +122,72 @@ def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
         get_logger().error("reload_failed", **describe_error(error))
 
 
-def _to_change(change: ModelChange) -> pb.ModelChange:
-    return pb.ModelChange(name=change.name, version=change.version, result=change.result, reason=change.reason)
+def encode_status(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb.GetStatusResponse:
+    """The message for a snapshot.
+
+    Args:
+        now: time.monotonic().
+        max_requests: that are listed, oldest first; 0 for the default.
+    """
+    oldest = sorted(snapshot.calls, key=lambda call: call.started)[: max_requests or DEFAULT_MAX_REQUESTS]
+    return pb.GetStatusResponse(
+        version=snapshot.version,
+        pid=snapshot.pid,
+        uptime_s=snapshot.uptime_s,
+        state=snapshot.state,
+        models=[_encode_model(model) for model in snapshot.models],
+        requests=[_encode_call(call, now) for call in oldest],
+        num_requests=len(snapshot.calls),
+        admitted_tokens=snapshot.admitted_tokens,
+        max_admitted_tokens=snapshot.max_admitted_tokens,
+        queued_work_s=snapshot.queued_work_s,
+        event_loop_lag_s=snapshot.event_loop_lag_s,
+        log_level=snapshot.log_level,
+    )
+
+
+def _encode_model(model: ModelSnapshot) -> pb.ModelStatus:
+    message = pb.ModelStatus(
+        name=model.name,
+        version=model.version,
+        state=model.state,
+        sha256_12=model.sha256_12,
+        reason=model.reason,
+    )
+    if model.info is not None:
+        message.source_language = model.info.source_language
+        message.target_language = model.info.target_language
+        message.precision = model.info.precision
+        message.device = model.info.device
+    if model.dispatch is not None:
+        message.queued_jobs = model.dispatch.queued_jobs
+        message.queued_tokens = model.dispatch.queued_tokens
+        message.engines.extend(_encode_engine(engine) for engine in model.dispatch.engines)
+    return message
+
+
+def _encode_engine(engine: EngineSnapshot) -> pb.EngineStatus:
+    return pb.EngineStatus(
+        pid=engine.pid or 0,
+        state=engine.state,
+        jobs=engine.jobs,
+        rows=engine.rows,
+        max_rows=engine.max_rows,
+        restarts=engine.restarts,
+        silent_s=engine.silent_s,
+    )
+
+
+def _encode_call(call: Call, now: float) -> pb.RequestStatus:
+    return pb.RequestStatus(
+        request_id=call.request_id,
+        method=call.method,
+        model=call.model,
+        client=call.caller.name,
+        client_source=call.caller.source,
+        age_s=now - call.started,
+        phase=call.phase,
+        texts=call.texts,
+        finished_texts=call.finished_texts,
+        remaining_s=max(0.0, call.deadline - now),
+    )

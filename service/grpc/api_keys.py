@@ -31,9 +31,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from service.config import ConfigError
-from service.grpc import priorities
 from service.grpc.watched_files import WatchedFiles
-from service.queue.callers import Caller
+from service.queue.callers import Caller, Priority
 from service.telemetry.logs import get_logger
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key
@@ -140,7 +139,7 @@ def _to_key(entry: KeyEntry) -> ApiKey:
     client = Caller(
         name=entry.name,
         source="key",
-        priority=priorities.named(entry.priority),
+        priority=Priority[entry.priority.upper()],
         weight=entry.weight,
         max_queued_tokens=entry.max_queued_tokens,
     )

@@ -1,25 +1,127 @@
-"""May this call be made, and in whose name: API keys, roles, identity.
+"""Whether a call may be made, and in whose name: API keys, roles, identity.
 
 Decides from the method and the metadata alone, so before a byte of the request is read.  A key is sent as
 `authorization: Bearer KEY`.  Health needs none, so that balancers can ask; dragoman.admin.v1 needs one with admin
-rights; everything else, reflection and unknown methods included, needs any.
+rights; everything else, reflection and unknown methods included, needs any.  A caller without a key is the name that a
+trusted proxy gives it, or the address that it calls from.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NoReturn, TypeAlias
+from urllib.parse import unquote
 
-from service.config import SecurityConfig
+from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 from service.grpc import health
 from service.grpc.api_keys import ApiKey, KeyFile
-from service.grpc.identity import Metadata, TrustedProxies, identify, trusted_proxies
 from service.queue.callers import Caller
+from service.telemetry.logs import printable
 
 AUTHORIZATION = "authorization"
 _OPEN = f"{health.SERVICE_NAME}/"
 _ADMIN = "dragoman.admin."
 _SCHEME = "bearer"
+MAX_NAME_CHARACTERS = 128
+_PEERS_KEPT = 1_024  # each is parsed once, not for every call
+_IPV6_PREFIX = 64  # one customer's: every host of it can choose among 2**64 addresses
+_VALID_HEADER = re.compile(r"[a-z0-9_.-]{1,64}")
+_RESERVED = ("grpc-", "authorization", "x-api-key")
+
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
+IpAddress: TypeAlias = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedProxies:
+    """Those who may say for whom they call, and the metadata key in which they do."""
+
+    header: str
+    networks: tuple[IPv4Network | IPv6Network, ...]
+
+    def client_named(self, metadata: Metadata, address: IpAddress | None) -> str | None:
+        """The name in the metadata, or None: not from a proxy of ours, not given, or given more than once.
+
+        More than once means that the proxy lets its clients' own headers through; which is whose cannot be known.
+        """
+        if address is None or not any(address in network for network in self.networks):
+            return None
+        names = [value for key, value in metadata if key == self.header]
+        return names[0].strip() or None if len(names) == 1 and isinstance(names[0], str) else None
+
+
+def trusted_proxies(config: SecurityConfig) -> TrustedProxies | None:
+    """What the settings say about proxies; None: nobody is trusted.
+
+    Raises:
+        ConfigError: one setting without the other, or a value that is none.
+    """
+    header, written = config.identity_header, config.trusted_proxies.strip()
+    if header is None and not written:
+        return None
+    if header is None or not written:
+        raise ConfigError("security.identity_header and security.trusted_proxies need each other")
+    if not _VALID_HEADER.fullmatch(header) or header.endswith("-bin") or header.startswith(_RESERVED):
+        raise ConfigError(f"security.identity_header is {header!r}: lower-case letters, digits and -_. are allowed")
+    return TrustedProxies(header=header, networks=tuple(_network(part.strip()) for part in written.split(",")))
+
+
+def _network(written: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(written)
+    except ValueError as error:
+        raise ConfigError(f"security.trusted_proxies has {written!r}: {error}") from None
+
+
+def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> Caller:
+    """The client behind a call without a key.
+
+    Args:
+        peer: gRPC's name of the other end, such as "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234".
+    """
+    address, client = _party_at(peer.rpartition(":")[0] or peer)
+    claimed = proxies.client_named(metadata, address) if proxies else None
+    return client if claimed is None else Caller(name=_bounded(claimed), source="proxy")
+
+
+@lru_cache(maxsize=_PEERS_KEPT)
+def _party_at(place: str) -> tuple[IpAddress | None, Caller]:
+    """The address, and the client that it is by itself; `place` is gRPC's name of a peer without the port."""
+    address = address_of(f"{place}:")
+    return address, Caller(name=_bounded(_name_of(address, place)), source="peer")
+
+
+@lru_cache(maxsize=1_024)  # connections have many calls, and those that are refused must be cheap
+def address_of(peer: str) -> IpAddress | None:
+    """The IP address in gRPC's name of a peer; None where there is none, as with Unix sockets."""
+    scheme, _, rest = unquote(peer).partition(":")
+    if scheme not in ("ipv4", "ipv6"):
+        return None
+    host = rest.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _name_of(address: IpAddress | None, peer: str) -> str:
+    match address:
+        case None:
+            return peer.partition(":")[0]  # "unix"
+        case IPv6Address() if not address.is_loopback:
+            return str(ip_network((address, _IPV6_PREFIX), strict=False))
+        case _:
+            return str(address)
+
+
+def _bounded(name: str) -> str:
+    return printable(name, max_characters=MAX_NAME_CHARACTERS)
 
 
 class Authenticator:

@@ -1,20 +1,26 @@
 """grpc.health.v1 with Check, Watch and List.
 
 grpcio-health-checking brings the messages, but its servicer has no List and its Watch cannot be told apart from a leak.
+
+These methods need no key, so strangers may call them.  grpc.aio gives a unary call to its handler together with its
+message; until then the call holds one of the places that `maximum_concurrent_rpcs` counts, unseen and without a clock,
+and strangers who send headers alone could take all of them.  A stream's handler begins with the headers, so each method
+is served as a stream of one message.  That is awaited here, where the waiting calls and their time are bounded.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
-from service.errors import NotFound
-from service.grpc.first_message import MESSAGE_WITHIN_S, FirstMessages
-from service.grpc.wire import deserializer
+from service.errors import InvalidInput, NotFound
+from service.grpc.wire import Malformed, deserializer
 
+MESSAGE_WITHIN_S = 5.0
+MAX_WAITING = 64  # half of the places for open streams, of which a Watch takes one before its message is there
 SERVICE_NAME = "grpc.health.v1.Health"
 # Methods that bound their number and their time themselves, with the latter in seconds: they answer at once.
 OWN_LIMITS = {f"{SERVICE_NAME}/{method}": MESSAGE_WITHIN_S for method in ("Check", "List")}
@@ -22,6 +28,8 @@ OVERALL = ""  # the whole server's name
 
 CheckRequest = health_pb2.HealthCheckRequest
 Status = health_pb2.HealthCheckResponse
+Requests = AsyncIterator[Any]
+StreamBehaviour = Callable[[Requests, object], AsyncIterator[object]]
 _pb: Any = health_pb2  # the published type stubs do not know List
 _STATUS_OF = {True: Status.SERVING, False: Status.NOT_SERVING}
 
@@ -78,6 +86,62 @@ class Health:
     def _response(self, service: str) -> Status:
         is_serving = self._is_serving.get(service)
         return Status(status=Status.SERVICE_UNKNOWN if is_serving is None else _STATUS_OF[is_serving])
+
+
+class FirstMessages:
+    """Calls that wait for their message; beyond `max_waiting` the one that has waited longest has to go.
+
+    A client that means it sends the message right behind the headers, so it is never the one.
+    """
+
+    def __init__(self, *, within_s: float = MESSAGE_WITHIN_S, max_waiting: int = MAX_WAITING) -> None:
+        self._within_s = within_s
+        self._max_waiting = max_waiting
+        self._waiting: dict[asyncio.Timeout, None] = {}  # in the order in which they began
+
+    async def first_of(self, requests: Requests) -> Any:
+        """The message.
+
+        Raises:
+            InvalidInput: it is malformed, or did not come.
+        """
+        try:
+            async with asyncio.timeout(self._within_s) as waiting:
+                request = await self._next(requests, waiting)
+        except (TimeoutError, StopAsyncIteration):
+            raise InvalidInput("the call came without a message", field="") from None
+        if isinstance(request, Malformed):
+            raise InvalidInput(request.message, field=request.field)
+        return request
+
+    async def _next(self, requests: Requests, waiting: asyncio.Timeout) -> Any:
+        self._waiting[waiting] = None
+        try:
+            if len(self._waiting) > self._max_waiting:
+                oldest = next(iter(self._waiting))
+                del self._waiting[oldest]
+                if not oldest.expired():  # else it is leaving by itself
+                    oldest.reschedule(asyncio.get_running_loop().time())
+            return await anext(requests)
+        finally:
+            self._waiting.pop(waiting, None)
+
+    def answering(self, behaviour: Callable[[Any, object], Awaitable[object]]) -> StreamBehaviour:
+        """A unary method's behaviour as a stream's."""
+
+        async def answer(requests: Requests, context: object) -> AsyncIterator[object]:
+            yield await behaviour(await self.first_of(requests), context)
+
+        return answer
+
+    def streaming(self, behaviour: Callable[[Any, object], AsyncIterator[object]]) -> StreamBehaviour:
+        """The same for a method that answers with a stream."""
+
+        async def answer(requests: Requests, context: object) -> AsyncIterator[object]:
+            async for response in behaviour(await self.first_of(requests), context):
+                yield response
+
+        return answer
 
 
 def add_to_server(health: Health, server: grpc.aio.Server) -> None:

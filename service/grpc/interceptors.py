@@ -1,7 +1,8 @@
-"""What every call goes through: a key, an id, a clock, the books, and errors that become statuses.
+"""What every call goes through: a key, an id, a clock, the metrics, and errors that become statuses.
 
-Knows calls, not what they ask for.  Two rules of grpc.aio shape it: a handler that lets CancelledError escape while its
-call lives never answers, and the text of any other exception would reach the caller as UNKNOWN.
+Knows calls, not what they ask for; hands each handler the record of its call in the place of gRPC's context.  Two rules
+of grpc.aio shape it: a handler that lets CancelledError escape while its call lives never answers, and the text of any
+other exception would reach the caller as UNKNOWN.
 """
 
 import asyncio
@@ -28,11 +29,9 @@ from service.errors import (
 )
 from service.grpc.api_keys import ApiKey
 from service.grpc.authentication import Authenticator
-from service.grpc.call import Call, enter
-from service.grpc.identity import Metadata
-from service.grpc.status import WireStatus, code_of, to_wire
+from service.grpc.status import Metadata, WireStatus, code_of, to_wire
 from service.grpc.wire import Malformed
-from service.telemetry.calls import CallObserver, EndedCall
+from service.telemetry.calls import Call, CallObserver
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, bind_request, describe_error, get_logger
 from service.telemetry.metrics import Metrics
@@ -43,13 +42,6 @@ TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-con
 MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
-# A client that reaches its deadline cancels the call, and the server's own clock for it may not be there yet: gRPC
-# rounds a deadline up to three digits when it sends it, and the cancel overtakes timers.  Of a short deadline the last
-# moment is a tenth: whoever takes such a call back earlier, as callers that hedge do, was not late.
-_DEADLINE_ROUNDING = 0.01
-_LAST_MOMENT_S = 0.05
-_LAST_MOMENT_SHARE = 0.1
-_TIMER_ROUNDING_S = 0.002  # uvloop's clock counts milliseconds: its timers may go off that much early
 _STOPPING = "the server is stopping"
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -76,7 +68,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             methods: those that are counted by name.
             own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
             authenticator: None for one that lets everybody call.
-            observers: told of each call that has ended, after it is in the books.
+            observers: told of each call that has ended, after it was counted.
         """
         self.calls: set[Call] = set()  # in progress
         self._observers = observers
@@ -94,7 +86,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "Handler | None":
-        """The method's handler inside the books, or one that refuses the call without reading its request."""
+        """Return the method's handler with everything around it, or one that refuses the call unread."""
         method = handler_call_details.method.removeprefix("/")
         label = method if method in self._methods else OTHER
         try:
@@ -106,22 +98,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return self._refusal(Unimplemented("Method not found!"), OTHER)
         return self._wrap(handler, label, key)
 
+    async def answers_sent(self, within_s: float) -> None:
+        """Return when the answers of all calls that have ended by now are on their way, or the time is over."""
+        if self._sending:
+            await asyncio.wait(tuple(self._sending), timeout=within_s)
+
     def _refusal(self, error: DragomanError, method: str) -> Handler:
-        """A handler that fails every call; a stream, because those begin before the first message is read."""
+        """Return a handler that fails every call; a stream, because those begin before the first message is read."""
 
         async def refuse(_: object, context: Context) -> None:
-            with self._accounted(method, context, None) as call:
+            with self._followed(method, context, None) as call:
                 if isinstance(error, Unauthenticated | PermissionDenied):
-                    self._log_refusal(error, call)
+                    left_out = self._refusals.take()
+                    if left_out is not None:
+                        event = {"code": code_of(error).name, "reason": str(error), "client": call.caller.name}
+                        get_logger().warning("call_refused", **event, left_out=left_out)
                 await self._fail(error, context, call)
 
         return grpc.stream_stream_rpc_method_handler(refuse)
-
-    def _log_refusal(self, error: DragomanError, call: Call) -> None:
-        left_out = self._refusals.take()
-        if left_out is not None:
-            event = {"code": code_of(error).name, "reason": str(error), "client": call.client.name}
-            get_logger().warning("call_refused", **event, left_out=left_out)
 
     def _wrap(self, handler: Handler, method: str, key: ApiKey | None) -> Handler:
         coders = {
@@ -135,16 +129,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         assert handler.stream_stream, f"{method} has a kind of handler that nothing here serves"
         return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method, key), **coders)
 
-    async def answers_sent(self, within_s: float) -> None:
-        """Return when the answers of all calls that have ended by now are on their way, or the time is over."""
-        if self._sending:
-            await asyncio.wait(tuple(self._sending), timeout=within_s)
-
     def _unary(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
         async def answer(request: object, context: Context) -> object:
-            with self._accounted(method, context, key) as call:
+            with self._followed(method, context, key) as call:
                 try:
-                    return await self._answer_in_time(behaviour, request, context, call)
+                    _refuse_malformed(request)
+                    try:
+                        async with asyncio.timeout(call.deadline - time.monotonic()):
+                            return await behaviour(request, call)
+                    except TimeoutError:
+                        raise DeadlineExceeded("the caller's deadline passed") from None
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
                     await self._fail(error, context, call)
                 return None  # beside a status that is not OK, grpc.aio looks at no response
@@ -152,12 +146,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return answer
 
     def _stream(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
-        async def answers(request: object, context: Context) -> AsyncIterator[object]:
-            with self._accounted(method, context, key) as call:
+        async def answers(request: object, context: Any) -> AsyncIterator[object]:
+            with self._followed(method, context, key) as call:
+                context.add_done_callback(lambda _: call.on_gone())
                 try:
                     _refuse_malformed(request)
                     with self._counted_stream(method):
-                        async for response in behaviour(request, context):
+                        async for response in behaviour(request, call):
                             yield response
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
                     await self._fail(error, context, call)
@@ -169,7 +164,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     @contextmanager
     def _counted_stream(self, method: str) -> Iterator[None]:
-        """A place among the open streams; raises Overloaded if there is none."""
+        """Take a place among the open streams; raises Overloaded if there is none."""
         if method in self._own_limits:
             yield
             return
@@ -182,63 +177,53 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._num_streams -= 1
 
-    async def _answer_in_time(self, behaviour: Any, request: object, context: Context, call: Call) -> object:
-        _refuse_malformed(request)
-        try:
-            async with asyncio.timeout(call.deadline - time.monotonic()):
-                return await behaviour(request, context)
-        except TimeoutError:
-            raise _late(call) from None
-
     @contextmanager
-    def _accounted(self, method: str, context: Context, key: ApiKey | None) -> Iterator[Call]:
-        """Count the call in, and out with its code whatever happens inside."""
+    def _followed(self, method: str, context: Context, key: ApiKey | None) -> Iterator[Call]:
+        """Make the record of a call; count the call in, and out with its code whatever happens inside."""
         call = self._begin(method, context, key)
         self._metrics.call_received(method)
         self.calls.add(call)
         try:
             yield call
         finally:
-            self.calls.discard(call)
-            self._note_sending()
-            duration_s = time.monotonic() - call.started
-            self._metrics.call_answered(method, call.model, call.code, duration_s, priority=call.priority)
-            if self._observers:
-                self._tell(_ended(call, duration_s))
-
-    def _note_sending(self) -> None:
-        """The task of a call ends when gRPC has written its answer."""
-        if task := asyncio.current_task():
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-
-    def _tell(self, ended: EndedCall) -> None:
-        for observer in self._observers:
-            try:
-                observer(ended)
-            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
-                get_logger().error("observer_failed", **describe_error(error))
+            self._end(call)
 
     def _begin(self, method: str, context: Context, key: ApiKey | None) -> Call:
         now = time.monotonic()
-        limit = self._own_limits.get(method, self._max_request_seconds)
+        limit_s = self._own_limits.get(method, self._max_request_seconds)
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
-        is_limit_ours = remaining is None or remaining > limit
-        deadline = now + (limit if remaining is None else min(remaining, limit))
+        is_limit_ours = remaining is None or remaining > limit_s
         metadata = _metadata_of(context)
-        client = self._authenticator.client_of(key, metadata, context.peer())
-        call = Call(method, _request_id(metadata), now, deadline, is_limit_ours, limit, client=client)
-        call.progress.late_from = _late_from(call)
-        call.models = key.models if key else None
-        if self._observers:
-            call.trace_headers = _trace_headers(metadata)
+        call = Call(
+            method=method,
+            request_id=_request_id(metadata),
+            caller=self._authenticator.client_of(key, metadata, context.peer()),
+            models=key.models if key else None,
+            trace_headers=_trace_headers(metadata) if self._observers else {},
+            started=now,
+            deadline=now + (limit_s if is_limit_ours else remaining),
+            limit_s=limit_s if is_limit_ours else None,
+        )
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
-        enter(call)
         bind_request(call.request_id, method)
         return call
 
+    def _end(self, call: Call) -> None:
+        self.calls.discard(call)
+        if task := asyncio.current_task():  # it ends when gRPC has written the answer
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        call.duration_s = time.monotonic() - call.started
+        priority = call.priority.label if call.priority is not None else ""
+        self._metrics.call_answered(call.method, call.model, call.code, call.duration_s, priority=priority)
+        for observer in self._observers:
+            try:
+                observer(call)
+            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
+                get_logger().error("observer_failed", **describe_error(error))
+
     async def _fail(self, error: BaseException, context: Context, call: Call) -> None:
-        """End the call with the status of `error` and note its code in the books.
+        """End the call with the status of `error` and note its code.
 
         By `abort`, because that sends the status alone: after headers a client does not send a call again.
 
@@ -255,17 +240,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             raise
 
     def _status_of(self, error: BaseException, call: Call) -> WireStatus:
-        """What the caller is told; its code is noted in the books.
+        """Return what the caller is told, and note its code.
 
         Raises:
             asyncio.CancelledError: the call is gone, so there is nobody to answer.
         """
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-            call.code = "DEADLINE_EXCEEDED" if time.monotonic() >= call.progress.late_from else "CANCELLED"
+            call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
             raise error
         domain_error = _to_domain_error(error, call)
-        if isinstance(domain_error, DeadlineExceeded) and call.is_limit_ours:
-            domain_error = _late(call)
+        if isinstance(domain_error, DeadlineExceeded) and call.limit_s is not None:
+            message = f"the call took longer than {call.limit_s:g} s, the most this server allows"
+            domain_error = DeadlineExceeded(message)
         if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
             self._metrics.rejected(domain_error.reason)
         call.code = code_of(domain_error).name
@@ -280,21 +266,6 @@ def _forget_way(aborted: BaseException) -> None:
     """
     aborted.__traceback__ = None
     aborted.__context__ = None
-
-
-def _late(call: Call) -> DeadlineExceeded:
-    if call.is_limit_ours:
-        return DeadlineExceeded(f"the call took longer than {call.limit_s:g} s, the most this server allows")
-    return DeadlineExceeded("the caller's deadline passed")
-
-
-def _late_from(call: Call) -> float:
-    """From when on a call that is cancelled is so because of its deadline."""
-    if call.is_limit_ours:
-        return call.deadline - _TIMER_ROUNDING_S
-    allowed_s = call.deadline - call.started
-    slack_s = min(_LAST_MOMENT_S, _LAST_MOMENT_SHARE * allowed_s) + _DEADLINE_ROUNDING * allowed_s
-    return call.deadline - slack_s
 
 
 def _is_being_cancelled() -> bool:
@@ -319,20 +290,6 @@ def _request_id(metadata: Metadata) -> str:
 
 def _trace_headers(metadata: Metadata) -> dict[str, str]:
     return {key: value for key, value in metadata if key in TRACE_KEYS and isinstance(value, str)}
-
-
-def _ended(call: Call, duration_s: float) -> EndedCall:
-    return EndedCall(
-        method=call.method,
-        request_id=call.request_id,
-        client=call.client.name,
-        client_source=call.client.source,
-        model=call.model,
-        code=call.code,
-        duration_s=duration_s,
-        progress=call.progress,
-        trace_headers=call.trace_headers,
-    )
 
 
 def _refuse_malformed(request: object) -> None:

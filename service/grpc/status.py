@@ -1,16 +1,18 @@
-"""Domain errors as gRPC statuses: code, message, and details that a program can read.
+"""Errors of `service.errors` as gRPC statuses, and back: code, message, and details that a program can read.
 
 The details follow google.rpc: ErrorInfo always, BadRequest for a bad field, RetryInfo and the pushback trailer for a
-refusal that may be repeated.  `replies.py` reads them on the client's side.
+refusal that may be repeated.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from service.errors import (
@@ -30,6 +32,11 @@ from service.errors import (
 ERROR_DOMAIN = "dragoman"
 MAX_MESSAGE_CHARACTERS = 1_000  # statuses travel in trailers, which clients limit to some kilobytes
 _DETAILS_KEPT = 256
+_DETAILS_KEY = "grpc-status-details-bin"
+_PUSHBACK_KEY = "grpc-retry-pushback-ms"
+
+_Detail = TypeVar("_Detail", bound=Message)
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 
 _CODES: dict[type[DragomanError], grpc.StatusCode] = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -43,6 +50,11 @@ _CODES: dict[type[DragomanError], grpc.StatusCode] = {
     Unavailable: grpc.StatusCode.UNAVAILABLE,
     InternalError: grpc.StatusCode.INTERNAL,
 }
+_ERRORS: dict[grpc.StatusCode, type[DragomanError]] = {
+    code: kind for kind, code in _CODES.items() if kind not in (InvalidInput, Overloaded, Unimplemented)
+}
+_ERRORS[grpc.StatusCode.CANCELLED] = Unavailable  # not by the caller itself, whose own cancel is no error
+_CODE_OF_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +88,9 @@ def to_wire(error: DragomanError) -> WireStatus:
     if isinstance(error, Overloaded):
         delay_ms = round(error.retry_after_s * 1e3)
         details.append(_retry_info(delay_ms))
-        trailers.append(("grpc-retry-pushback-ms", str(delay_ms)))
+        trailers.append((_PUSHBACK_KEY, str(delay_ms)))
     status = status_pb2.Status(code=code.value[0], message=message, details=details)
-    trailers.append(("grpc-status-details-bin", status.SerializeToString()))
+    trailers.append((_DETAILS_KEY, status.SerializeToString()))
     return WireStatus(code, message, tuple(trailers))
 
 
@@ -107,3 +119,45 @@ def _packed(detail: Message) -> Any:
     packed = Any()
     packed.Pack(detail)
     return packed
+
+
+def to_error(code: grpc.StatusCode, message: str, trailers: Metadata = ()) -> DragomanError:
+    """Return the error that a status stands for; a status without one is an `InternalError`."""
+    info = _unpacked(_status_of(trailers).details, error_details_pb2.ErrorInfo())
+    match code:
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return InvalidInput(message, field=info.metadata.get("field", ""))
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return Overloaded(message, reason=info.reason, retry_after_s=_retry_after_s(trailers))
+    kind = _ERRORS.get(code)
+    return kind(message) if kind else InternalError(f"{code.name}: {message}")
+
+
+def decode_error(number: int, message: str) -> DragomanError:
+    """Return the error that a google.rpc.Code and a message stand for."""
+    return to_error(_CODE_OF_NUMBER.get(number, grpc.StatusCode.UNKNOWN), message)
+
+
+def _retry_after_s(trailers: Metadata) -> float:
+    """Return the seconds that the server asks to wait: its pushback, else its RetryInfo, else 0."""
+    for key, value in trailers:
+        if key == _PUSHBACK_KEY and (digits := str(value)).isdecimal():
+            return int(digits) / 1_000
+    info = _unpacked(_status_of(trailers).details, error_details_pb2.RetryInfo())
+    return float(info.retry_delay.ToNanoseconds()) / 1e9
+
+
+def _unpacked(details: Iterable[Any], empty: _Detail) -> _Detail:
+    """Return the first detail of this kind, the empty one if there is none."""
+    found = type(empty)()
+    return next((found for detail in details if detail.Unpack(found)), empty)
+
+
+def _status_of(trailers: Metadata) -> status_pb2.Status:
+    for key, value in trailers:
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            try:
+                return status_pb2.Status.FromString(value)
+            except DecodeError:
+                break
+    return status_pb2.Status()

@@ -16,6 +16,14 @@ class Priority(IntEnum):
     INTERACTIVE = 0
     BATCH = 1
 
+    @property
+    def label(self) -> str:
+        """The name of the class in metrics and files: "interactive" or "batch"."""
+        return _LABELS[self]
+
+
+_LABELS = {priority: priority.name.lower() for priority in Priority}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from model.bundle import GOLDEN_MAX_TARGET_TOKENS, BundleError, GoldenSentence
 from service.engine.job import SearchParams
 from service.engines.dispatcher import Dispatcher
-from service.registry.codec import SupportsTokens
+from service.registry.text_codec import SupportsTokens
 
 ALLOWED_SHARE = 5  # one in so many may differ
 _ANY_TEXT = "Test."

@@ -20,14 +20,13 @@ from service.http.app import create_apps
 from service.http.operations import Operations
 from service.http.server import HttpServer
 from service.queue.admission import Admission
-from service.queue.usage import UsageLog
 from service.queue.waiting_lines import WaitingLines
-from service.registry.host import ModelHost
 from service.server.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.server.model_hosting import ModelParts
 from service.server.readiness import Readiness
 from service.telemetry.metrics import Metrics
-from service.translation.translator import Translator
+from service.translation.account import Account
+from service.translation.pipeline import Pipeline
 
 METHODS = frozenset(
     {
@@ -51,7 +50,7 @@ class Parts:
     readiness: Readiness
     interceptor: CallInterceptor
     streams: StreamServicer
-    usage: UsageLog
+    account: Account
     grpc_server: grpc.aio.Server
     tls: ServerTls | None  # for every gRPC port; None: no encryption
     admin_server: grpc.aio.Server
@@ -93,13 +92,10 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
         models=lambda: registry.snapshots(time.monotonic()),
         queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
     )
-    usage, checks = UsageLog(metrics), Health((servicer.SERVICE_NAME,))
-
-    def translator_of(model: ModelHost) -> Translator:
-        return Translator(model.codec, model.dispatcher, models.executor)
-
-    translation = TranslationServicer(registry, admission, metrics, config.limits, usage, translator_of)
-    streams = StreamServicer(registry, admission, lines, metrics, config.limits, usage, translator_of)
+    account, checks = Account(metrics), Health((servicer.SERVICE_NAME,))
+    pipeline = Pipeline(registry, admission, account, config.limits, models.executor)
+    translation = TranslationServicer(pipeline, registry)
+    streams = StreamServicer(pipeline, lines, metrics)
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
@@ -111,7 +107,7 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
         readiness=readiness,
         interceptor=interceptor,
         streams=streams,
-        usage=usage,
+        account=account,
         grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
         admin_server=admin_server(config, admin_interceptor, status, models.reloader),

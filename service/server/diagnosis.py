@@ -10,12 +10,12 @@ import grpc.aio
 from service.config import ServerConfig
 from service.extras import how_to_install
 from service.grpc import admin_servicer, reflection
-from service.grpc.admin_servicer import AdminServicer, Reloader
+from service.grpc.admin_servicer import AdminServicer, ServerSnapshot
 from service.grpc.interceptors import CallInterceptor
 from service.grpc.listening import grpc_options
-from service.grpc.server_status import ServerSnapshot
 from service.queue.admission import Admission
 from service.registry.registry import ModelSnapshot
+from service.registry.reloader import Reloader
 from service.server.readiness import Readiness
 from service.telemetry.calls import CallObserver
 from service.telemetry.logs import log_level

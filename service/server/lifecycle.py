@@ -39,7 +39,7 @@ LINGER_S = 0.1  # for what is written to cross the network: closing a connection
 # A collection of the whole heap follows so many collections of the middle generation; Python's default is 10.  It looks
 # at every waiting call, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
 # (tests/unit/service/queue/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived
-# through two others; calls leave few behind (tests/unit/service/grpc/test_call_books.py -k garbage).
+# through two others; calls leave few behind (tests/component/test_interceptors.py -k garbage).
 _FULL_COLLECTION_EVERY = 100
 
 
@@ -153,7 +153,7 @@ class Server:
         await asyncio.to_thread(parts.close_traces)
         await parts.interceptor.answers_sent(SENDING_S)
         await asyncio.sleep(LINGER_S)
-        parts.usage.write()
+        parts.account.write()
         _end_process()
 
     async def _serve_until(self, stop: StopSignal) -> None:
@@ -215,7 +215,7 @@ class Server:
             await asyncio.sleep(MONITOR_PERIOD_S)
             now = time.monotonic()
             models.metrics.observe_lag(max(0.0, now - expected))
-            parts.usage.write_if_due(now)
+            parts.account.write_if_due(now)
             is_ready = parts.readiness.observe(now)
             if is_ready != was_ready:
                 was_ready = is_ready

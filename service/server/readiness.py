@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from service.grpc.server_status import ServerState
+from service.grpc.admin_servicer import ServerState
 
 
 class Readiness:

@@ -1,62 +1,130 @@
-"""How far a call has come, and what is known of it when it ends; for those who look at a running server.
+"""The record of a call: who makes it, how long it may take, how far it has come and how it ended.
 
-Whoever works on a call notes its phase on the `Progress` of the task it works in; outside a call that goes nowhere.
-Holds no texts.
+The edge makes the record and hands it down; whoever works on the call fills in what it knows.  It holds no texts.
 """
 
+import time
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from math import inf
 from typing import Literal
 
+from service.engine.job import JobResult
+from service.errors import PermissionDenied
+from service.queue.callers import ANYBODY, Caller, Priority
 from service.records import Timings
 
 Phase = Literal["admission", "tokenize", "queue", "decode", "detokenize", "stream"]
 
+# A client that reaches its deadline cancels the call, and the server's own clock may not be there yet: gRPC rounds a
+# deadline up to three digits when it sends it, and the cancel overtakes timers.  Of a short deadline the last moment is
+# a tenth: a client that takes such a call back earlier, as clients that hedge do, was not late.
+_DEADLINE_ROUNDING = 0.01
+_LAST_MOMENT_S = 0.05
+_LAST_MOMENT_SHARE = 0.1
+_TIMER_ROUNDING_S = 0.002  # uvloop's clock counts milliseconds: its timers may go off that much early
 
-@dataclass(slots=True, eq=False)
-class Progress:
-    """One call's way through the server, up to now."""
+
+def _do_nothing() -> None:
+    pass
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Call:
+    """One call, or one text of a stream's call."""
+
+    method: str  # as a label
+    request_id: str = ""
+    caller: Caller = ANYBODY
+    models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
+    trace_headers: Mapping[str, str] = field(default_factory=dict)  # traceparent and tracestate, as they came
+    started: float  # time.monotonic()
+    deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
+    limit_s: float | None = None  # the server's limit for the method if `deadline` is that; None: it is the caller's
+    on_gone: Callable[[], None] = _do_nothing  # of a stream: called when the client has left
+
+    model: str = ""  # the one that answers, once it is known
+    priority: Priority | None = None  # of its work; None for calls without work, and until it is known
+    code: str = "OK"  # name of the gRPC status
+    duration_s: float = 0.0  # once the call has ended
 
     phase: Phase = "admission"
     texts: int = 0  # of a stream: that were taken in
     finished_texts: int = 0  # those that have an answer, be it an error
     source_tokens: int = 0
     target_tokens: int = 0  # of the texts that were translated
-    read_timings: Callable[[], Timings] | None = None  # None: the call translates nothing
-    late_from: float = inf  # time.monotonic(): when it ends without an answer from then on, its deadline is why
+
+    # Seconds in each phase: the longest of the call's texts.
+    tokenize_s: float = 0.0
+    queue_s: float = 0.0
+    encode_s: float = 0.0
+    decode_s: float = 0.0
+    detokenize_s: float = 0.0
+
+    def may_use(self, model: str) -> bool:
+        """Whether the caller's key is good for this model."""
+        return self.models is None or model in self.models
+
+    def use_model(self, model: str) -> None:
+        """Note the model that answers.
+
+        Raises:
+            PermissionDenied: the caller may not use it.
+        """
+        if not self.may_use(model):
+            raise PermissionDenied(f"the API key of {self.caller.name} is not for the model {model}")
+        self.model = model
+
+    def is_late(self, now: float) -> bool:
+        """Whether a call that ends now without an answer ends because of its deadline."""
+        if self.limit_s is not None:
+            return now >= self.deadline - _TIMER_ROUNDING_S
+        allowed_s = self.deadline - self.started
+        slack_s = min(_LAST_MOMENT_S, _LAST_MOMENT_SHARE * allowed_s) + _DEADLINE_ROUNDING * allowed_s
+        return now >= self.deadline - slack_s
+
+    def job_finished(self, result: JobResult) -> None:
+        """Count one text that the model has translated."""
+        self.finished_texts += 1
+        self.target_tokens += sum(len(hypothesis.token_ids) for hypothesis in result.hypotheses)
+        self.queue_s = max(self.queue_s, result.queue_s)
+        self.encode_s = max(self.encode_s, result.encode_s)
+        self.decode_s = max(self.decode_s, result.decode_s)
 
     def timings(self) -> Timings | None:
-        """Milliseconds by phase so far, None where nothing is translated."""
-        return self.read_timings() if self.read_timings else None
+        """Milliseconds by phase so far; None for a call that translates nothing, and for a stream."""
+        if self.phase in {"admission", "stream"}:
+            return None
+        return Timings(
+            tokenize_ms=self.tokenize_s * 1e3,
+            queue_ms=self.queue_s * 1e3,
+            encode_ms=self.encode_s * 1e3,
+            decode_ms=self.decode_s * 1e3,
+            detokenize_ms=self.detokenize_s * 1e3,
+            total_ms=(time.monotonic() - self.started) * 1e3,
+        )
+
+    def for_text(self) -> "Call":
+        """Return the record of one text of this stream: texts run at the same time and have no phase in common."""
+        self.texts += 1
+        return Call(
+            method=self.method,
+            request_id=self.request_id,
+            caller=self.caller,
+            models=self.models,
+            started=self.started,
+            deadline=self.deadline,
+            limit_s=self.limit_s,
+            model=self.model,
+            priority=self.priority,
+            texts=1,
+        )
+
+    def text_finished(self, text: "Call") -> None:
+        """Add what one text of this stream came to."""
+        self.model = text.model
+        self.finished_texts += 1
+        self.source_tokens += text.source_tokens
+        self.target_tokens += text.target_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedCall:
-    """A call that has just been answered, or was left."""
-
-    method: str  # as a label
-    request_id: str
-    client: str
-    client_source: str = ""  # how that is known: see `service.queue.callers.Caller`
-    model: str  # empty where none was needed
-    code: str  # name of the gRPC status
-    duration_s: float
-    progress: Progress
-    trace_headers: Mapping[str, str] = field(default_factory=dict)  # traceparent and tracestate, as they came
-
-
-CallObserver = Callable[[EndedCall], None]
-
-_progress: ContextVar[Progress] = ContextVar("progress")
-
-
-def follow(progress: Progress) -> None:
-    """Make this the progress of the current task, and of those it starts."""
-    _progress.set(progress)
-
-
-def current_progress() -> Progress:
-    """The progress of the call that this task works on; without a call, one that nobody reads."""
-    return _progress.get(None) or Progress()
+CallObserver = Callable[[Call], None]  # told of each call that has ended

@@ -84,7 +84,7 @@ class Metrics:
     def client_used(
         self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
     ) -> None:
-        """Count what was translated for a client, by its label (`service.queue.usage.label_of`)."""
+        """Count what was translated for a client, by its label ("_other" without a key)."""
         self.families.client_texts.labels(client).inc(texts)
         self.families.client_characters.labels(client).inc(characters)
         self.families.client_row_steps.labels(client).inc(row_steps)

@@ -6,7 +6,7 @@ Holds numbers and names, no texts.
 from collections.abc import Callable
 from dataclasses import asdict
 
-from service.telemetry.calls import EndedCall
+from service.telemetry.calls import Call
 from service.telemetry.logs import LogLimit, get_logger
 
 _MAX_LINES, _PERIOD_S = 20, 20.0
@@ -32,12 +32,11 @@ class SlowCalls:
         self._count = count
         self._limit = limit or LogLimit(max_lines=_MAX_LINES, period_s=_PERIOD_S)
 
-    def __call__(self, call: EndedCall) -> None:
+    def __call__(self, call: Call) -> None:
         """Look at a call that has ended; streams, be they texts or a health Watch, last as long as they please."""
         if call.duration_s <= self._threshold_s:
             return
-        progress = call.progress
-        timings = progress.timings()
+        timings = call.timings()
         if timings is None:
             return
         self._count()
@@ -50,15 +49,15 @@ class SlowCalls:
             request_id=call.request_id,
             method=call.method,
             model=call.model,
-            client=call.client,
-            client_source=call.client_source,
+            client=call.caller.name,
+            client_source=call.caller.source,
             code=call.code,
             duration_ms=round(call.duration_s * 1e3, 1),
             **phases,
-            last_phase=progress.phase,
-            texts=progress.texts,
-            finished_texts=progress.finished_texts,
-            source_tokens=progress.source_tokens,
-            target_tokens=progress.target_tokens,
+            last_phase=call.phase,
+            texts=call.texts,
+            finished_texts=call.finished_texts,
+            source_tokens=call.source_tokens,
+            target_tokens=call.target_tokens,
             left_out=left_out,
         )

@@ -16,7 +16,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from service.records import Timings
-from service.telemetry.calls import EndedCall
+from service.telemetry.calls import Call
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import server_version
 
@@ -45,7 +45,7 @@ class Traces:
         insecure = not endpoint.startswith("https://")
         return cls(OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=EXPORT_TIMEOUT_S))
 
-    def __call__(self, call: EndedCall) -> None:
+    def __call__(self, call: Call) -> None:
         """Record a call that has ended; nothing is sent in this thread."""
         end_ns = time.time_ns()  # spans of several machines meet: no monotonic clock does that
         start_ns = end_ns - round(call.duration_s * _NS)
@@ -56,7 +56,7 @@ class Traces:
         if span.is_recording():
             if call.code in _SERVER_ERRORS:
                 span.set_status(Status(StatusCode.ERROR, call.code))
-            if timings := call.progress.timings():
+            if timings := call.timings():
                 self._add_phases(span, timings, start_ns)
         span.end(end_ns)
 
@@ -79,18 +79,17 @@ def phases_of(timings: Timings, start_ns: int) -> Iterator[tuple[str, int, int]]
         start_ns += duration_ns
 
 
-def _attributes(call: EndedCall) -> dict[str, str | int]:
-    progress = call.progress
+def _attributes(call: Call) -> dict[str, str | int]:
     return {
         "rpc.system.name": "grpc",  # these three: opentelemetry.io/docs/specs/semconv/rpc
         "rpc.method": call.method,
         "rpc.response.status_code": call.code,
         "dragoman.request_id": call.request_id,
-        "dragoman.client": call.client,
+        "dragoman.client": call.caller.name,
         "dragoman.model": call.model,
-        "dragoman.texts": progress.texts,
-        "dragoman.source_tokens": progress.source_tokens,
-        "dragoman.target_tokens": progress.target_tokens,
+        "dragoman.texts": call.texts,
+        "dragoman.source_tokens": call.source_tokens,
+        "dragoman.target_tokens": call.target_tokens,
     }
 
 

@@ -7,12 +7,11 @@ nothing more is taken in: a slow reader costs its own stream places, and the eng
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from service.errors import InvalidInput, Unavailable
-from service.records import Translation
+from service.records import TranslationResult
 
 # A stream takes in no further text while it holds this many characters; with the places it bounds a stream's memory.
 MAX_HELD_CHARACTERS = 1 << 18
@@ -20,18 +19,8 @@ MAX_HELD_CHARACTERS = 1 << 18
 MAX_MESSAGE_CHARACTERS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamAnswer:
-    """What became of one text of a stream."""
-
-    id: int
-    translation: Translation
-    model: str = ""  # empty: no model was chosen for it
-    model_version: str = ""
-    beam_size: int = 0
-
-
-TranslateText = Callable[[int, str], Coroutine[Any, Any, StreamAnswer]]
+TranslateText = Callable[[str], Coroutine[Any, Any, TranslationResult]]
+Answer: TypeAlias = tuple[int, TranslationResult]  # id of a text and its result, which has one translation
 
 
 class TextStream:
@@ -41,13 +30,13 @@ class TextStream:
         """A stream without texts.
 
         Args:
-            translate: gives the answer to one text (id, text); an exception of it ends the stream.
+            translate: gives the result of one text; an exception of it ends the stream.
             max_texts: taken in and not sent.
         """
         self._translate = translate
         self._max_texts = max_texts
-        self._running: dict[int, asyncio.Task[StreamAnswer]] = {}
-        self._finished: deque[tuple[StreamAnswer, int]] = deque()  # with the characters of its source
+        self._running: dict[int, asyncio.Task[TranslationResult]] = {}
+        self._finished: deque[tuple[Answer, int]] = deque()  # with the number of characters of the source
         self._unanswered: set[int] = set()  # ids of those that run or have finished
         self._sending_texts = self._sending_characters = 0  # what the last `answers` gave
         self._held_characters = 0
@@ -95,7 +84,7 @@ class TextStream:
             task.cancel()
         self._tell_if_idle()
 
-    async def answers(self) -> list[StreamAnswer]:
+    async def answers(self) -> list[Answer]:
         """What has finished, as soon as there is something; empty at the end.
 
         All of one model, and not too long together for one message.  The next call says that these were sent.
@@ -130,20 +119,20 @@ class TextStream:
             await self._for_receiver.wait()
 
     def _start(self, text_id: int, text: str) -> None:
-        task = asyncio.create_task(self._translate(text_id, text))
+        task = asyncio.create_task(self._translate(text))
         self._running[text_id] = task
         self._unanswered.add(text_id)
         self._held_characters += len(text)
         task.add_done_callback(partial(self._settle, text_id, len(text)))
 
-    def _settle(self, text_id: int, characters: int, task: "asyncio.Task[StreamAnswer]") -> None:
+    def _settle(self, text_id: int, characters: int, task: "asyncio.Task[TranslationResult]") -> None:
         del self._running[text_id]
         if task.cancelled():
             self.fail(Unavailable("the server is stopping"))  # where it was not this stream that stopped it
         elif (error := task.exception()) is not None:
             self.fail(error)
         else:
-            self._finished.append((task.result(), characters))
+            self._finished.append(((text_id, task.result()), characters))
             self._for_sender.set()
         self._tell_if_idle()
 
@@ -152,19 +141,19 @@ class TextStream:
             on_idle, self._on_idle = self._on_idle, None
             on_idle()
 
-    def _next_batch(self) -> list[StreamAnswer]:
-        batch: list[StreamAnswer] = []
+    def _next_batch(self) -> list[Answer]:
+        batch: list[Answer] = []
         size = 0
         while self._finished:
-            answer, characters = self._finished[0]
-            size += sum(len(hypothesis.text) for hypothesis in answer.translation.hypotheses)
-            if batch and (size > MAX_MESSAGE_CHARACTERS or answer.model != batch[0].model):
+            (text_id, result), characters = self._finished[0]
+            size += sum(len(hypothesis.text) for hypothesis in result.translations[0].hypotheses)
+            if batch and (size > MAX_MESSAGE_CHARACTERS or result.model != batch[0][1].model):
                 break
             self._finished.popleft()
-            self._unanswered.discard(answer.id)  # its sender may use it again as soon as it has the answer
+            self._unanswered.discard(text_id)  # its sender may use it again as soon as it has the answer
             self._sending_texts += 1
             self._sending_characters += characters
-            batch.append(answer)
+            batch.append((text_id, result))
         return batch
 
     def _give_places_back(self) -> None:

@@ -14,7 +14,7 @@ from service.cli.app import app, command_named
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
-from service.registry.codec import BLANK_TRANSLATION
+from service.registry.text_codec import BLANK_TRANSLATION
 from tests.fakes.scripted_server import ScriptedServer
 
 

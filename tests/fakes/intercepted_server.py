@@ -12,12 +12,12 @@ import pytest
 from service.grpc.authentication import Authenticator
 from service.grpc.interceptors import CallInterceptor
 from service.grpc.wire import Malformed
-from service.telemetry.calls import CallObserver, EndedCall
+from service.telemetry.calls import Call, CallObserver
 from service.telemetry.metrics import Metrics
 
 ONE, MANY = "test.Service/One", "test.Service/Many"
 SECRET = "geheim"
-Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
+Behaviour = Callable[[bytes, Call], Awaitable[bytes]]
 
 
 class Harness:
@@ -26,7 +26,7 @@ class Harness:
     def __init__(self, max_request_seconds: float, authenticator: Authenticator | None = None) -> None:
         self.metrics = Metrics()
         self.parsed: list[bytes] = []
-        self.ended: list[EndedCall] = []
+        self.ended: list[Call] = []
         self.observers: list[CallObserver] = [self.ended.append]
         self.interceptor = CallInterceptor(
             self.metrics,
@@ -50,11 +50,11 @@ class Harness:
         self.parsed.append(data)
         return Malformed("texts[0] is not valid UTF-8", "texts[0]") if data == b"bad" else data
 
-    async def _one(self, request: bytes, context: Any) -> bytes:
-        return await self.behaviour(request, context)
+    async def _one(self, request: bytes, call: Call) -> bytes:
+        return await self.behaviour(request, call)
 
-    async def _many(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        async for item in self.stream(request, context):
+    async def _many(self, request: bytes, call: Call) -> AsyncIterator[bytes]:
+        async for item in self.stream(request, call):
             yield item
 
     def one(self, request: bytes = b"hi", **options: Any) -> Any:
@@ -109,7 +109,7 @@ async def impatient() -> AsyncIterator[Harness]:
 def raising(error: BaseException) -> Behaviour:
     """Fails with this."""
 
-    async def behaviour(request: bytes, context: Any) -> bytes:
+    async def behaviour(request: bytes, call: Call) -> bytes:
         raise error
 
     return behaviour
@@ -118,19 +118,19 @@ def raising(error: BaseException) -> Behaviour:
 def answering(answer: bytes) -> Behaviour:
     """Answers this, whatever the request."""
 
-    async def behaviour(request: bytes, context: Any) -> bytes:
+    async def behaviour(request: bytes, call: Call) -> bytes:
         return answer
 
     return behaviour
 
 
-async def forever(request: bytes, context: Any) -> bytes:
+async def forever(request: bytes, call: Call) -> bytes:
     """Has no end of its own."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
-async def echo_soon(request: bytes, context: Any) -> bytes:
+async def echo_soon(request: bytes, call: Call) -> bytes:
     """The request, a turn of the event loop later."""
     await asyncio.sleep(0)
     return request

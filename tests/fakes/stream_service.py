@@ -1,7 +1,8 @@
-"""TranslateStream on a gRPC server in this process, with one model that the test replaces and loses."""
+"""A pipeline with one model that the test replaces and loses; and TranslateStream on a gRPC server in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,15 +18,15 @@ from service.errors import DragomanError, NotFound, Overloaded
 from service.grpc import stream_servicer
 from service.grpc.interceptors import CallInterceptor
 from service.grpc.stream_servicer import METHOD, StreamServicer
-from service.queue.admission import Admission
-from service.queue.usage import UsageLog
+from service.queue.admission import Admission, Permit
 from service.queue.waiting_lines import WaitingLines
-from service.records import ModelInfo, Timings, TranslatedText, Translation
-from service.registry.host import Lease, ModelHost
+from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.registry.host import ModelHost
 from service.registry.registry import Registry
-from service.telemetry.calls import EndedCall, current_progress
+from service.telemetry.calls import Call
 from service.telemetry.metrics import Metrics
-from service.translation.translator import Translator
+from service.translation.account import Account
+from service.translation.pipeline import Pipeline
 from tests.fakes.calls import Calls
 from tests.fakes.model_info import model_info
 
@@ -33,70 +34,73 @@ INFO = model_info("loud")
 LIMITS = LimitsConfig(max_streams=2, max_texts=70, max_characters=200_000, max_stream_seconds=60.0)
 SHORT_LIMITS = replace(LIMITS, max_stream_seconds=0.5)
 OUT_OF_MEMORY = "out_of_memory"
-TIMINGS = Timings(tokenize_ms=0, queue_ms=0, encode_ms=0, decode_ms=0, detokenize_ms=0, total_ms=0)
-
-
-class Loud:
-    """Upper case as translation; some texts wait, and some meet, once admitted, what the test has scripted for them."""
-
-    queued_work_s = 0.0
-
-    def __init__(self) -> None:
-        self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
-        self.gates: dict[str, asyncio.Event] = {}
-        self.begun: asyncio.Queue[str] = asyncio.Queue()
-
-    async def translate(
-        self, texts: Sequence[str], params: object, *, on_admitted: Callable[[], None], **_: object
-    ) -> tuple[list[Translation], Timings]:
-        (text,) = texts
-        progress = current_progress()
-        progress.phase, progress.read_timings, progress.source_tokens = "decode", lambda: TIMINGS, len(text)
-        if not any(
-            isinstance(error, Overloaded) and error.reason != OUT_OF_MEMORY for error in self.errors.get(text, ())
-        ):
-            on_admitted()
-        self.begun.put_nowait(text)
-        if errors := self.errors.get(text):
-            raise errors.pop(0)
-        if gate := self.gates.get(text):
-            await gate.wait()
-        progress.target_tokens += 1
-        hypothesis = TranslatedText(
-            text=text.upper(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1
-        )
-        return [Translation(hypotheses=(hypothesis,), source_tokens=1)], TIMINGS
 
 
 class OneModel:
     """A catalog whose only model can be replaced and taken away."""
 
     def __init__(self) -> None:
-        self.loud = Loud()
         self.info: ModelInfo | None = INFO
 
     def find(self, **_: object) -> ModelHost:
         if self.info is None:
             raise NotFound("there is no model; loaded: ")
-        return cast("ModelHost", SimpleNamespace(info=self.info, lease=Lease(), dispatcher=self.loud))
+        return cast("ModelHost", SimpleNamespace(info=self.info))
+
+
+class LoudPipeline(Pipeline):
+    """Upper case as translation; some texts wait, and some meet, once admitted, what the test has scripted for them."""
+
+    def __init__(self, metrics: Metrics, limits: LimitsConfig = LIMITS) -> None:
+        self.catalog, self.lines = OneModel(), WaitingLines()
+        admission = Admission(limits, on_leave=self.lines.departed)
+        super().__init__(cast("Registry", self.catalog), admission, Account(metrics), limits, ThreadPoolExecutor(1))
+        self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
+        self.gates: dict[str, asyncio.Event] = {}
+        self.begun: asyncio.Queue[str] = asyncio.Queue()
+
+    async def translate_admitted(
+        self,
+        request: TranslationRequest,
+        call: Call,
+        permit: Permit,
+        *,
+        on_room: Callable[[], None] = lambda: None,
+        encoded: object = None,
+    ) -> TranslationResult:
+        model, params = self.resolve(request, call)
+        (text,) = request.texts
+        call.phase, call.source_tokens = "decode", len(text)
+        if not any(
+            isinstance(error, Overloaded) and error.reason != OUT_OF_MEMORY for error in self.errors.get(text, ())
+        ):
+            on_room()
+        self.begun.put_nowait(text)
+        if errors := self.errors.get(text):
+            raise errors.pop(0)
+        if gate := self.gates.get(text):
+            await gate.wait()
+        call.target_tokens += 1
+        hypothesis = TranslatedText(
+            text=text.upper(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1
+        )
+        return TranslationResult(
+            translations=[Translation(hypotheses=(hypothesis,), source_tokens=1)],
+            model=model.info.name,
+            model_version=model.info.version,
+            beam_size=params.beam_size,
+        )
 
 
 class Harness:
     """The service with one method."""
 
     def __init__(self, limits: LimitsConfig = LIMITS) -> None:
-        self.catalog, self.metrics, self.lines = OneModel(), Metrics(), WaitingLines()
-        self.ended: list[EndedCall] = []
-        self.admission = Admission(limits, on_leave=self.lines.departed)
-        self.servicer = StreamServicer(
-            cast("Registry", self.catalog),
-            self.admission,
-            self.lines,
-            self.metrics,
-            limits,
-            UsageLog(self.metrics),
-            lambda _: cast("Translator", self.catalog.loud),
-        )
+        self.metrics = Metrics()
+        self.pipeline = LoudPipeline(self.metrics, limits)
+        self.admission = self.pipeline.admission
+        self.ended: list[Call] = []
+        self.servicer = StreamServicer(self.pipeline, self.pipeline.lines, self.metrics)
         interceptor = CallInterceptor(
             self.metrics,
             methods=frozenset({METHOD}),
@@ -107,10 +111,6 @@ class Harness:
         self.server = grpc.aio.server(interceptors=[interceptor])
         stream_servicer.add_to_server(self.servicer, self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
-
-    def rejected(self, reason: str) -> int:
-        """What the metric says."""
-        return int(self.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": reason}) or 0)
 
     def failed(self) -> dict[str, int]:
         """Texts of streams that failed, by status, where there are any."""

@@ -15,7 +15,7 @@ from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.engines.supervisor import EngineSupervisor
 from service.errors import InternalError, Unavailable
 from service.queue.job_queue import EngineLoad
-from service.telemetry.calls import Progress, follow
+from service.telemetry.calls import Call
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN
 from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
 
@@ -145,13 +145,9 @@ async def test_sentence_the_model_cannot_do_fails_alone(token, message):
 
 
 async def test_snapshot_shows_what_waits_and_what_each_engine_holds():
-    counts, progress = Counts(), [Progress() for _ in range(7)]
+    counts, calls = Counts(), [Call(method="m", started=0.0, deadline=9.0, phase="queue") for _ in range(7)]
     async with running(observer=counts) as dispatcher:
-        jobs = []
-        for one in progress:
-            follow(one)
-            one.phase = "queue"
-            jobs.append(dispatcher.submit(SLOW, PARAMS, None))
+        jobs = [dispatcher.submit(SLOW, PARAMS, None, call=call) for call in calls]
         await counts.until(lambda: any(stats.live_rows == 8 for stats in counts.stats))
         seen = dispatcher.snapshot(time.monotonic())
         (pid,) = dispatcher.engine_pids
@@ -163,7 +159,7 @@ async def test_snapshot_shows_what_waits_and_what_each_engine_holds():
     assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (pid, "up", 5, 8, 8)
     assert engine.restarts == 0
     assert engine.silent_s < 60.0
-    assert [one.phase for one in progress] == ["decode"] * 5 + ["queue"] * 2
+    assert [call.phase for call in calls] == ["decode"] * 5 + ["queue"] * 2
 
 
 async def test_statistics_add_up():

@@ -7,7 +7,7 @@ import pytest
 
 from model.config import EOS_ID
 from service.errors import DeadlineExceeded
-from service.telemetry.calls import Progress, follow
+from service.telemetry.calls import Call
 from tests.fakes.fake_runner import STUCK_TOKEN
 from tests.fakes.running_dispatcher import LONG, NORMAL, PARAMS, SLOW, Counts, running
 
@@ -78,8 +78,9 @@ async def test_job_cancelled_while_decoding_frees_its_rows():
 async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(late_in_s, reason):
     counts = Counts()
     async with running(observer=counts) as dispatcher:
-        follow(Progress(late_from=time.monotonic() + late_in_s))
-        job = dispatcher.submit(SLOW, PARAMS, time.monotonic() + 3600.0)
+        now = time.monotonic()
+        call = Call(method="m", started=now, deadline=now + late_in_s, limit_s=60.0)
+        job = dispatcher.submit(SLOW, PARAMS, now + 3600.0, call=call)
         await asyncio.sleep(0)
 
         job.cancel()

@@ -27,11 +27,15 @@ from service.engines import handle as engine_handle
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
-from service.records import Timings, Translation
-from service.registry.codec import TextCodec
-from service.translation.translator import Translator
+from service.records import TranslateOptions, TranslationRequest, TranslationResult
+from service.registry.text_codec import TextCodec
+from service.telemetry.calls import Call
+from service.telemetry.metrics import Metrics
+from service.translation.account import Account
+from service.translation.pipeline import Pipeline
 from tests.fakes.fake_runner import FakeRunner
 from tests.fakes.hand_stepped_engine import HandSteppedEngine
+from tests.fakes.manual_dispatcher import ManualModel, registry_of
 
 MAX_ROWS = 8
 NUM_ENGINES = 2
@@ -81,7 +85,7 @@ class Request:
 
     texts: list[str]
     beam_size: int
-    task: "asyncio.Task[tuple[list[Translation], Timings]]"
+    task: "asyncio.Task[TranslationResult]"
     can_be_late: bool
 
 
@@ -114,16 +118,17 @@ class JobLife(RuleBasedStateMachine):
             self.dispatcher = Dispatcher(SPEC, DispatchConfig(num_engines=NUM_ENGINES, lookahead_jobs=2))
         self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)
-        self.translator = Translator(codec, self.dispatcher, self.executor)
+        registry = registry_of(ManualModel(codec=codec, dispatcher=self.dispatcher))
+        self.pipeline = Pipeline(registry, self.admission, Account(Metrics()), LIMITS, self.executor)
         self.loop.run_until_complete(self.dispatcher.start())
 
     @rule(texts=TEXTS, beam_size=st.integers(1, 4), is_hurried=st.booleans())
     def arrive(self, texts: list[str], beam_size: int, is_hurried: bool) -> None:
-        async def handle() -> tuple[list[Translation], Timings]:
+        async def handle() -> TranslationResult:
             now = time.monotonic()
-            deadline = now + (SOON_S if is_hurried else 3_600.0)
-            with self.admission.admit(len(texts), now=now, deadline=deadline) as permit:
-                return await self.translator.translate(texts, params(beam_size), permit=permit, deadline=deadline)
+            call = Call(method="m", started=now, deadline=now + (SOON_S if is_hurried else 3_600.0))
+            options = TranslateOptions(beam_size=beam_size, max_target_tokens=MAX_STEPS)
+            return await self.pipeline.translate(TranslationRequest(texts=texts, options=options), call)
 
         self.requests.append(Request(texts, beam_size, self.loop.create_task(handle()), is_hurried))
         self.happen()
@@ -201,7 +206,7 @@ class JobLife(RuleBasedStateMachine):
             assert isinstance(error, Overloaded | Unavailable | DeadlineExceeded), error
             assert request.can_be_late or not isinstance(error, DeadlineExceeded)
             return
-        translations, _ = request.task.result()
+        translations = request.task.result().translations
         texts = [translation.hypotheses[0].text for translation in translations]
         assert texts == [alone(text, request.beam_size) for text in request.texts]
 

@@ -1,21 +1,75 @@
-"""What an operator's calls do, without a server around them."""
+"""What an operator's calls do, and what a snapshot says, without a server around them."""
 
 import asyncio
 import gc
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from protos import admin_pb2 as pb
+from service.engines.dispatcher import DispatchSnapshot
+from service.engines.handle import EngineSnapshot
 from service.errors import FailedPrecondition, InvalidInput
-from service.grpc.admin_servicer import AdminServicer
-from service.grpc.server_status import ServerSnapshot
-from service.registry.registry import ModelChange, Result
+from service.grpc.admin_servicer import (
+    DEFAULT_MAX_REQUESTS,
+    AdminServicer,
+    ServerSnapshot,
+    encode_status,
+)
+from service.queue.callers import Caller
+from service.registry.registry import ModelChange, ModelSnapshot, Result
+from service.registry.reloader import Reloader
+from service.telemetry.calls import Call
 from service.telemetry.logs import get_logger
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log
+from tests.fakes.model_info import model_info
 
 __all__ = ["log"]
+
+
+NOW = 1_000.0
+ENGINE = EngineSnapshot(pid=None, state="waiting", jobs=1, rows=4, max_rows=64, restarts=3, silent_s=0.5)
+SERVING = ModelSnapshot(
+    name="m",
+    version="2",
+    state="serving",
+    info=model_info("m", "2", source_language="en", precision="int8"),
+    sha256_12="0" * 12,
+    dispatch=DispatchSnapshot(queued_jobs=5, queued_tokens=50, engines=(ENGINE,)),
+)
+REFUSED = ModelSnapshot(name="m", version="3", state="refused", reason="weights.data is truncated")
+
+
+def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Call:
+    return Call(
+        method="Translate",
+        request_id=request_id,
+        started=NOW - age_s,
+        deadline=NOW + remaining_s,
+        caller=Caller(name="shop", source="key"),
+        model="m",
+        phase="decode",
+        texts=3,
+        finished_texts=1,
+    )
+
+
+def snapshot(*calls: Call) -> ServerSnapshot:
+    return ServerSnapshot(
+        version="1.2",
+        pid=42,
+        uptime_s=60.0,
+        state="serving",
+        models=[SERVING, REFUSED],
+        calls=calls,
+        admitted_tokens=7,
+        max_admitted_tokens=100,
+        queued_work_s=1.5,
+        event_loop_lag_s=0.002,
+        log_level="info",
+    )
 
 
 def change(name: str, version: str, result: Result, reason: str = "") -> ModelChange:
@@ -39,15 +93,15 @@ class FakeReloader:
         return self._changes
 
 
-def unread() -> ServerSnapshot:
-    raise AssertionError
+def servicer(reloader: FakeReloader) -> AdminServicer:
+    return AdminServicer(snapshot, cast("Reloader", reloader))
 
 
 async def test_reload_answers_with_every_change():
     reloader = FakeReloader(change("m", "2", Result.LOADED), change("m", "1", Result.RETIRED))
     reloader.may_end.set()
 
-    response = await AdminServicer(unread, reloader).reload_models(pb.ReloadModelsRequest(model="m"), None)
+    response = await servicer(reloader).reload_models(pb.ReloadModelsRequest(model="m"), None)
 
     assert reloader.asked == ["m"]
     assert [(change.version, change.result) for change in response.changes] == [("2", "loaded"), ("1", "retired")]
@@ -58,12 +112,12 @@ async def test_a_refused_bundle_fails_the_reload_by_name():
     reloader.may_end.set()
 
     with pytest.raises(FailedPrecondition, match=r"^1 refused: n 7: shared\.spm is missing$"):
-        await AdminServicer(unread, reloader).reload_models(pb.ReloadModelsRequest(), None)
+        await servicer(reloader).reload_models(pb.ReloadModelsRequest(), None)
 
 
 async def test_a_reload_goes_on_when_its_caller_leaves():
     reloader = FakeReloader()
-    call = asyncio.create_task(AdminServicer(unread, reloader).reload_models(pb.ReloadModelsRequest(), None))
+    call = asyncio.create_task(servicer(reloader).reload_models(pb.ReloadModelsRequest(), None))
     await asyncio.sleep(0)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
@@ -81,7 +135,7 @@ async def test_a_reload_that_fails_when_its_caller_has_left_is_in_the_log_and_no
     unretrieved: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unretrieved.append(context))
     reloader = FakeReloader(error=error)
-    call = asyncio.create_task(AdminServicer(unread, reloader).reload_models(pb.ReloadModelsRequest(), None))
+    call = asyncio.create_task(servicer(reloader).reload_models(pb.ReloadModelsRequest(), None))
     await asyncio.sleep(0)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
@@ -95,9 +149,9 @@ async def test_a_reload_that_fails_when_its_caller_has_left_is_in_the_log_and_no
 
 
 async def test_log_level_changes_at_once_and_the_answer_has_the_one_before(log):
-    servicer = AdminServicer(unread, FakeReloader())
+    admin = servicer(FakeReloader())
     get_logger().debug("before")
-    answers = [await servicer.set_log_level(pb.SetLogLevelRequest(level=level), None) for level in ("debug", "error")]
+    answers = [await admin.set_log_level(pb.SetLogLevelRequest(level=level), None) for level in ("debug", "error")]
     get_logger().warning("after")
 
     assert [answer.previous for answer in answers] == ["info", "debug"]
@@ -108,4 +162,40 @@ async def test_log_level_changes_at_once_and_the_answer_has_the_one_before(log):
 
 async def test_an_unknown_level_is_refused_with_those_there_are(log):
     with pytest.raises(InvalidInput, match="level is 'loud', there are debug, info, warning, error"):
-        await AdminServicer(unread, FakeReloader()).set_log_level(pb.SetLogLevelRequest(level="loud"), None)
+        await servicer(FakeReloader()).set_log_level(pb.SetLogLevelRequest(level="loud"), None)
+
+
+def test_models_come_with_their_engines_or_their_reason():
+    serving, refused = encode_status(snapshot(), NOW, 0).models
+
+    assert (serving.source_language, serving.precision, serving.queued_jobs, serving.queued_tokens) == (
+        *("en", "int8"),
+        *(5, 50),
+    )
+    (engine,) = serving.engines
+    assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (0, "waiting", 1, 4, 64)
+    assert (engine.restarts, engine.silent_s) == (3, 0.5)
+    assert (refused.state, refused.reason, list(refused.engines)) == ("refused", "weights.data is truncated", [])
+
+
+def test_calls_come_oldest_first_and_bounded():
+    response = encode_status(snapshot(call(1.0), call(3.0, request_id="oldest"), call(2.0)), NOW, 2)
+
+    assert [request.age_s for request in response.requests] == [3.0, 2.0]
+    assert response.num_requests == 3
+    oldest = response.requests[0]
+    assert (oldest.request_id, oldest.client, oldest.phase) == ("oldest", "shop", "decode")
+    assert oldest.client_source == "key"
+    assert (oldest.texts, oldest.finished_texts, oldest.remaining_s) == (3, 1, 5.0)
+
+
+def test_a_call_past_its_deadline_has_nothing_left():
+    (request,) = encode_status(snapshot(call(1.0, remaining_s=-2.0)), NOW, 0).requests
+
+    assert request.remaining_s == 0.0
+
+
+def test_as_many_calls_as_the_contract_says_are_listed_by_default():
+    calls = [call(1.0) for _ in range(DEFAULT_MAX_REQUESTS + 1)]
+
+    assert len(encode_status(snapshot(*calls), NOW, 0).requests) == DEFAULT_MAX_REQUESTS == 100

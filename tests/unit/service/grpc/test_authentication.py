@@ -8,8 +8,7 @@ import pytest
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 from service.grpc.api_keys import KeyFile, digest_of, generate_key
-from service.grpc.authentication import Authenticator, authenticator
-from service.grpc.identity import address_of, identify, trusted_proxies
+from service.grpc.authentication import Authenticator, address_of, authenticator, identify, trusted_proxies
 
 TRANSLATE = "dragoman.v1.TranslationService/Translate"
 STATUS = "dragoman.admin.v1.AdminService/GetStatus"

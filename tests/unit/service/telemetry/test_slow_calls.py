@@ -4,26 +4,31 @@ import json
 
 import pytest
 
-from service.records import Timings
-from service.telemetry.calls import EndedCall, Progress
+from service.queue.callers import Caller
+from service.telemetry.calls import Call, Phase
 from service.telemetry.logs import LogLimit
 from service.telemetry.slow_calls import SlowCalls
 from tests.fakes.logs import log
 
 __all__ = ["log"]
 
-TIMINGS = Timings(tokenize_ms=1.0, queue_ms=2.0, encode_ms=3.04, decode_ms=4.0, detokenize_ms=5.0, total_ms=15.0)
 
-
-def ended(duration_s: float, progress: Progress | None = None) -> EndedCall:
-    return EndedCall(
+def ended(duration_s: float, phase: Phase = "decode") -> Call:
+    return Call(
         method="Translate",
         request_id="r1",
-        client="shop",
+        caller=Caller(name="shop"),
+        started=0.0,
+        deadline=60.0,
         model="m",
-        code="OK",
         duration_s=duration_s,
-        progress=progress or Progress(texts=3, finished_texts=2, source_tokens=7, read_timings=lambda: TIMINGS),
+        phase=phase,
+        texts=3,
+        finished_texts=2,
+        source_tokens=7,
+        queue_s=0.002,
+        encode_s=0.00304,
+        detokenize_s=0.005,
     )
 
 
@@ -46,7 +51,9 @@ def test_a_slow_call_is_one_line_with_its_phases(log):
 
 
 @pytest.mark.parametrize(
-    "call", [ended(1.0), ended(0.2), ended(9.0, Progress())], ids=["as long as allowed", "fast", "translates nothing"]
+    "call",
+    [ended(1.0), ended(0.2), ended(9.0, "admission"), ended(9.0, "stream")],
+    ids=["as long as allowed", "fast", "translates nothing", "stream"],
 )
 def test_other_calls_are_not_logged(log, call):
     count = Counter()

@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 from service.config import load_config
-from service.records import Timings
+from service.queue.callers import Caller
 from service.server.diagnosis import open_traces
-from service.telemetry.calls import EndedCall, Progress
+from service.telemetry.calls import Call
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
@@ -28,25 +28,33 @@ from opentelemetry.trace import SpanKind, StatusCode
 from service.telemetry.traces import PHASES, Traces
 
 ROOT = Path(__file__).parents[4]
-TIMINGS = Timings(tokenize_ms=1.0, queue_ms=20.0, encode_ms=3.0, decode_ms=40.0, detokenize_ms=5.0, total_ms=70.0)
 TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C
 CALLER = {"traceparent": f"00-{TRACE_ID:032x}-b7ad6b7169203331-01"}
 
 
-def ended(code: str = "OK", headers: dict[str, str] | None = None, timings: Timings | None = TIMINGS) -> EndedCall:
-    return EndedCall(
+def ended(code: str = "OK", headers: dict[str, str] | None = None, *, is_translated: bool = True) -> Call:
+    return Call(
         method="dragoman.v1.TranslationService/Translate",
         request_id="r1",
-        client="shop",
+        caller=Caller(name="shop"),
+        trace_headers=headers or {},
+        started=0.0,
+        deadline=60.0,
         model="m",
         code=code,
         duration_s=0.07,
-        progress=Progress(texts=2, source_tokens=9, read_timings=None if timings is None else lambda: timings),
-        trace_headers=headers or {},
+        phase="detokenize" if is_translated else "admission",
+        texts=2,
+        source_tokens=9,
+        tokenize_s=0.001,
+        queue_s=0.02,
+        encode_s=0.003,
+        decode_s=0.04,
+        detokenize_s=0.005,
     )
 
 
-def spans_of(*calls: EndedCall) -> tuple[ReadableSpan, ...]:
+def spans_of(*calls: Call) -> tuple[ReadableSpan, ...]:
     exporter = InMemorySpanExporter()
     traces = Traces(exporter)
     for call in calls:
@@ -58,7 +66,7 @@ def spans_of(*calls: EndedCall) -> tuple[ReadableSpan, ...]:
 
 
 def test_a_call_is_a_span_with_what_is_known_of_it():
-    (span,) = spans_of(ended(timings=None))
+    (span,) = spans_of(ended(is_translated=False))
 
     assert (span.name, span.kind) == ("dragoman.v1.TranslationService/Translate", SpanKind.SERVER)
     attributes = dict(span.attributes or {})
@@ -90,7 +98,7 @@ def test_a_call_belongs_to_its_caller_s_trace():
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}, {"traceparent": "00-" + "0" * 32 + "-1-01"}])
 def test_without_a_good_parent_a_call_begins_a_trace(headers):
-    (call,) = spans_of(ended(headers=headers, timings=None))
+    (call,) = spans_of(ended(headers=headers, is_translated=False))
 
     assert call.parent is None
 
@@ -106,7 +114,7 @@ def test_what_the_caller_does_not_record_is_not_recorded():
     [("OK", StatusCode.UNSET), ("INVALID_ARGUMENT", StatusCode.UNSET), ("INTERNAL", StatusCode.ERROR)],
 )
 def test_only_the_server_s_own_failures_are_errors(code, status):
-    (span,) = spans_of(ended(code=code, timings=None))
+    (span,) = spans_of(ended(code=code, is_translated=False))
 
     assert span.status.status_code is status
 

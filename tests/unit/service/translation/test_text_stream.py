@@ -8,26 +8,27 @@ import pytest
 
 from service.engine.job import FinishReason
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
-from service.records import TranslatedText, Translation
+from service.records import TranslatedText, Translation, TranslationResult
 from service.translation import text_stream
-from service.translation.text_stream import StreamAnswer, TextStream
+from service.translation.text_stream import TextStream
 
 
 class Desk:
     """Translates when told to."""
 
     def __init__(self, max_texts: int = 4) -> None:
-        self.futures: dict[int, asyncio.Future[StreamAnswer]] = {}
+        self.futures: dict[int, asyncio.Future[TranslationResult]] = {}
         self.stream = TextStream(self._translate, max_texts=max_texts)
 
-    async def _translate(self, text_id: int, text: str) -> StreamAnswer:
+    async def _translate(self, text: str) -> TranslationResult:
+        text_id = int(text.removeprefix("text "))
         self.futures[text_id] = asyncio.get_running_loop().create_future()
         return await self.futures[text_id]
 
     def finish(self, text_id: int, *, text: str = "gut", model: str = "m") -> None:
         hypothesis = TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
-        answer = StreamAnswer(id=text_id, translation=Translation(hypotheses=(hypothesis,)), model=model)
-        self.futures.pop(text_id).set_result(answer)
+        result = TranslationResult(translations=[Translation(hypotheses=(hypothesis,))], model=model)
+        self.futures.pop(text_id).set_result(result)
 
     async def take(self, *ids: int) -> "asyncio.Task[None]":
         """Begin to take these in and go as far as that goes."""
@@ -36,7 +37,7 @@ class Desk:
         return task
 
     async def ids(self) -> list[int]:
-        return [answer.id for answer in await self.stream.answers()]
+        return [text_id for text_id, _ in await self.stream.answers()]
 
 
 async def settle() -> None:

@@ -43,17 +43,16 @@ class TextCodec:
             index: the text's place among those it came with; only for the error.
 
         Raises:
-            InvalidInput: too long, or no Unicode text; names the text, its length and the limit.
+            InvalidInput: the text is too long, or no Unicode text; says its length and the limit.
         """
-        name = f"texts[{index}]"
         if len(text) > self._max_characters:  # not worth tokenising
-            raise _too_long(name, len(text), "characters", self._max_characters)
+            raise _too_long(index, len(text), "characters", self._max_characters)
         try:
             ids = self._tokenizer.encode(text)
         except (RuntimeError, ValueError) as error:  # SentencePiece on strings that are no Unicode text
-            raise InvalidInput(f"{name} cannot be split into tokens", field=name) from error
+            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
         if len(ids) > self._max_source_tokens:
-            raise _too_long(name, len(ids), "tokens", self._max_source_tokens)
+            raise _too_long(index, len(ids), "tokens", self._max_source_tokens)
         return ids
 
     def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
@@ -70,5 +69,6 @@ class TextCodec:
         )
 
 
-def _too_long(name: str, length: int, unit: str, limit: int) -> TooLong:
-    return TooLong(f"{name} has {length} {unit}, at most {limit} are accepted", field=name)
+def _too_long(index: int, length: int, unit: str, limit: int) -> TooLong:
+    message = f"has {length} {unit}, at most {limit} are accepted"
+    return TooLong(message, field=f"texts[{index}]", index=index)

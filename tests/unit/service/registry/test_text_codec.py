@@ -7,7 +7,7 @@ import pytest
 from model.config import EOS_ID
 from service.engine.job import FinishReason, Hypothesis
 from service.errors import InvalidInput
-from service.registry.codec import BLANK_TRANSLATION, TextCodec
+from service.registry.text_codec import BLANK_TRANSLATION, TextCodec
 
 
 class Letters:

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
-from service.errors import DragomanError, NotFound
+from service.errors import DragomanError, Unavailable
 from service.grpc.stream_servicer import METHOD
 from tests.fakes.calls import eventually, failure
 from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
@@ -20,39 +20,35 @@ __all__ = ["calls", "harness", "limits"]
 
 
 async def test_each_text_goes_to_the_version_that_serves_when_it_starts(harness, calls):
-    harness.catalog.loud.gates["slow"] = asyncio.Event()
+    harness.pipeline.gates["slow"] = asyncio.Event()
     call = calls.translate_stream()
     answers = answers_of(call)
     await send(call, "slow")
-    await harness.catalog.loud.begun.get()
+    await harness.pipeline.begun.get()
 
-    harness.catalog.info = replace(INFO, version="2")
+    harness.pipeline.catalog.info = replace(INFO, version="2")
     await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=7, text="later")]))
     later = await anext(answers)
-    harness.catalog.loud.gates["slow"].set()
+    harness.pipeline.gates["slow"].set()
     slow = await anext(answers)
 
     assert [(answer.id, answer.model_version) for answer in (later, slow)] == [(7, "2"), (0, "1")]
     call.cancel()
 
 
-async def test_progress_of_a_stream_is_the_sum_of_its_texts_and_has_no_phases(harness, calls):
-    harness.catalog.loud.gates["slow"] = asyncio.Event()
-    harness.catalog.loud.errors = {"bad": [NotFound("gone")]}
+async def test_text_that_fails_is_counted_by_its_status_and_the_stream_goes_on(harness, calls):
+    harness.pipeline.errors = {"bad": [Unavailable("lost")] * 4}
     call = calls.translate_stream()
-    answers = answers_of(call)
-    await send(call, "slow", "xy", "bad")
-    assert sorted([(await anext(answers)).id, (await anext(answers)).id]) == [1, 2]
-    harness.catalog.loud.gates["slow"].set()
-    await anext(answers)
+    await send(call, "good", "bad", "bad", "x" * 200_001)
     await call.done_writing()
-    await call.code()
-    await eventually(lambda: bool(harness.ended))
+    statuses = {answer.id: answer.translation.status async for answer in answers_of(call)}
 
-    progress = harness.ended[0].progress
-    assert (progress.phase, progress.timings()) == ("stream", None)
-    assert (progress.texts, progress.finished_texts) == (3, 3)
-    assert (progress.source_tokens, progress.target_tokens) == (len("slow" + "xy" + "bad"), 2)
+    assert {number: status.code for number, status in statuses.items()} == {0: 0, 1: 14, 2: 14, 3: 3}
+    assert statuses[3].message.startswith("the text has 200001 characters")
+    assert harness.failed() == {"UNAVAILABLE": 2, "INVALID_ARGUMENT": 1}
+    assert await call.code() is grpc.StatusCode.OK
+    await eventually(lambda: bool(harness.ended))
+    assert (harness.ended[0].phase, harness.ended[0].texts, harness.ended[0].finished_texts) == ("stream", 4, 4)
 
 
 async def test_time_of_a_stream_is_counted_as_one_and_by_its_priority(harness, calls):
@@ -83,7 +79,7 @@ async def test_message_with_more_texts_than_a_request_may_have_is_refused(harnes
 
 
 async def test_error_of_the_server_itself_ends_the_stream_without_its_words(harness, calls):
-    harness.catalog.loud.errors = {"odd": [cast("DragomanError", RuntimeError("geheim"))]}
+    harness.pipeline.errors = {"odd": [cast("DragomanError", RuntimeError("geheim"))]}
     call = calls.translate_stream()
     await send(call, "odd")
 
@@ -94,10 +90,10 @@ async def test_error_of_the_server_itself_ends_the_stream_without_its_words(harn
 
 @pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
 async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how):
-    harness.catalog.loud.gates["never"] = asyncio.Event()
+    harness.pipeline.gates["never"] = asyncio.Event()
     call = calls.translate_stream()
     await send(call, *(["x"] if how == "done" else ["never"]))
-    await harness.catalog.loud.begun.get()
+    await harness.pipeline.begun.get()
     assert (harness.admission.streams, harness.admission.requests) == (1, 1)
 
     if how == "done":
@@ -123,20 +119,20 @@ async def test_stream_that_comes_while_the_server_drains_is_refused(harness, cal
 
 
 async def test_drained_stream_reads_no_more(harness, calls):
-    harness.catalog.loud.gates["slow"] = asyncio.Event()
+    harness.pipeline.gates["slow"] = asyncio.Event()
     call = calls.translate_stream()
     answers = answers_of(call)
     await send(call, "slow")
-    await harness.catalog.loud.begun.get()
+    await harness.pipeline.begun.get()
 
     harness.servicer.drain()
     await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=7, text="too late")]))
-    harness.catalog.loud.gates["slow"].set()
+    harness.pipeline.gates["slow"].set()
 
     assert (await anext(answers)).id == 0
     error = await failure(anext(answers))
     assert error.code() is grpc.StatusCode.UNAVAILABLE
-    assert harness.catalog.loud.begun.empty()
+    assert harness.pipeline.begun.empty()
 
 
 @pytest.mark.parametrize("limits", [SHORT_LIMITS])
@@ -157,7 +153,7 @@ async def test_place_of_a_stream_whose_client_does_not_read_comes_back_at_the_li
     await eventually(lambda: harness.admission.streams == 0)
 
     assert not harness.ended
-    assert harness.catalog.loud.begun.qsize() > 2
+    assert harness.pipeline.begun.qsize() > 2
     sending.cancel()
     call.cancel()
 

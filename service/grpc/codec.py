@@ -1,0 +1,257 @@
+"""Messages of dragoman.v1 to records and back, for the server and for the client.
+
+`encode_` makes a message, `decode_` a record.  Pure functions; errors of whole calls are the matter of `status.py`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from protos import translation_pb2 as pb
+from service.engine.job import FinishReason
+from service.errors import DragomanError, InternalError, InvalidInput
+from service.grpc.status import code_number, decode_error
+from service.queue.callers import Priority
+from service.records import (
+    ModelInfo,
+    Timings,
+    TranslatedText,
+    TranslateOptions,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+)
+
+_FINISH_REASONS = {
+    FinishReason.END_OF_SENTENCE: pb.FINISH_REASON_END_OF_SENTENCE,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+_FINISH_REASONS_OF: dict[int, FinishReason] = {number: reason for reason, number in _FINISH_REASONS.items()}
+_PRIORITIES = {
+    None: pb.PRIORITY_UNSPECIFIED,
+    Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE,
+    Priority.BATCH: pb.PRIORITY_BATCH,
+}
+_PRIORITIES_OF: dict[int, Priority | None] = {number: priority for priority, number in _PRIORITIES.items()}
+_NO_OPTIONS = TranslateOptions()
+_STREAM_SUBJECT = "the text"  # a text of a stream has an id and no place in a list
+
+
+def encode_request(request: TranslationRequest) -> pb.TranslateRequest:
+    """Return the message.
+
+    Raises:
+        InvalidInput: a text or option that the wire cannot carry (a lone surrogate, a negative beam).
+    """
+    for index, text in enumerate(request.texts):
+        check_encodable(text, f"texts[{index}]")
+    return pb.TranslateRequest(
+        texts=request.texts,
+        source_language=request.source_language,
+        target_language=request.target_language,
+        model=request.model,
+        options=_encode_options(request.options),
+        priority=_PRIORITIES[request.priority],
+    )
+
+
+def encode_settings(request: TranslationRequest) -> pb.StreamSettings:
+    """Return the settings of a stream; raises as `encode_request`."""
+    return pb.StreamSettings(
+        source_language=request.source_language,
+        target_language=request.target_language,
+        model=request.model,
+        options=_encode_options(request.options),
+        priority=_PRIORITIES[request.priority],
+    )
+
+
+def decode_request(message: pb.TranslateRequest | pb.StreamSettings) -> TranslationRequest:
+    """Return the record of a request, or of a stream's settings, which have no texts."""
+    return TranslationRequest(
+        texts=tuple(message.texts) if isinstance(message, pb.TranslateRequest) else (),
+        model=message.model if message.HasField("model") else None,
+        source_language=message.source_language,
+        target_language=message.target_language,
+        options=_decode_options(message.options) if message.HasField("options") else _NO_OPTIONS,
+        priority=_PRIORITIES_OF.get(message.priority),  # None also for a class of a later version
+    )
+
+
+def encode_stream_texts(texts: Iterable[tuple[int, str]]) -> pb.TranslateStreamRequest:
+    """Return the message with these ids and texts."""
+    return pb.TranslateStreamRequest(texts=[pb.StreamText(id=number, text=text) for number, text in texts])
+
+
+def check_encodable(text: object, name: str) -> None:
+    """Raise InvalidInput, with the text's name, if UTF-8 cannot carry it, and TypeError if it is no text."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is of type {type(text).__name__}, every text must be a str")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{name} is not valid Unicode: {error.reason} at character {error.start}"
+        raise InvalidInput(message, field=name) from error
+
+
+def encode_result(result: TranslationResult) -> pb.TranslateResponse:
+    """Return the response."""
+    timings = result.timings
+    return pb.TranslateResponse(
+        translations=[_encode_translation(item, f"texts[{i}]") for i, item in enumerate(result.translations)],
+        model=result.model,
+        model_version=result.model_version,
+        timings=pb.Timings(
+            tokenize_ms=timings.tokenize_ms,
+            queue_ms=timings.queue_ms,
+            encode_ms=timings.encode_ms,
+            decode_ms=timings.decode_ms,
+            detokenize_ms=timings.detokenize_ms,
+            total_ms=timings.total_ms,
+        ),
+        beam_size=result.beam_size,
+    )
+
+
+def decode_result(message: pb.TranslateResponse, num_texts: int) -> TranslationResult:
+    """Return the record of the response to so many texts.
+
+    Raises:
+        InternalError: it has more or fewer, so that nobody knows which translation is whose.
+    """
+    if len(message.translations) != num_texts:
+        raise InternalError(
+            f"the answer has {len(message.translations)} translations for {num_texts} texts: "
+            "the server, or something on the way to it, is not Dragoman, or is broken"
+        )
+    timings = message.timings
+    return TranslationResult(
+        translations=tuple(decode_translation(item, index) for index, item in enumerate(message.translations)),
+        model=message.model,
+        model_version=message.model_version,
+        timings=Timings(
+            tokenize_ms=timings.tokenize_ms,
+            queue_ms=timings.queue_ms,
+            encode_ms=timings.encode_ms,
+            decode_ms=timings.decode_ms,
+            detokenize_ms=timings.detokenize_ms,
+            total_ms=timings.total_ms,
+        ),
+        beam_size=message.beam_size,
+    )
+
+
+def encode_answers(answers: Sequence[tuple[int, TranslationResult]]) -> pb.TranslateStreamResponse:
+    """Return the message with these ids and their results, all of one model and with one translation each."""
+    return pb.TranslateStreamResponse(
+        translations=[
+            pb.StreamTranslation(
+                id=number,
+                translation=_encode_translation(result.translations[0], _STREAM_SUBJECT),
+                model_version=result.model_version,
+                beam_size=result.beam_size,
+            )
+            for number, result in answers
+        ],
+        model=answers[0][1].model,
+    )
+
+
+def decode_translation(message: pb.Translation, index: int | None = None) -> Translation:
+    """Return the record of one text's outcome; `index` is the text's place in its request, None in a stream."""
+    if message.status.code:
+        return Translation(error=_decode_text_error(message.status, index))
+    hypotheses = tuple(
+        TranslatedText(
+            text=hypothesis.text,
+            score=hypothesis.score,
+            finish_reason=_FINISH_REASONS_OF.get(hypothesis.finish_reason, FinishReason.END_OF_SENTENCE),
+            target_tokens=hypothesis.target_tokens,
+        )
+        for hypothesis in message.hypotheses
+    )
+    return Translation(hypotheses=hypotheses, source_tokens=message.source_tokens)
+
+
+def encode_model(info: ModelInfo) -> pb.Model:
+    """Return the message that describes a model."""
+    return pb.Model(
+        name=info.name,
+        version=info.version,
+        source_language=info.source_language,
+        target_language=info.target_language,
+        precision=info.precision,
+        device=info.device,
+        default_options=_encode_options(info.default_options),
+        max_source_tokens=info.max_source_tokens,
+        max_beam_size=info.max_beam_size,
+        has_shortlist=info.has_shortlist,
+    )
+
+
+def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:
+    """Return the records of a list of models."""
+    return [
+        ModelInfo(
+            name=model.name,
+            version=model.version,
+            source_language=model.source_language,
+            target_language=model.target_language,
+            precision=model.precision,
+            device=model.device,
+            default_options=_decode_options(model.default_options),
+            max_source_tokens=model.max_source_tokens,
+            max_beam_size=model.max_beam_size,
+            has_shortlist=model.has_shortlist,
+        )
+        for model in message.models
+    ]
+
+
+def _encode_options(options: TranslateOptions) -> pb.TranslateOptions | None:
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    try:
+        return pb.TranslateOptions(**given) if given else None
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"options cannot be sent: {error}; given are {given}", field="options") from error
+
+
+def _decode_options(message: pb.TranslateOptions) -> TranslateOptions:
+    """Return the record of these options; what the message does not have is None."""
+    has = message.HasField
+    return TranslateOptions(
+        beam_size=message.beam_size if has("beam_size") else None,
+        num_hypotheses=message.num_hypotheses if has("num_hypotheses") else None,
+        length_penalty=message.length_penalty if has("length_penalty") else None,
+        patience=message.patience if has("patience") else None,
+        max_target_tokens=message.max_target_tokens if has("max_target_tokens") else None,
+        use_shortlist=message.use_shortlist if has("use_shortlist") else None,
+        allow_smaller_beam=message.allow_smaller_beam if has("allow_smaller_beam") else None,
+    )
+
+
+def _encode_translation(translation: Translation, subject: str) -> pb.Translation:
+    """Return the message for one text's outcome; its error is about `subject`."""
+    error = translation.error
+    if error is not None:
+        message = error.about(subject) if isinstance(error, InvalidInput) else str(error)
+        status = pb.Status(code=code_number(error), message=message)
+        return pb.Translation(status=status, source_tokens=translation.source_tokens)
+    hypotheses = [
+        pb.Hypothesis(
+            text=hypothesis.text,
+            score=hypothesis.score,
+            finish_reason=_FINISH_REASONS[hypothesis.finish_reason],
+            target_tokens=hypothesis.target_tokens,
+        )
+        for hypothesis in translation.hypotheses
+    ]
+    return pb.Translation(status=pb.Status(), hypotheses=hypotheses, source_tokens=translation.source_tokens)
+
+
+def _decode_text_error(status: pb.Status, index: int | None) -> DragomanError:
+    """Return the error of one text; it is about the text at `index` if its message begins with that place."""
+    error = decode_error(status.code, status.message)
+    subject = f"texts[{index}]"
+    if isinstance(error, InvalidInput) and status.message.startswith(f"{subject} "):
+        return InvalidInput(status.message.removeprefix(f"{subject} "), field=subject, index=index)
+    return error

@@ -1,0 +1,122 @@
+"""A model whose dispatcher the test answers by hand, and whose tokens are characters; no engine."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.queue.callers import Caller, Priority
+from service.queue.job_queue import Forecast
+from service.records import ModelInfo
+from service.registry.host import Lease, ModelHost
+from service.registry.registry import Registry
+from service.registry.repository import BundleCandidate
+from service.registry.text_codec import SupportsTokens, TextCodec
+from service.telemetry.calls import Call
+from service.telemetry.metrics import Metrics
+from tests.fakes.model_info import model_info
+
+MAX_CHARACTERS, MAX_SOURCE_TOKENS = 20, 8
+
+
+class CharacterTokenizer:
+    """One token per character (its code point + 100) and 3 for end-of-sentence; "~" cannot be tokenised."""
+
+    def encode(self, text: str) -> list[int]:
+        if "~" in text:
+            raise RuntimeError("a message that quotes the text")
+        text = text.strip()
+        return [*(ord(character) + 100 for character in text), 3] if text else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(token - 100) for token in ids)
+
+
+def codec(tokenizer: SupportsTokens) -> TextCodec:
+    """With limits that a test reaches soon."""
+    return TextCodec(tokenizer, max_characters=MAX_CHARACTERS, max_source_tokens=MAX_SOURCE_TOKENS)
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What a dispatcher was given."""
+
+    source_ids: tuple[int, ...]
+    params: SearchParams
+    deadline: float | None
+    caller: Caller
+    priority: Priority
+    call: Call
+
+
+class ManualDispatcher:
+    """Remembers what was submitted; the test resolves the futures."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Submitted] = []
+        self.futures: list[asyncio.Future[JobResult]] = []
+        self.forecasts: list[tuple[int, ...]] = []
+        self.answer_to_forecast = Forecast()
+        self.queued_work_s = 0.0
+
+    def forecast(self, sources: Sequence[int], params: object, *, caller: Caller, priority: Priority) -> Forecast:
+        self.forecasts.append(tuple(sources))
+        return self.answer_to_forecast
+
+    def submit(
+        self,
+        source_ids: Sequence[int],
+        params: SearchParams,
+        deadline: float | None,
+        *,
+        caller: Caller,
+        priority: Priority,
+        call: Call,
+    ) -> "asyncio.Future[JobResult]":
+        self.jobs.append(Submitted(tuple(source_ids), params, deadline, caller, priority, call))
+        self.futures.append(asyncio.get_running_loop().create_future())
+        return self.futures[-1]
+
+    def answer(self, index: int, *texts: str, **times: float) -> None:
+        """Resolve a job with these hypotheses."""
+        hypotheses = tuple(
+            Hypothesis(
+                token_ids=tuple(ord(character) + 100 for character in text),
+                score=-0.5,
+                finish_reason=FinishReason.END_OF_SENTENCE,
+            )
+            for text in texts
+        )
+        seconds = {"queue_s": 0.0, "encode_s": 0.0, "decode_s": 0.0, **times}
+        self.futures[index].set_result(JobResult(job_id=0, hypotheses=hypotheses, **seconds, num_steps=1))
+
+    async def submitted(self, count: int) -> None:
+        """Return when so many jobs were submitted."""
+        async with asyncio.timeout(5):
+            while len(self.futures) < count:  # noqa: ASYNC110  a list raises no events
+                await asyncio.sleep(0)
+
+
+@dataclass(eq=False)
+class ManualModel:
+    """In the place of a `ModelHost`."""
+
+    info: ModelInfo = field(default_factory=lambda: model_info("m"))
+    codec: TextCodec = field(default_factory=lambda: codec(CharacterTokenizer()))
+    dispatcher: Any = field(default_factory=ManualDispatcher)
+    lease: Lease = field(default_factory=Lease)
+    sha256_12: str = "abc"
+
+    @property
+    def candidate(self) -> BundleCandidate:
+        return BundleCandidate(directory=Path(self.info.name), name=self.info.name)
+
+
+def registry_of(*models: ManualModel) -> Registry:
+    """A registry in which these models serve."""
+    registry = Registry(Metrics(), drain_s=5.0)
+    for model in models:
+        registry.publish(cast("ModelHost", model))
+    return registry

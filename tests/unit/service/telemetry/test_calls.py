@@ -1,0 +1,64 @@
+"""The record of a call: when it is late, what its phases took, and what a stream's texts add to it."""
+
+import pytest
+
+from service.engine.job import FinishReason, Hypothesis, JobResult
+from service.errors import PermissionDenied
+from service.telemetry.calls import Call
+
+
+def new_call(timeout_s: float = 9.0, limit_s: float | None = None, models: frozenset[str] | None = None) -> Call:
+    return Call(method="One", started=100.0, deadline=100.0 + timeout_s, limit_s=limit_s, models=models)
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "ended_after_s", "is_late"),
+    [(0.05, 0.001, False), (0.05, 0.044, False), (0.05, 0.046, True), (1.0, 0.93, False), (1.0, 0.95, True)],
+)
+def test_cancel_is_late_in_the_last_moment_which_is_a_share_of_a_short_deadline(timeout_s, ended_after_s, is_late):
+    assert new_call(timeout_s).is_late(100.0 + ended_after_s) is is_late
+
+
+@pytest.mark.parametrize(("ended_after_s", "is_late"), [(0.99, False), (0.999, True)])
+def test_server_s_own_limit_is_passed_when_its_timer_goes_off(ended_after_s, is_late):
+    assert new_call(1.0, limit_s=1.0).is_late(100.0 + ended_after_s) is is_late
+
+
+def test_call_can_use_no_model_that_its_key_is_not_for():
+    call = new_call(models=frozenset({"small"}))
+
+    call.use_model("small")
+    with pytest.raises(PermissionDenied, match="large"):
+        call.use_model("large")
+
+    assert call.model == "small"
+
+
+def test_phases_are_the_longest_of_the_texts_and_tokens_their_sum():
+    call = new_call()
+    assert call.timings() is None
+    call.phase = "decode"
+    hypothesis = Hypothesis(token_ids=(5, 6), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
+    for queue_s, decode_s in ((3.0, 7.0), (2.0, 9.0)):
+        times = {"queue_s": queue_s, "encode_s": 0.5, "decode_s": decode_s}
+        call.job_finished(JobResult(job_id=0, hypotheses=(hypothesis,), **times, num_steps=1))
+
+    timings = call.timings()
+
+    assert timings is not None
+    assert (timings.queue_ms, timings.encode_ms, timings.decode_ms) == (3_000.0, 500.0, 9_000.0)
+    assert (call.finished_texts, call.target_tokens) == (2, 4)
+
+
+def test_stream_is_the_sum_of_its_texts_and_has_no_phases():
+    stream = new_call()
+    stream.phase = "stream"
+    for model in ("m", "n"):
+        text = stream.for_text()
+        text.phase, text.source_tokens, text.target_tokens = "decode", 3, 4
+        text.use_model(model)
+        stream.text_finished(text)
+
+    assert (stream.phase, stream.timings(), stream.model) == ("stream", None, "n")
+    assert (stream.texts, stream.finished_texts) == (2, 2)
+    assert (stream.source_tokens, stream.target_tokens) == (6, 8)

@@ -1,0 +1,338 @@
+"""The use case against models that the test answers by hand."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from service.config import LimitsConfig
+from service.engine.job import FinishReason, Hypothesis, JobResult
+from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable
+from service.queue.admission import Admission
+from service.queue.callers import Caller, Priority
+from service.queue.job_queue import Forecast
+from service.records import TranslateOptions, TranslationRequest, TranslationResult
+from service.registry.text_codec import BLANK_TRANSLATION
+from service.telemetry.calls import Call
+from service.telemetry.metrics import Metrics
+from service.translation import pipeline as pipeline_module
+from service.translation.account import Account
+from service.translation.pipeline import Pipeline
+from tests.fakes.manual_dispatcher import MAX_SOURCE_TOKENS, CharacterTokenizer, ManualModel, codec, registry_of
+from tests.fakes.model_info import model_info
+
+LIMITS = LimitsConfig(max_queued_tokens=30)
+SHOP = Caller(name="shop", source="key")
+TWO_HYPOTHESES = TranslateOptions(beam_size=3, num_hypotheses=2)
+
+
+class Setup:
+    """A pipeline with one model, and what is around it."""
+
+    def __init__(self, executor: ThreadPoolExecutor, limits: LimitsConfig = LIMITS) -> None:
+        self.model = ManualModel()
+        self.dispatcher = self.model.dispatcher
+        self.metrics = Metrics()
+        self.admission = Admission(limits)
+        self.pipeline = Pipeline(registry_of(self.model), self.admission, Account(self.metrics), limits, executor)
+        self.call = new_call()
+
+    def start(self, *texts: str, priority: Priority | None = None) -> "asyncio.Task[TranslationResult]":
+        request = TranslationRequest(texts=texts, options=TWO_HYPOTHESES, priority=priority)
+        return asyncio.create_task(self.pipeline.translate(request, self.call))
+
+
+def new_call(deadline: float | None = None, models: frozenset[str] | None = None) -> Call:
+    now = time.monotonic()
+    return Call(method="m", caller=SHOP, started=now, deadline=deadline or now + 600.0, models=models)
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+@pytest.fixture
+async def setup(executor: ThreadPoolExecutor) -> Setup:
+    return Setup(executor)
+
+
+class TestModelAndSearch:
+    def pipeline(self, executor: ThreadPoolExecutor, brownout_seconds: float | None = None) -> Pipeline:
+        models = [ManualModel(info=model_info(name)) for name in ("first", "second")]
+        for model in models:
+            model.dispatcher.queued_work_s = 100.0
+        limits = replace(LIMITS, brownout_seconds=brownout_seconds)
+        return Pipeline(registry_of(*models), Admission(limits), Account(Metrics()), limits, executor)
+
+    def test_model_that_answers_is_noted_in_the_call(self, executor):
+        call = new_call()
+
+        model, params = self.pipeline(executor).resolve(TranslationRequest(model="second"), call)
+
+        assert (model.info.name, call.model, params.beam_size) == ("second", "second", 4)
+
+    def test_model_that_the_caller_may_not_use_does_not_exist_for_it(self, executor):
+        call = new_call(models=frozenset({"second"}))
+
+        assert self.pipeline(executor).resolve(TranslationRequest(), call)[0].info.name == "second"
+        with pytest.raises(NotFound):
+            self.pipeline(executor).resolve(TranslationRequest(model="first"), call)
+
+    def test_option_out_of_range_is_refused_after_the_model_was_noted(self, executor):
+        call = new_call()
+
+        with pytest.raises(InvalidInput, match="beam_size is 99"):
+            self.pipeline(executor).resolve(TranslationRequest(options=TranslateOptions(beam_size=99)), call)
+
+        assert call.model == "first"
+
+    @pytest.mark.parametrize(
+        ("threshold_s", "is_allowed", "beam"), [(1.0, True, 1), (1.0, False, 4), (None, True, 4), (None, False, 4)]
+    )
+    def test_beam_is_smaller_only_where_server_and_caller_say_so(self, executor, threshold_s, is_allowed, beam):
+        request = TranslationRequest(options=TranslateOptions(allow_smaller_beam=is_allowed))
+
+        _, params = self.pipeline(executor, brownout_seconds=threshold_s).resolve(request, new_call())
+
+        assert params.beam_size == beam
+
+
+class TestResult:
+    async def test_each_text_becomes_a_job_of_its_call_longest_first_and_its_answer_goes_to_its_place(self, setup):
+        task = setup.start("c", "abc", "ab", priority=Priority.BATCH)
+        await setup.dispatcher.submitted(3)
+        for index, text in enumerate(("drei", "zwei", "eins")):
+            setup.dispatcher.answer(index, text)
+
+        result = await task
+
+        assert [job.source_ids for job in setup.dispatcher.jobs] == [(197, 198, 199, 3), (197, 198, 3), (199, 3)]
+        for job in setup.dispatcher.jobs:
+            assert (job.caller, job.priority, job.deadline, job.call) == (
+                *(SHOP, Priority.BATCH),
+                *(setup.call.deadline, setup.call),
+            )
+            assert (job.params.beam_size, job.params.num_hypotheses) == (3, 2)
+        assert [translation.text for translation in result.translations] == ["eins", "drei", "zwei"]
+        assert [translation.source_tokens for translation in result.translations] == [2, 4, 3]
+        assert (result.model, result.model_version, result.beam_size) == ("m", "1", 3)
+
+    async def test_all_hypotheses_are_returned_with_their_facts(self, setup):
+        task = setup.start("a")
+        await setup.dispatcher.submitted(1)
+        cut = Hypothesis(token_ids=(165, 166), score=-1.5, finish_reason=FinishReason.LENGTH)
+        ended = Hypothesis(token_ids=(165,), score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)
+        setup.dispatcher.futures[0].set_result(
+            JobResult(job_id=0, hypotheses=(ended, cut), queue_s=0, encode_s=0, decode_s=0, num_steps=2)
+        )
+
+        (translation,) = (await task).translations
+
+        facts = [(item.text, item.score, item.finish_reason, item.target_tokens) for item in translation.hypotheses]
+        assert facts == [("A", -0.5, FinishReason.END_OF_SENTENCE, 2), ("AB", -1.5, FinishReason.LENGTH, 2)]
+        assert translation.row_steps == 3 * 2
+
+    @pytest.mark.parametrize("blank", ["", "   ", "\t\n"])
+    async def test_blank_text_gives_an_empty_translation_without_a_job(self, setup, blank):
+        result = await setup.start(blank)
+
+        assert setup.dispatcher.jobs == []
+        assert result.translations == [BLANK_TRANSLATION]
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("x" * 21, "has 21 characters, at most 20 are accepted"),
+            ("x" * 8, "has 9 tokens, at most 8 are accepted"),
+            ("~", "cannot be split into tokens"),
+        ],
+    )
+    async def test_bad_text_carries_its_own_error_and_the_others_go_on(self, setup, text, message):
+        task = setup.start("a", text, "b")
+        await setup.dispatcher.submitted(2)
+        setup.dispatcher.answer(0, "eins")
+        setup.dispatcher.answer(1, "drei")
+
+        first, bad, last = (await task).translations
+
+        assert (first.text, last.text) == ("eins", "drei")
+        assert isinstance(bad.error, InvalidInput)
+        assert (bad.error.index, bad.error.about("line 7")) == (1, f"line 7 {message}")
+
+    async def test_text_of_exactly_the_largest_size_is_translated(self, setup):
+        task = setup.start("x" * 7)
+        await setup.dispatcher.submitted(1)
+        task.cancel()
+
+        assert len(setup.dispatcher.jobs[0].source_ids) == MAX_SOURCE_TOKENS
+
+    async def test_sentence_without_numbers_fails_alone(self, setup):
+        task = setup.start("a", "b")
+        await setup.dispatcher.submitted(2)
+        setup.dispatcher.futures[0].set_exception(InternalError("the model produced non-finite scores"))
+        setup.dispatcher.answer(1, "zwei")
+
+        bad, good = (await task).translations
+
+        assert isinstance(bad.error, InternalError)
+        assert (bad.source_tokens, good.text, setup.call.finished_texts) == (2, "zwei", 2)
+
+    async def test_answer_is_counted_for_the_model_and_the_caller(self, setup):
+        task = setup.start("ab", "x" * 21, priority=Priority.BATCH)
+        await setup.dispatcher.submitted(1)
+        setup.dispatcher.answer(0, "eins", queue_s=2.0)
+        await task
+
+        read = setup.metrics.registry.get_sample_value
+        assert read("dragoman_client_texts_total", {"client": "shop"}) == 1.0
+        assert read("dragoman_rejected_total", {"reason": "too_long"}) == 1.0
+        labels = {"method": "_other", "model": "m", "priority": "batch"}
+        assert read("dragoman_queue_duration_seconds_sum", labels) == 2.0
+
+
+class TestWholeCall:
+    async def test_progress_is_noted_in_the_call_on_the_way(self, setup):
+        call = setup.call
+        task = setup.start("ab", "", "x" * 21, "c")
+        await setup.dispatcher.submitted(2)
+        before = (call.phase, call.texts, call.finished_texts, call.source_tokens)
+        setup.dispatcher.answer(0, "zwei", decode_s=0.25)
+        async with asyncio.timeout(5):
+            while call.finished_texts < 3:  # noqa: ASYNC110  a record raises no events
+                await asyncio.sleep(0)
+        timings = call.timings()
+        setup.dispatcher.answer(1, "eins")
+        result = await task
+
+        assert before == ("queue", 4, 2, 5)  # the blank one, and the one that is too long
+        assert timings is not None
+        assert timings.decode_ms == result.timings.decode_ms == 250.0
+        assert (call.phase, call.finished_texts, call.target_tokens) == ("detokenize", 4, 8)
+        assert result.timings.total_ms > result.timings.tokenize_ms > 0.0
+
+    async def test_lost_job_ends_the_call_at_once_and_cancels_the_others(self, setup):
+        task = setup.start("a", "b", "c")
+        await setup.dispatcher.submitted(3)
+        setup.dispatcher.futures[1].set_exception(Unavailable("engine lost"))
+
+        with pytest.raises(Unavailable, match="engine lost"):
+            await task
+        assert [future.cancelled() for future in setup.dispatcher.futures] == [True, False, True]
+        assert (setup.model.lease.calls, setup.admission.requests) == (0, 0)
+
+    async def test_late_job_ends_the_call_and_the_others_end_as_late_not_as_cancelled(self, setup):
+        task = setup.start("a", "b", "c")
+        await setup.dispatcher.submitted(3)
+        setup.dispatcher.futures[1].set_exception(DeadlineExceeded("too little time was left"))
+
+        with pytest.raises(DeadlineExceeded):
+            await task
+        errors = [future.exception() for future in setup.dispatcher.futures]
+        assert all(isinstance(error, DeadlineExceeded) for error in errors)
+
+    async def test_cancelled_call_cancels_its_jobs(self, setup):
+        task = setup.start("a", "b")
+        await setup.dispatcher.submitted(2)
+        setup.dispatcher.answer(0, "eins")
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [future.cancelled() for future in setup.dispatcher.futures] == [False, True]
+
+
+class TestAdmission:
+    async def test_tokens_are_admitted_before_anything_is_queued(self, setup):
+        setup.admission.admit(1, now=0.0, caller=SHOP).take_tokens(26)
+
+        with pytest.raises(Overloaded):
+            await setup.start("ab", "c")  # 3 + 2 tokens
+        assert setup.dispatcher.jobs == []
+
+    async def test_characters_are_admitted_before_anything_is_encoded(self, setup):
+        cast("Any", setup.model).codec = None
+        setup.admission.admit(1, now=0.0, caller=SHOP).take_characters(8 * 30)
+
+        with pytest.raises(Overloaded, match="the request has 3 characters"):
+            await setup.start("ab", "c")
+
+    async def test_request_that_would_be_late_is_refused_before_anything_is_queued(self, setup):
+        setup.dispatcher.answer_to_forecast = Forecast(finish_s=5.0)
+        setup.call = new_call(deadline=time.monotonic() + 3.0)
+
+        with pytest.raises(Overloaded) as error:
+            await setup.start("ab", "", "c")
+
+        assert error.value.reason == "deadline_unattainable"
+        assert setup.dispatcher.forecasts == [(3, 2)]
+        assert setup.dispatcher.jobs == []
+
+    async def test_large_request_behind_too_much_work_is_refused_before_it_is_encoded(self, setup, monkeypatch):
+        monkeypatch.setattr(pipeline_module, "INLINE_CHARACTERS", 3)
+        cast("Any", setup.model).codec = None
+        setup.dispatcher.answer_to_forecast = Forecast(ahead_s=31.0, finish_s=31.0)
+
+        with pytest.raises(Overloaded) as error:
+            await setup.start("abcd")
+
+        assert error.value.reason == "queue_seconds"
+
+    async def test_bad_and_blank_texts_take_no_tokens(self, setup):
+        task = setup.start("ab", "x" * 21, "")
+        await setup.dispatcher.submitted(1)
+
+        assert setup.admission.tokens == 3
+        task.cancel()
+
+
+class WatchedTokenizer(CharacterTokenizer):
+    """Remembers what it was asked, and whether in the main thread."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bool]] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.asked.append((text, threading.current_thread() is threading.main_thread()))
+        return super().encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        self.asked.append(("", threading.current_thread() is threading.main_thread()))
+        return super().decode(ids)
+
+
+async def test_large_requests_are_encoded_and_decoded_in_a_thread(setup, monkeypatch):
+    monkeypatch.setattr(pipeline_module, "INLINE_CHARACTERS", 3)
+    monkeypatch.setattr(pipeline_module, "INLINE_TOKENS", 3)
+    tokenizer = WatchedTokenizer()
+    setup.model.codec = codec(tokenizer)
+
+    for text in ("abc", "abcd"):
+        setup.call = new_call()
+        task = setup.start(text)
+        await setup.dispatcher.submitted(1)
+        setup.dispatcher.answer(0, text)
+        await task
+        setup.dispatcher.futures.clear()
+
+    assert [is_main for _, is_main in tokenizer.asked] == [True, True, False, False]
+
+
+async def test_text_that_is_tried_again_is_encoded_once_for_each_model(setup):
+    tokenizer = WatchedTokenizer()
+    encoded: dict[Any, Any] = {}
+    setup.dispatcher.answer_to_forecast = Forecast(ahead_s=1e6)
+    request = TranslationRequest(texts=["ab"])
+    for _ in range(2):
+        setup.model.codec = codec(tokenizer)
+        for _ in range(2):
+            with setup.admission.admit(1, now=0.0, caller=SHOP) as permit, pytest.raises(Overloaded):
+                await setup.pipeline.translate_admitted(request, setup.call, permit, encoded=encoded)
+
+    assert [text for text, _ in tokenizer.asked] == ["ab", "ab"]
