@@ -64,9 +64,9 @@ def test_file_of_one_s_own_replaces_the_image_s_and_leaves_the_device(in_image, 
 
 
 def test_file_of_kubernetes_and_helm_takes_the_place_of_the_image_s(in_image):
-    listed = load_config(DEPLOY / "kubernetes" / "base" / "dragoman.toml")
+    listed = load_config(DEPLOY / "helm" / "dragoman" / "files" / "dragoman.toml")
 
-    found = settings("--config", str(DEPLOY / "kubernetes" / "base" / "dragoman.toml"))
+    found = settings("--config", str(DEPLOY / "helm" / "dragoman" / "files" / "dragoman.toml"))
 
     assert (listed.listen.grpc_host, listed.listen.http_host) == ("0.0.0.0", "0.0.0.0")
     assert "drain_delay_s = 8.0" in found
@@ -74,7 +74,7 @@ def test_file_of_kubernetes_and_helm_takes_the_place_of_the_image_s(in_image):
     assert (listed.lifecycle.drain_delay_s, replace(listed.engine, device="cpu")) == (8.0, ServerConfig().engine)
 
 
-@pytest.mark.parametrize("file", ["image.toml", "kubernetes/base/dragoman.toml"])
+@pytest.mark.parametrize("file", ["image.toml", "helm/dragoman/files/dragoman.toml"])
 def test_admin_port_is_for_commands_inside_the_container_which_find_it_without_being_told(file):
     listen = load_config(DEPLOY / file).listen
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,8 +13,10 @@ import pytest
 import yaml
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-KUBERNETES = DEPLOY / "kubernetes"
+CHART = DEPLOY / "helm" / "dragoman"
 OF_OPERATORS = {"ScaledObject", "ServiceMonitor", "PrometheusRule"}  # kinds that Kubernetes itself does not know
+PROMTOOL_COMES_WITH = "the Debian package prometheus"
+HELM_COMES_WITH = "Helm, version 3 or 4"
 
 Resource = dict[str, Any]
 
@@ -38,9 +39,24 @@ def judged(tool: str, *arguments: str | Path, comes_with: str, **variables: str)
     return done.stdout
 
 
-def rendered(overlay: Path) -> list[Resource]:
-    """The resources of a kustomization."""
-    text = judged("kubectl", "kustomize", overlay, comes_with="Kubernetes; no cluster is needed")
+def check_query(query: str, series: dict[str, str], expected: dict[str, float], directory: Path) -> None:
+    """Fail if the query does not give these values, by labels, of these series after ten minutes."""
+    samples = [{"labels": labels, "value": value} for labels, value in expected.items()]
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": query, "eval_time": "10m", "exp_samples": samples}],
+    }
+    file = directory / "query.yml"
+    file.write_text(yaml.safe_dump({"tests": [test]}))
+    judged("promtool", "test", "rules", file, comes_with=PROMTOOL_COMES_WITH)
+
+
+def helm_template(*values: str, files: Sequence[Path] = (), release: str = "dragoman") -> list[Resource]:
+    """The chart's resources with these values."""
+    set_them = [word for file in files for word in ("--values", str(file))]
+    set_them += [word for value in values for word in ("--set-string" if value.startswith("env.") else "--set", value)]
+    text = judged("helm", "template", release, CHART, "--namespace", "dragoman", *set_them, comes_with=HELM_COMES_WITH)
     return list(yaml.safe_load_all(text))
 
 
@@ -64,32 +80,3 @@ def problems(resources: Sequence[Resource]) -> list[str]:
 def of_kind(resources: Sequence[Resource], kind: str) -> dict[str, Resource]:
     """Those of one kind, by name."""
     return {resource["metadata"]["name"]: resource for resource in resources if resource["kind"] == kind}
-
-
-def pod_labels(deployment: Resource) -> dict[str, str]:
-    """The labels of its pods."""
-    labels: dict[str, str] = deployment["spec"]["template"]["metadata"]["labels"]
-    return labels
-
-
-def jobs_not_scraped(resources: Sequence[Resource]) -> set[str]:
-    """Values of `job` that alert rules ask for and no scrape has.
-
-    The operator gives targets the value of the Service's label `jobLabel` as `job`, without that the Service's name.
-    """
-    (monitor,) = of_kind(resources, "ServiceMonitor").values()
-    spec, ports = monitor["spec"], {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}
-    services = [
-        service["metadata"]
-        for service in of_kind(resources, "Service").values()
-        if selects(spec["selector"]["matchLabels"], service["metadata"]["labels"])
-        and ports & {port["name"] for port in service["spec"]["ports"]}
-    ]
-    scraped = {service["labels"].get(spec.get("jobLabel"), service["name"]) for service in services}
-    rules = yaml.safe_dump([rule["spec"] for rule in of_kind(resources, "PrometheusRule").values()])
-    return set(re.findall(r'\bjob="([^"]+)"', rules)) - scraped
-
-
-def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
-    """Whether pods with these labels are meant."""
-    return selector.items() <= labels.items()

@@ -8,7 +8,7 @@ LEFT_OUT = {
     r"^make (test|check)\b|pre-commit install": "sets up .venv-dev in the checkout; continuous integration runs it",
     r"^make (reliability|fuzz|soak|prove-bulk|try-monitoring|deploy-check|try-docs)\b": "a check of its own",
     r"^make .*image|docker": "needs a container engine; `make image try-image` is the check",
-    r"^kubectl (apply|-n)": "needs a cluster; `make deploy-check` judges what would be applied",
+    r"^kubectl ": "needs a cluster",
     r"^helm": "needs a cluster; `make deploy-check` lints and renders the chart",
     r"\bhaproxy -f|^envoy -c": "runs until it is stopped, with replicas elsewhere; `make deploy-check` runs it",
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
