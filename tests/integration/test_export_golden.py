@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import export.golden
 from export.golden import add_golden
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
@@ -77,12 +76,3 @@ def test_a_bundle_without_graphs_for_a_cpu_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BundleError, match=r"has no graphs for a CPU, only \['fp16'\]"):
         add_golden(bundle, SENTENCES[:1])
-
-
-def test_the_command_says_how_many_sentences_there_are_now(bundle: Bundle, tmp_path: Path) -> None:
-    text = tmp_path / "sentences.en"
-    text.write_text("\n".join(SENTENCES[1:4]), encoding="utf-8")
-
-    export.golden.main(bundle.directory, text)
-
-    assert len(sources(Bundle.load(bundle.directory))) == 3

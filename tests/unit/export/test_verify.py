@@ -2,7 +2,6 @@
 
 import weakref
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,19 +55,6 @@ def test_one_sample_s_log_probabilities_are_kept_at_a_time(graphs: TinyGraphs) -
     assert watched.most_kept == 1
 
 
-def test_a_comparison_is_the_same_in_any_order_of_its_samples(graphs: TinyGraphs) -> None:
-    other = tiny_model(graphs.config)
-    with torch.no_grad():
-        other.get_parameter("embedding.weight").mul_(1.05)
-    samples = seeded_samples(graphs.config)
-
-    forward, backward = (compare(graphs.runner, other, order) for order in (samples, samples[::-1]))
-
-    assert forward.same_best_token == backward.same_best_token < 1
-    assert forward.largest_difference == backward.largest_difference
-    assert forward.mean_difference == pytest.approx(backward.mean_difference, rel=1e-12)
-
-
 def test_a_number_that_is_none_is_found_in_the_first_sample_too(graphs: TinyGraphs) -> None:
     parity = compare(WatchedRunner(graphs.runner, spoil=np.nan), graphs.model, seeded_samples(graphs.config))
 
@@ -97,16 +83,8 @@ def test_one_wrong_parameter_is_refused(graphs: TinyGraphs, parameter: str) -> N
         parity.require("fp32", TOLERANCES["fp32"])
 
 
-def test_seeded_samples_are_the_same_each_time_and_of_several_shapes(graphs: TinyGraphs) -> None:
-    first, second = seeded_samples(graphs.config), seeded_samples(graphs.config)
-
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one.source, other.source)
-        np.testing.assert_array_equal(one.targets, other.targets)
-    assert len({sample.source.shape for sample in first}) == len(first) == 4
-
-
 def test_seeded_samples_are_well_formed(graphs: TinyGraphs) -> None:
+    assert len({sample.source.shape for sample in seeded_samples(graphs.config)}) == 4
     for sample in seeded_samples(graphs.config):
         for ids, length in zip(sample.source, sample.source_lengths, strict=True):
             assert ids[length - 1] == EOS_ID
@@ -125,14 +103,6 @@ def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs)
         assert log_probs[0, :-1].argmax(-1).tolist() == sample.targets[0, 1:].tolist()
 
 
-def test_greedy_stops_at_end_of_sentence_or_at_the_limit(graphs: TinyGraphs) -> None:
-    _, steps = graphs.runner.greedy(random_sentences(graphs.config, lengths=(5,))[0], max_tokens=6)
-    produced = [int(step["candidate_ids"].item()) for step in steps]
-
-    assert len(produced) == 6 or produced[-1] == EOS_ID
-    assert EOS_ID not in produced[:-1]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -148,11 +118,3 @@ def test_each_number_over_its_limit_is_refused(changes: dict[str, float], messag
 
     with pytest.raises(ParityError, match=message):
         replace(EQUAL, **changes).require("fp32", TOLERANCES["fp32"])  # type: ignore[arg-type]
-
-
-def test_graphs_are_opened_with_one_thread_that_does_not_spin(graphs: TinyGraphs, tmp_path: Path) -> None:
-    runner = GraphRunner(graphs.directory / "encoder.onnx", graphs.directory / "decoder_step.onnx", graphs.config)
-    options = runner._encoder.get_session_options()
-
-    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (1, 1)
-    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"

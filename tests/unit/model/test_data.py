@@ -1,15 +1,159 @@
-"""Batches: budget, padding, coverage of the epoch, and the order a resumed run repeats."""
+"""From files to batches: reading, cleaning, augmenting, the budget, and the order a resumed run repeats."""
 
+import gzip
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
 
 from model.config import BOS_ID, EOS_ID
-from model.data import EpochBatches, Example, Pair, collate, cut_batches, encode_pairs
-from model.recipe import AugmentationConfig, BatchConfig
+from model.data import (
+    EpochBatches,
+    Example,
+    Pair,
+    PieceSampling,
+    augment,
+    collate,
+    cut_batches,
+    encode_pairs,
+    modernize_german,
+    read_corpus,
+    read_dev_set,
+    read_lines,
+)
+from model.recipe import AugmentationConfig, BatchConfig, CorpusConfig, Languages
 from model.tokenizer import Tokenizer
 from tests.conftest import ENGLISH, GERMAN
+
+EN_DE = Languages(source="en", target="de")
+
+
+def write_corpus(data: Path, name: str, pairs: list[tuple[str, str]]) -> None:
+    folder = data / "train" / name
+    folder.mkdir(parents=True)
+    for side, language in enumerate(("en", "de")):
+        with gzip.open(folder / f"{name}.{language}.gz", "wt", encoding="utf-8") as out:
+            out.writelines(f"{pair[side]}\n" for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Ich weiß, daß er muß.", "Ich weiß, dass er muss."),
+        ("Der Ausschuß faßt den Beschluß.", "Der Ausschuss fasst den Beschluss."),
+        ("ein bißchen bewußt, gewiß", "ein bisschen bewusst, gewiss"),
+        ("Mißbrauch in Rußland", "Missbrauch in Russland"),
+        ("Er mußte das Faß holen.", "Er musste das Fass holen."),
+        *((word, word) for word in ("Maß", "groß", "Straße", "ließ", "heißt", "Spaß", "Fuß", "müßig", "saß", "Gruß")),
+        *((word, word) for word in ("Mußestunden", "Litfaßsäule")),
+    ],
+)
+def test_old_spelling_becomes_new_and_long_vowels_keep_their_sharp_s(old, new):
+    assert modernize_german(old) == new
+
+
+def test_markup_copies_and_lines_without_letters_are_left_out_unless_verbatim(tmp_path):
+    good = [("Good morning.", "Guten Morgen."), ("OK", "OK")]
+    bad = [("<b>bold</b>", "<b>fett</b>"), ("123", "123"), ("This was never translated.", "This was never translated.")]
+    write_corpus(tmp_path, "small", [*good, *bad])
+
+    cleaned, whole = (
+        read_corpus(tmp_path, CorpusConfig(name="small", verbatim=verbatim), EN_DE, seed=1)
+        for verbatim in (False, True)
+    )
+
+    assert (cleaned, whole) == (good, [*good, *bad])
+
+
+def test_a_name_with_a_slash_is_a_path_for_training_and_development(tmp_path):
+    write_corpus(tmp_path, "small", [("one", "eins")])
+
+    assert read_corpus(tmp_path, CorpusConfig(name="train/small/small"), EN_DE, seed=1) == [Pair("one", "eins")]
+    assert read_dev_set(tmp_path, "train/small/small", EN_DE) == [Pair("one", "eins")]
+
+
+def test_cap_takes_a_seeded_sample_and_repeat_multiplies(tmp_path):
+    write_corpus(tmp_path, "many", [(f"word {n}", f"Wort {n}") for n in range(100)])
+    config = CorpusConfig(name="many", max_pairs=10, repeat=2)
+
+    one, two, other = (read_corpus(tmp_path, config, EN_DE, seed=seed) for seed in (1, 1, 2))
+
+    assert one == two != other
+    assert (len(one), len(set(one))) == (20, 10)
+
+
+def test_what_is_missing_unequal_or_empty_is_refused(tmp_path):
+    write_corpus(tmp_path, "broken", [("one", "eins")])
+    (tmp_path / "train/broken/broken.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
+    write_corpus(tmp_path, "empty", [])
+
+    with pytest.raises(ValueError, match="1 source lines but 2 target lines"):
+        read_corpus(tmp_path, CorpusConfig(name="broken"), EN_DE, seed=1)
+    with pytest.raises(ValueError, match="development set train/empty/empty has no sentences"):
+        read_dev_set(tmp_path, "train/empty/empty", EN_DE)
+    with pytest.raises(FileNotFoundError, match=r"none\.en\.gz does not exist; expected DATA/train"):
+        read_corpus(tmp_path, CorpusConfig(name="none"), EN_DE, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (gzip.compress(b"a line\n" * 99)[:-9], "Compressed file ended"),
+        (b"a line\n", "Not a gzipped file"),
+        (gzip.compress(b"")[:10] + b"\x07" * 9, "invalid block type"),
+        (gzip.compress("gr\xfcn\n".encode("latin-1")), "codec can't decode"),
+    ],
+    ids=["cut off", "not compressed", "damaged", "not UTF-8"],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content, why):
+    (tmp_path / "broken.gz").write_bytes(content)
+
+    with pytest.raises(ValueError, match=rf"broken\.gz cannot be read: .*{why}"):
+        read_lines(tmp_path / "broken.gz")
+
+
+def test_only_line_feeds_end_lines(tmp_path):
+    (tmp_path / "text").write_bytes("one\rtwo\u2028three\r\nfour\n".encode())
+
+    assert read_lines(tmp_path / "text") == ["one\rtwo\u2028three", "four"]
+
+
+def test_augmentation_changes_its_share_and_repeats():
+    pairs = [Pair(f"Hello {n}.", f"Hallo {n}.") for n in range(1_000)]
+    config = AugmentationConfig(concatenate=0.3, lowercase_source=0.2, drop_final_punctuation=0.1)
+
+    changed = list(augment(pairs, config, seed=5))
+
+    assert changed == list(augment(pairs, config, seed=5))
+    assert sum(pair.target.count("Hallo") == 2 for pair in changed) == pytest.approx(300, abs=60)
+    assert sum(pair.source[0] == "h" for pair in changed) == pytest.approx(200, abs=50)
+    assert sum(not pair.target.endswith(".") for pair in changed) == pytest.approx(100, abs=40)
+    assert list(augment(pairs, AugmentationConfig(), seed=1)) == pairs
+
+
+class PieceTokenizer:
+    """A tokenizer whose ids tell whether a text's pieces were drawn: sentencepiece's draws differ by process."""
+
+    def seed(self, seed: int) -> None:
+        pass
+
+    def encode(self, text: str) -> list[int]:
+        return [0]
+
+    def sample(self, text: str, alpha: float) -> list[int]:
+        return [1]
+
+
+def test_a_share_of_the_texts_is_sampled():
+    """Which texts these are is Python's own random stream, which is the same on every machine."""
+    first, again, other = (
+        [encode("text")[0] for _ in range(1_000)]
+        for encode in (PieceSampling(0.25, seed).encoder(PieceTokenizer()) for seed in (1, 1, 2))  # type: ignore[arg-type]
+    )
+
+    assert first == again != other
+    assert sum(first) == pytest.approx(250, abs=40)
 
 
 @pytest.fixture(scope="module")
@@ -17,16 +161,21 @@ def tokenizer(tiny_tokenizer_path) -> Tokenizer:
     return Tokenizer.load(tiny_tokenizer_path)
 
 
-def epoch_batches(tokenizer, seed=1, max_tokens=200) -> EpochBatches:
-    pairs = [
-        Pair(f"{english} {again}", f"{german} {repeated}")
-        for (english, german), (again, repeated) in itertools.product(zip(ENGLISH, GERMAN, strict=True), repeat=2)
-    ]
-    return EpochBatches(pairs, tokenizer, BatchConfig(max_tokens=max_tokens), AugmentationConfig(), seed)
+def test_sampled_pieces_spell_the_same_texts(tokenizer):
+    pairs = [Pair(*pair) for pair in zip(ENGLISH, GERMAN, strict=True)]
+
+    likeliest, drawn = (encode_pairs(pairs, tokenizer, BatchConfig(), way) for way in (None, PieceSampling(1.0, 3)))
+
+    assert drawn != likeliest
+    assert [tokenizer.decode(example.source) for example in drawn] == list(ENGLISH)
 
 
-def rows(batch) -> list[tuple[int, ...]]:
-    return [tuple(row.tolist()) for row in batch.source]
+def test_pairs_too_long_or_too_unequal_are_left_out(tokenizer):
+    config = BatchConfig(max_sentence_tokens=60, max_length_ratio=2.0)
+    good, long = Pair(ENGLISH[0], GERMAN[0]), Pair(ENGLISH[0] * 9, GERMAN[0] * 9)
+    unequal, empty = Pair("bread", GERMAN[5]), Pair(" ", "Brot")
+
+    assert len(encode_pairs([good, long, unequal, empty], tokenizer, config)) == 1
 
 
 def test_collate_shifts_the_target_and_pads_on_the_right():
@@ -39,41 +188,33 @@ def test_collate_shifts_the_target_and_pads_on_the_right():
 
 
 def test_batches_stay_within_the_budget_and_lose_nothing():
-    examples = [Example([4] * length, [4] * 2) for length in (3, 9, 1, 7, 7, 2, 10)]
+    examples = [Example([4] * length, [4] * 2) for length in (3, 9, 1, 50, 7, 7, 2, 10)]
 
     runs = list(cut_batches(examples, 20))
 
-    assert all(len(run) * max(example.num_tokens for example in run) <= 20 for run in runs)
+    assert all(len(run) == 1 or len(run) * max(example.num_tokens for example in run) <= 20 for run in runs)
     assert [example for run in runs for example in run] == examples
 
 
-def test_a_sentence_longer_than_the_budget_has_a_batch_of_its_own():
-    assert [len(run) for run in cut_batches([Example([4] * 50, [4]), Example([4], [4])], 20)] == [1, 1]
+def epoch_batches(tokenizer, seed=1) -> EpochBatches:
+    pairs = [
+        Pair(f"{english} {again}", f"{german} {repeated}")
+        for (english, german), (again, repeated) in itertools.product(zip(ENGLISH, GERMAN, strict=True), repeat=2)
+    ]
+    return EpochBatches(pairs, tokenizer, BatchConfig(max_tokens=200), AugmentationConfig(), seed)
 
 
-def test_pairs_too_long_or_too_unequal_are_left_out(tokenizer):
-    config = BatchConfig(max_sentence_tokens=60, max_length_ratio=2.0)
-    good, long = Pair(ENGLISH[0], GERMAN[0]), Pair(ENGLISH[0] * 9, GERMAN[0] * 9)
-    unequal, empty = Pair("bread", GERMAN[5]), Pair(" ", "Brot")
+def test_an_epoch_holds_every_pair_once_in_batches_of_like_length(tokenizer):
+    batches = list(epoch_batches(tokenizer).epoch(0))
+    padding = [int((batch.source == 0).sum()) / batch.source.numel() for batch in batches]
 
-    assert len(encode_pairs([good, long, unequal, empty], tokenizer, config)) == 1
-
-
-def test_an_epoch_holds_every_pair_once(tokenizer):
-    seen = [row for batch in epoch_batches(tokenizer).epoch(0) for row in rows(batch)]
-
-    assert len(seen) == 100
-
-
-def test_batches_hold_sentences_of_like_length(tokenizer):
-    padding = [int((batch.source == 0).sum()) / batch.source.numel() for batch in epoch_batches(tokenizer).epoch(0)]
-
+    assert sum(len(batch.source) for batch in batches) == 100
     assert sum(padding) / len(padding) < 0.12
 
 
 def test_epochs_differ_and_repeat(tokenizer):
-    def order(seed: int, number: int) -> list[list[tuple[int, ...]]]:
-        return [rows(batch) for batch in epoch_batches(tokenizer, seed).epoch(number)]
+    def order(seed: int, number: int) -> list[list[list[int]]]:
+        return [batch.source.tolist() for batch in epoch_batches(tokenizer, seed).epoch(number)]
 
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1)
@@ -84,43 +225,11 @@ def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
     whole = list(epoch_batches(tokenizer).epoch(3))
     resumed = list(epoch_batches(tokenizer).epoch(3, skip=4))
 
-    assert len(resumed) == len(whole) - 4
     for ours, expected in zip(resumed, whole[4:], strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
-def sampled_epochs(tokenizer, share: float, epochs=(0,)) -> list[list[tuple[int, ...]]]:
-    pairs = [Pair(*pair) for pair in zip(ENGLISH, GERMAN, strict=True)]
-    augmentation = AugmentationConfig(sample_pieces=share)
-    batches = EpochBatches(pairs, tokenizer, BatchConfig(), augmentation, seed=1)
-    return [sorted(row for batch in batches.epoch(number) for row in rows(batch)) for number in epochs]
-
-
-def test_sampled_pieces_differ_from_epoch_to_epoch_but_spell_the_same_texts(tokenizer):
-    first, second = sampled_epochs(tokenizer, 1.0, epochs=(0, 1))
-
-    assert first != second
-    for epoch in (first, second):
-        assert sorted(tokenizer.decode(row) for row in epoch) == sorted(ENGLISH)
-
-
-def test_a_resumed_run_samples_the_same_pieces(tokenizer):
-    assert sampled_epochs(tokenizer, 0.5, epochs=(3,)) == sampled_epochs(tokenizer, 0.5, epochs=(3,))
-
-
-def test_a_share_of_the_texts_is_sampled(tokenizer):
-    likeliest = {tuple(tokenizer.encode(text)) for text in ENGLISH}
-    draws = [
-        sum(tuple(token for token in row if token) in likeliest for row in epoch)
-        for epoch in sampled_epochs(tokenizer, 0.5, epochs=range(40))
-    ]
-
-    assert 0.45 < sum(draws) / (40 * len(ENGLISH)) < 0.75  # a sampled segmentation may be the likeliest, too
-
-
 @pytest.mark.parametrize("pairs", [[], [Pair("one two three " * 50, "eins")]], ids=["no pairs", "none that fits"])
 def test_nothing_to_train_on_is_refused(tokenizer, pairs):
-    with pytest.raises(
-        ValueError, match=rf"no pair to train on: of {len(pairs)} none has two sides of at most 128 tokens"
-    ):
+    with pytest.raises(ValueError, match=rf"of {len(pairs)} none has two sides of at most 128 tokens"):
         EpochBatches(pairs, tokenizer, BatchConfig(), AugmentationConfig(), 1)

@@ -1,4 +1,4 @@
-"""The learning-rate schedule at its corners, and who updates which parameters."""
+"""The learning rate, which optimiser updates what, Muon against its definition and PyTorch's, device and precision."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,14 @@ import torch
 
 import model.optimizer
 from model.config import ModelConfig
-from model.optimizer import build_optimizer, learning_rate
+from model.optimizer import (
+    Muon,
+    build_optimizer,
+    choose_device,
+    choose_precision,
+    learning_rate,
+    orthogonalized,
+)
 from model.recipe import OptimizerConfig
 from model.transformer import Transformer
 
@@ -26,8 +33,11 @@ CONFIG = OptimizerConfig(peak_learning_rate=2.0, warmup_updates=100, cooldown_up
         (1_000, 2.0 * math.sqrt(100 / 1_000) / 50),  # the last update
     ],
 )
-def test_rate(update, expected):
+def test_rate_rises_and_falls_and_may_start_at_its_peak(update, expected):
+    at_peak = replace(CONFIG, starts_at_peak=True)
+
     assert learning_rate(update, CONFIG, max_updates=1_000) == pytest.approx(expected)
+    assert learning_rate(update, at_peak, max_updates=1_000) == pytest.approx(expected if update > 100 else 2.0)
 
 
 def test_equation_3_of_the_paper_for_its_base_model():
@@ -38,14 +48,6 @@ def test_equation_3_of_the_paper_for_its_base_model():
     for step in (1, 1_000, 4_000, 100_000):
         expected = 512**-0.5 * min(step**-0.5, step * 4_000**-1.5)
         assert learning_rate(step, config, max_updates=100_000) == pytest.approx(expected)
-
-
-def test_a_schedule_may_start_at_its_peak_and_falls_as_before():
-    at_peak = replace(CONFIG, starts_at_peak=True)
-
-    assert learning_rate(1, at_peak, max_updates=1_000) == 2.0
-    assert learning_rate(100, at_peak, max_updates=1_000) == 2.0
-    assert learning_rate(400, at_peak, max_updates=1_000) == learning_rate(400, CONFIG, max_updates=1_000)
 
 
 def one_update(config: OptimizerConfig) -> tuple[Transformer, dict[str, torch.Tensor]]:
@@ -98,18 +100,96 @@ def test_muon_multiplies_in_bf16_only_where_the_training_does(monkeypatch, train
     assert seen == {expected}
 
 
+SHAPES = [(24, 96), (96, 24), (32, 32)]
+
+
+def seeded(shape: tuple[int, ...], seed: int = 1) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def updated(optimizer_of, shape: tuple[int, int]) -> torch.Tensor:
+    """A matrix after three updates with seeded gradients."""
+    matrix = torch.nn.Parameter(seeded(shape))
+    optimizer = optimizer_of([matrix])
+    for seed in range(2, 5):
+        matrix.grad = seeded(shape, seed)
+        optimizer.step()
+    return matrix.detach()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_singular_values_come_near_one_and_singular_vectors_stay(shape):
+    matrix = seeded(shape) @ torch.diag(torch.logspace(0, 1, shape[1]))  # condition of ten and more
+
+    found = orthogonalized(matrix)
+
+    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+    inside = left.T @ found @ right.T
+    assert inside.diagonal().min() > 0.3
+    assert inside.diagonal().max() < 1.3
+    assert (inside - inside.diagonal().diag()).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_bf16_it_is_pytorchs(shape):
+    ours = updated(lambda matrices: Muon(matrices, lr=0.01, weight_decay=0.1, precision=torch.bfloat16), shape)
+    theirs = updated(
+        lambda matrices: torch.optim.Muon(matrices, lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"), shape
+    )
+
+    torch.testing.assert_close(ours, theirs)
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(0, CPU), (2, GPU)])
+def test_a_gpu_is_taken_where_there_is_one(monkeypatch, gpus, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+
+    assert choose_device("auto") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu", "device is 'gpu', accepted are cpu, cuda and auto"),
+        ("meta", "device is 'meta', accepted are cpu, cuda and auto"),
+        ("cuda:2", "device is 'cuda:2', PyTorch sees 2 GPUs"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(monkeypatch, name, message):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+    with pytest.raises(ValueError, match=message):
+        choose_device(name)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"avx512_bf16": True}, torch.bfloat16),
+        ({"amx_bf16": True}, torch.bfloat16),
+        ({"neon": True, "bf16": True}, torch.bfloat16),
+        ({"avx2": True, "avx512_f": True, "avx512_bf16": False}, torch.float32),
+    ],
+)
+def test_hardware_that_would_emulate_bf16_takes_another_precision(monkeypatch, found, expected):
+    has_bf16 = expected is torch.bfloat16
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+
+    assert choose_precision("auto", CPU) is expected
+    assert choose_precision("auto", GPU) is (torch.bfloat16 if has_bf16 else torch.float16)
+    assert choose_precision("fp16", CPU) is torch.float16
+    with pytest.raises(ValueError, match="precision is 'fp8', accepted are fp32, bf16, fp16, auto"):
+        choose_precision("fp8", CPU)
+
+
 def test_weight_decay_shrinks_the_matrices_of_muon():
-    config = OptimizerConfig(peak_learning_rate=1e-2, matrices="muon", muon_weight_decay=0.0)
-    _, without = one_update(config)
-    model, with_decay = one_update(replace(config, muon_weight_decay=0.5))
+    start, decayed = torch.nn.Parameter(seeded((4, 4))), torch.nn.Parameter(seeded((4, 4)))
+    for matrix, weight_decay in ((start, 0.0), (decayed, 0.5)):
+        matrix.grad = seeded((4, 4), 2)
+        Muon([matrix], lr=0.01, weight_decay=weight_decay, precision=torch.float32).step()
 
-    name = "encoder.layers.0.feed_forward.inner.weight"
-    start = model.get_parameter(name).detach() - with_decay[name]
-    assert torch.allclose(with_decay[name] - without[name], -1e-2 * 0.5 * start, atol=1e-6)
-
-
-def test_joined_optimizers_take_no_closure():
-    model, _ = one_update(OptimizerConfig())
-
-    with pytest.raises(ValueError, match="closure"):
-        build_optimizer(model, OptimizerConfig(matrices="muon")).step(lambda: 0.0)
+    torch.testing.assert_close(decayed.detach(), start.detach() - 0.01 * 0.5 * seeded((4, 4)))

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from model.config import EOS_ID, PAD_ID
+from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.tokenizer import Tokenizer, normalize_text, train_tokenizer
 from tests.conftest import ENGLISH
 
@@ -16,22 +16,16 @@ def tokenizer(tiny_tokenizer_path) -> Tokenizer:
 
 
 @pytest.mark.parametrize("text", ENGLISH)
-def test_known_text_survives_the_round_trip(tokenizer, text):
+def test_known_text_survives_the_round_trip_among_special_ids(tokenizer, text):
     ids = tokenizer.encode(text)
 
     assert ids[-1] == EOS_ID
-    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode([BOS_ID, *ids, PAD_ID, PAD_ID]) == text
 
 
 @pytest.mark.parametrize("blank", ["", "   ", "\n\t", "\x00\x1f", "\u2009"])
 def test_blank_text_has_no_tokens(tokenizer, blank):
-    assert tokenizer.encode(blank) == []
-
-
-def test_special_ids_are_skipped_in_text(tokenizer):
-    ids = tokenizer.encode(ENGLISH[0])
-
-    assert tokenizer.decode([2, *ids, PAD_ID, PAD_ID]) == ENGLISH[0]
+    assert tokenizer.encode(blank) == tokenizer.sample(blank, alpha=0.2) == []
 
 
 def test_pieces_are_the_text_with_word_starts(tokenizer):
@@ -41,30 +35,17 @@ def test_pieces_are_the_text_with_word_starts(tokenizer):
     assert pieces[-1] == "</s>"
 
 
-def test_sampled_pieces_are_other_pieces_of_the_same_text(tokenizer):
-    tokenizer.seed(1)
-    samples = [tuple(tokenizer.sample(ENGLISH[0], alpha=0.2)) for _ in range(20)]
+def test_sampled_pieces_are_other_pieces_of_the_same_text_and_repeat_in_a_process(tokenizer):
+    def draws() -> list[tuple[int, ...]]:
+        tokenizer.seed(1)
+        return [tuple(tokenizer.sample(ENGLISH[0], alpha=0.2)) for _ in range(50)]
 
+    samples = draws()
+
+    assert samples == draws()
     assert len(set(samples)) > 1
     assert {tokenizer.decode(sample) for sample in samples} == {ENGLISH[0]}
     assert {sample[-1] for sample in samples} == {EOS_ID}
-
-
-def test_samples_repeat_with_their_seed(tokenizer):
-    def samples(seed: int) -> list[list[int]]:
-        tokenizer.seed(seed)
-        return [tokenizer.sample(text, alpha=0.2) for text in ENGLISH]
-
-    assert samples(7) == samples(7)
-    assert samples(7) != samples(8)
-
-
-def test_a_blank_text_has_no_pieces_to_sample(tokenizer):
-    assert tokenizer.sample(" \n", alpha=0.2) == []
-
-
-def test_control_characters_are_spaces():
-    assert normalize_text("a\x00b\tc\x85d\x7f") == "a b c d"
 
 
 def test_control_characters_are_those_of_unicode():
@@ -78,10 +59,6 @@ def test_format_characters_stay():
     assert normalize_text("f\u200box \u202eabc") == "f\u200box \u202eabc"
 
 
-def test_vocabulary_has_the_size_asked_for(tokenizer):
-    assert tokenizer.vocab_size == 120
-
-
 @pytest.mark.promise("E4")
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x0a\xff\xff\xff\xff"])
 def test_broken_file_is_refused_by_name(tmp_path, content):
@@ -90,11 +67,6 @@ def test_broken_file_is_refused_by_name(tmp_path, content):
 
     with pytest.raises(ValueError, match=r"broken\.spm"):
         Tokenizer.load(path)
-
-
-def test_missing_file_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.spm does not exist"):
-        Tokenizer.load(tmp_path / "none.spm")
 
 
 @pytest.mark.promise("E5")

@@ -1,27 +1,41 @@
-"""A whole small run: it learns, a killed run resumes to the very same weights, checkpoints average."""
+"""A whole small run: it learns, a killed run resumes to the same weights, the right checkpoints are averaged."""
 
 import itertools
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-import model.evaluate
 import model.train
-from model.bundle import default_bundle_dir
-from model.checkpoint import load_checkpoint, mean_weights, save_checkpoint, step_directories
-from model.config import ModelConfig
-from model.data import Pair
-from model.evaluate import mean_nll, score_translations, translate, translate_greedily
-from model.tokenizer import Tokenizer
+from model.checkpoint import (
+    RECIPE_NAME,
+    Checkpoint,
+    CheckpointMeta,
+    CurveLog,
+    load_checkpoint,
+    load_trainer_state,
+    save_checkpoint,
+    step_directories,
+)
+from model.data import TrainingBatch
+from model.evaluate import score_translations
+from model.tokenizer import train_tokenizer
+from model.train import Trainer, prepare_run
 from model.transformer import Transformer
 from tests.conftest import ENGLISH, GERMAN
-from tests.fakes.tiny_run import data, trainer
+from tests.fakes.tiny_run import data, tiny_recipe, trainer
 
 __all__ = ["data"]
+
+_LOSSES_THAT_STALL = (5.0, 4.0, 3.0, 3.1, 3.2, 3.3, 3.4)  # the best is the third
+STALLING: dict[str, Any] = {"validate_every": 1, "patience": 4, "average_last": 2, "keep_last": 2}
+ONE_UPDATE: dict[str, Any] = {"max_updates": 1, "average_last": 1, "validation_sentences": 1}
+SHORT: dict[str, Any] = {"max_updates": 6, "validate_every": 2, "average_last": 2, "validation_sentences": 1}
 
 
 @pytest.fixture(scope="module")
@@ -31,174 +45,206 @@ def whole_run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_loss_falls(whole_run, data):
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the curve of `whole_run` alone: a picture takes longer than an update."""
+    monkeypatch.setattr(CurveLog, "draw", lambda _: None)
+
+
+@pytest.fixture
+def initial(data: Path, tmp_path: Path) -> Checkpoint:
+    """Weights whose tokenizer is another than the run would learn itself."""
+    path = tmp_path / "other.spm"
+    train_tokenizer([*ENGLISH, *GERMAN], path, vocab_size=120, model_type="bpe")
+    config = tiny_recipe(data).model
+    meta = CheckpointMeta(name="tiny", source_language="en", target_language="de")
+    weights = Transformer(config).initialize(7).state_dict()
+    return Checkpoint(config=config, meta=meta, weights=weights, tokenizer_path=path)
+
+
+def resume(data: Path, run: Path, **options: Any) -> Trainer:
+    """The trainer of a run that goes on where it stood."""
+    resumed = trainer(data, run, **options)
+    resumed.resume()
+    return resumed
+
+
+def test_a_run_learns_and_leaves_a_curve_and_the_average_of_its_last_checkpoints(whole_run, data):
     points = trainer(data, whole_run).curve.points()
+    average, last = load_checkpoint(whole_run / "average"), [load_checkpoint(p) for p in step_directories(whole_run)]
 
     assert [point["update"] for point in points] == [10, 20, 30]
     assert points[2]["dev_loss"] < 0.9 * points[0]["dev_loss"]
-
-
-def test_the_run_leaves_a_curve_and_an_average(whole_run):
     assert (whole_run / "curve.png").read_bytes().startswith(b"\x89PNG")
-    average = load_checkpoint(whole_run / "average")
-    assert average.meta.update == 30
-    assert average.meta.target_language == "de"
-
-
-def test_average_is_the_mean_of_the_last_checkpoints(whole_run):
-    last_two = [load_file(path / "model.safetensors") for path in step_directories(whole_run)[-2:]]
-
-    average = load_checkpoint(whole_run / "average").weights
-
-    for name, tensor in average.items():
-        assert torch.allclose(tensor, (last_two[0][name] + last_two[1][name]) / 2, atol=1e-6)
+    assert (average.meta.update, average.meta.target_language) == (30, "de")
+    assert last[-1].meta.scores
+    assert not average.meta.scores
+    for name, tensor in average.weights.items():
+        assert torch.allclose(tensor, (last[-2].weights[name] + last[-1].weights[name]) / 2, atol=1e-6)
 
 
 @pytest.mark.parametrize("matrices", ["adam", "muon"])
 def test_a_killed_run_resumes_to_the_same_weights(data, tmp_path, monkeypatch, matrices):
-    trainer(data, tmp_path / "whole", matrices=matrices).train()
-    killed = trainer(data, tmp_path / "run", matrices=matrices)
-    updates = itertools.count(1)
-    update = killed._update
+    trainer(data, tmp_path / "whole", matrices=matrices, **SHORT).train()
+    killed = trainer(data, tmp_path / "run", matrices=matrices, **SHORT)
+    updates, update = itertools.count(1), killed._update
 
     def update_until_killed(batches):
-        if next(updates) == 17:
+        if next(updates) == 6:
             raise KeyboardInterrupt
         return update(batches)
 
     monkeypatch.setattr(killed, "_update", update_until_killed)
     with pytest.raises(KeyboardInterrupt):
         killed.train()
-    resumed = trainer(data, tmp_path / "run", matrices=matrices)
-    resumed.resume()
-    assert resumed.progress.update == 10
+    resumed = resume(data, tmp_path / "run", matrices=matrices, **SHORT)
+    assert resumed.progress.update == 4
     resumed.train()
 
-    expected = load_checkpoint(step_directories(tmp_path / "whole")[-1]).weights
-    found = load_checkpoint(step_directories(tmp_path / "run")[-1]).weights
+    expected, found = (load_checkpoint(tmp_path / run / "step-00000006").weights for run in ("whole", "run"))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert [point["update"] for point in resumed.curve.points()] == [10, 20, 30]
+    assert [point["update"] for point in resumed.curve.points()] == [2, 4, 6]
 
 
 def test_bf16_learns_too(data, tmp_path):
-    run = trainer(data, tmp_path / "run", torch.bfloat16)
+    run = trainer(data, tmp_path / "run", torch.bfloat16, max_updates=8, validate_every=4, validation_sentences=2)
     run.train()
 
-    points = run.curve.points()
-    assert points[-1]["dev_loss"] < 0.9 * points[0]["dev_loss"]
+    first, last = (point["dev_loss"] for point in run.curve.points())
+    assert last < first
 
 
-def test_old_checkpoints_are_removed(whole_run):
-    assert len(step_directories(whole_run)) == 3
+@pytest.fixture
+def stalling_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation loss falls until update 3 and rises from then on, in a resumed run too."""
+
+    def count_update(self: Trainer, batches: list[TrainingBatch]) -> tuple[float, float]:
+        """Make all weights the number of updates so far."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.fill_(self.progress.update + 1)
+        self.progress.update += 1
+        return 1.0, 1.0
+
+    def loss(weights: Transformer, *_: object) -> float:
+        return _LOSSES_THAT_STALL[int(weights.embedding.weight[0, 0]) - 1]
+
+    monkeypatch.setattr(model.train.Trainer, "_update", count_update)
+    monkeypatch.setattr(model.train, "translate_greedily", lambda _, texts, __: texts)
+    monkeypatch.setattr(model.train, "mean_nll", loss)
 
 
-def test_a_half_written_checkpoint_is_not_seen(whole_run, tmp_path):
-    checkpoint = load_checkpoint(whole_run / "average")
-    (tmp_path / ".step-00000002.partial").mkdir()
-    save_checkpoint(tmp_path / "step-00000001", checkpoint)
-    (tmp_path / "step-00000003").mkdir()
-
-    assert [path.name for path in step_directories(tmp_path)] == ["step-00000001"]
+def averaged(run: Path) -> tuple[float, int]:
+    """The mean of the updates whose checkpoints are in the run's average, and the last of them."""
+    average = load_checkpoint(run / "average")
+    return float(average.weights["embedding.weight"][0, 0]), average.meta.update
 
 
-def test_missing_part_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is no checkpoint: model\.safetensors is missing"):
-        load_checkpoint(tmp_path)
+def steps_of(run: Path) -> list[int]:
+    return [int(path.name.removeprefix("step-")) for path in step_directories(run)]
 
 
-def test_averaging_nothing_is_refused():
-    with pytest.raises(ValueError, match="no checkpoints to average"):
-        mean_weights([])
+@pytest.mark.usefixtures("stalling_losses")
+def test_a_run_that_stalls_averages_the_checkpoints_that_end_with_its_best(data, tmp_path):
+    trainer(data, tmp_path / "run", **STALLING | {"max_updates": 5}).train()
+    assert averaged(tmp_path / "run") == (4.5, 5)  # it reached its last update first
+
+    resume(data, tmp_path / "run", **STALLING).train()
+
+    assert steps_of(tmp_path / "run") == [2, 3, 6, 7]
+    assert averaged(tmp_path / "run") == (2.5, 3)
 
 
-def test_nll_of_an_untrained_model_is_near_log_of_the_vocabulary(data, tmp_path):
-    fresh = trainer(data, tmp_path / "run")
+@pytest.mark.parametrize("is_unknown", [True, False])
+@pytest.mark.usefixtures("stalling_losses")
+def test_a_run_without_its_best_checkpoint_averages_its_last_ones(data, tmp_path, is_unknown):
+    trainer(data, tmp_path / "run", **STALLING | {"max_updates": 5}).train()
+    *older, newest = step_directories(tmp_path / "run")
+    if is_unknown:  # as runs of before the best was noted
+        state = load_trainer_state(newest)
+        del state["progress"]["best_update"]
+        save_checkpoint(newest, load_checkpoint(newest), state)
+    else:
+        for path in older:
+            shutil.rmtree(path)
 
-    assert mean_nll(fresh.model.eval(), fresh.dev_pairs, fresh.tokenizer) == pytest.approx(4.8, abs=0.8)
+    resume(data, tmp_path / "run", **STALLING).train()
 
-
-def test_translations_keep_the_order_of_the_texts(whole_run):
-    checkpoint = load_checkpoint(whole_run / "average")
-    model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
-    texts = [*ENGLISH, "", *ENGLISH[:3]]
-
-    translations = translate_greedily(model, texts, tokenizer)
-
-    assert translations[10] == ""
-    assert translations[11:] == translations[:3]
-    assert translations[:10] == [translate_greedily(model, [text], tokenizer)[0] for text in ENGLISH]
-
-
-def small_model(max_positions: int) -> Transformer:
-    shape = ModelConfig(vocab_size=120, d_model=16, d_ff=16, num_heads=2, max_positions=max_positions)
-    return Transformer(shape).initialize(1).eval()
+    assert averaged(tmp_path / "run") == (6.5, 7)
 
 
-@pytest.mark.parametrize("beam_size", [1, 2])
-def test_texts_and_translations_end_where_the_model_has_no_more_positions(tiny_tokenizer_path, beam_size):
-    untrained, tokenizer = small_model(max_positions=12), Tokenizer.load(tiny_tokenizer_path)
-    texts = ["A red", " ".join(ENGLISH[:2])]
-    assert 2 * len(tokenizer.encode(texts[0])) + 10 > 12
-    assert len(tokenizer.encode(texts[1])) > 12
+def test_a_run_that_ended_early_does_not_go_on_when_it_is_resumed(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(model.train, "mean_nll", lambda *_: 1.0)
+    schedule = ONE_UPDATE | {"max_updates": 9, "validate_every": 1, "patience": 1}
+    trainer(data, tmp_path / "run", **schedule).train()
 
-    assert all(translate(untrained, texts, tokenizer, beam_size))
+    resume(data, tmp_path / "run", **schedule).train()
 
-
-def test_loss_leaves_out_pairs_that_the_model_has_no_positions_for(tiny_tokenizer_path):
-    untrained, tokenizer = small_model(max_positions=12), Tokenizer.load(tiny_tokenizer_path)
-    short, long = Pair("A red", "Ein roter"), Pair(ENGLISH[0] * 2, GERMAN[0] * 2)
-
-    assert mean_nll(untrained, [short, long], tokenizer) == mean_nll(untrained, [short], tokenizer)
+    assert steps_of(tmp_path / "run") == [1, 2]
 
 
-@pytest.mark.parametrize("pair", [Pair(" ".join(ENGLISH), " ".join(GERMAN)), Pair("A red", GERMAN[0])])
-def test_loss_is_of_long_pairs_and_unequal_ones_too(tiny_tokenizer_path, pair):
-    untrained, tokenizer = small_model(max_positions=512), Tokenizer.load(tiny_tokenizer_path)
-    lengths = sorted(len(tokenizer.encode(side)) for side in pair)
-    assert lengths[1] > 128 or lengths[1] > 2.5 * lengths[0] + 4
+def test_a_run_can_start_from_given_weights_and_their_tokenizer_but_keeps_its_own(data, tmp_path, initial):
+    started = trainer(data, tmp_path / "new", initial=initial)
+    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
+    own = (tmp_path / "run" / "shared.spm").read_bytes()
+    resumed = resume(data, tmp_path / "run", initial=initial, **ONE_UPDATE)
 
-    assert mean_nll(untrained, [pair], tokenizer) > 0
-
-
-def test_command_refuses_to_overwrite_a_run(whole_run, data):
-    result = CliRunner().invoke(
-        model.train.app, [str(data / "recipe.toml"), "--data", str(data), "--out", str(whole_run)]
-    )
-
-    assert result.exit_code == 2
-    assert "holds a run already" in result.output
+    assert all(torch.equal(tensor, initial.weights[name]) for name, tensor in started.model.state_dict().items())
+    assert (tmp_path / "new" / "shared.spm").read_bytes() == initial.tokenizer_path.read_bytes()
+    assert resumed.progress.update == 1
+    assert (tmp_path / "run" / "shared.spm").read_bytes() == own != initial.tokenizer_path.read_bytes()
+    with pytest.raises(ValueError, match="the recipe asks for"):
+        trainer(data, tmp_path / "x", initial=replace(initial, config=replace(initial.config, num_encoder_layers=2)))
 
 
-def test_evaluate_prints_bleu_and_chrf_with_signatures(whole_run, data):
-    result = CliRunner().invoke(model.evaluate.app, [str(whole_run / "average"), "--data", str(data), "--set", "own"])
+def test_a_tokenizer_left_without_a_checkpoint_is_learnt_anew(data, tmp_path, initial):
+    (tmp_path / "run").mkdir()
+    shutil.copyfile(initial.tokenizer_path, tmp_path / "run" / "shared.spm")
 
-    assert result.exit_code == 0, result.output
-    assert "nrefs:1|case:mixed" in result.output
-    assert "own" in result.output
+    trainer(data, tmp_path / "run")
 
-
-def test_bleu_is_of_the_tokenisation_asked_for(caplog):
-    translations, references = ["it 's <b> here ."] * 100, ["it 's < b> here ."] * 100
-
-    usual = score_translations(translations, references)
-    assert "tok:13a" in usual.bleu_signature
-    assert usual.bleu == pytest.approx(100)
-    caplog.clear()  # sacrebleu warns of tokenised text where it is not expected
-    tokenised = score_translations(translations, references, "none")
-
-    assert "tok:none" in tokenised.bleu_signature
-    assert tokenised.bleu < 100
-    assert not caplog.records
+    assert (tmp_path / "run" / "shared.spm").read_bytes() != initial.tokenizer_path.read_bytes()
 
 
-def test_evaluate_scores_tokenised_text_when_told(whole_run, data):
-    arguments = [str(whole_run / "average"), "--data", str(data), "--set", "dev/own", "--bleu-tokenizer", "none"]
+def test_a_point_without_its_checkpoint_is_forgotten(data, tmp_path, monkeypatch):
+    killed = trainer(data, tmp_path / "run", **ONE_UPDATE)
 
-    result = CliRunner().invoke(model.evaluate.app, arguments)
+    def kill(scores: dict[str, float]) -> None:
+        raise KeyboardInterrupt
 
-    assert result.exit_code == 0, result.output
-    assert "tok:none" in result.output
-    assert "dev/own" in result.output
+    monkeypatch.setattr(killed, "_save", kill)
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    again = resume(data, tmp_path / "run", **ONE_UPDATE)
+    again.train()
+
+    assert [point["update"] for point in again.curve.points()] == [1]
+
+
+def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_path):
+    options: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
+    prepare_run(tiny_recipe(data, **ONE_UPDATE), data, tmp_path / "run", **options).train()
+    before = (tmp_path / "run" / RECIPE_NAME).read_text()
+
+    with pytest.raises(ValueError, match=r"optimizer\.matrices was 'adam' and is 'muon'"):
+        prepare_run(tiny_recipe(data, "muon", **ONE_UPDATE), data, tmp_path / "run", **options)
+    assert (tmp_path / "run" / RECIPE_NAME).read_text() == before
+    longer = prepare_run(tiny_recipe(data, **ONE_UPDATE | {"max_updates": 2}), data, tmp_path / "run", **options)
+
+    longer.resume()
+    assert longer.progress.update == 1
+    assert json.loads((tmp_path / "run" / RECIPE_NAME).read_text())["schedule"]["max_updates"] == 2
+
+
+def test_a_run_begun_in_another_precision_goes_on_in_fp16(data, tmp_path):
+    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
+
+    again = trainer(data, tmp_path / "run", torch.float16, **ONE_UPDATE | {"max_updates": 2})
+    again.scaler = torch.amp.GradScaler("cpu")  # as if fp16 were possible here
+    again.resume()
+
+    assert again.progress.update == 1
+    assert again.scaler.is_enabled()
 
 
 def test_validation_scores_with_the_recipes_tokeniser(data, tmp_path, monkeypatch):
@@ -209,42 +255,21 @@ def test_validation_scores_with_the_recipes_tokeniser(data, tmp_path, monkeypatc
         return score_translations(translations, references, bleu_tokenizer)
 
     monkeypatch.setattr(model.train, "score_translations", score)
-    run = trainer(data, tmp_path / "run")
-    run.recipe = replace(run.recipe, schedule=replace(run.recipe.schedule, max_updates=1, bleu_tokenizer="none"))
-    run.train()
+    trainer(data, tmp_path / "run", **ONE_UPDATE, bleu_tokenizer="none").train()
 
     assert seen == ["none"]
 
 
-def test_command_names_what_is_missing(data, tmp_path):
-    arguments = [str(data / "recipe.toml"), "--data", str(tmp_path), "--out", str(tmp_path / "run")]
+def test_the_command_refuses_to_overwrite_a_run_and_names_what_is_missing(whole_run, data, tmp_path):
+    def run(corpora: Path, out: Path) -> tuple[int, str]:
+        arguments = [str(data / "recipe.toml"), "--data", str(corpora), "--out", str(out)]
+        result = CliRunner().invoke(model.train.app, arguments)
+        return result.exit_code, " ".join(result.output.split())
 
-    result = CliRunner().invoke(model.train.app, arguments)
-
-    assert result.exit_code == 2
-    assert "own.en.gz does not exist; expected DATA/train/NAME/NAME.LANG.gz" in " ".join(result.output.split())
-
-
-def test_a_run_can_start_from_given_weights_and_their_tokenizer(whole_run, data, tmp_path):
-    initial = load_checkpoint(whole_run / "average")
-
-    started = trainer(data, tmp_path / "run", initial=initial)
-
-    assert all(torch.equal(tensor, initial.weights[name]) for name, tensor in started.model.state_dict().items())
-    assert (tmp_path / "run" / "shared.spm").read_bytes() == initial.tokenizer_path.read_bytes()
-
-
-def test_weights_of_another_shape_are_refused(whole_run, data, tmp_path):
-    initial = load_checkpoint(whole_run / "average")
-    other = replace(initial, config=replace(initial.config, num_encoder_layers=2))
-
-    with pytest.raises(ValueError, match="the recipe asks for"):
-        trainer(data, tmp_path / "run", initial=other)
-
-
-def test_a_bundles_kept_weights_are_a_checkpoint():
-    embedded = load_checkpoint(default_bundle_dir())
-
-    assert embedded.meta.target_language == "de"
-    assert embedded.weights["embedding.weight"].dtype == torch.float32
-    assert translate_greedily(embedded.model(), ["How are you today?"], embedded.tokenizer())[0].startswith("Wie")
+    for (code, said), reason in (
+        (run(data, whole_run), "holds a run already"),
+        (run(tmp_path, tmp_path / "run"), "own.en.gz does not exist; expected DATA/train/NAME/NAME.LANG.gz"),
+    ):
+        assert code == 2
+        assert reason in said
+    assert not (tmp_path / "run" / RECIPE_NAME).exists()

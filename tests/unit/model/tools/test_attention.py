@@ -4,7 +4,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from model.config import BOS_ID, EOS_ID, NormPlacement
+from model.config import EOS_ID, NormPlacement
 from model.layers import MultiHeadAttention
 from model.tokenizer import Tokenizer
 from model.tools.attention import (
@@ -31,21 +31,10 @@ def model(request: pytest.FixtureRequest) -> Transformer:
     return tiny_model(tiny_config(request.param))
 
 
-def test_every_row_of_weights_sums_to_1(model):
-    weights = attention_weights(model, SOURCE, TARGET)
-
-    assert {part: tuple(tensor.shape) for part, tensor in weights.items()} == {
-        AttentionPart.ENCODER: (2, 4, 5, 5),
-        AttentionPart.DECODER: (2, 4, 4, 4),
-        AttentionPart.CROSS: (2, 4, 4, 5),
-    }
-    for tensor in weights.values():
-        assert torch.allclose(tensor.sum(-1), torch.ones(tensor.shape[:-1]), atol=1e-6)
-
-
 def test_a_decoder_step_looks_at_no_later_one(model):
     decoder = attention_weights(model, SOURCE, TARGET)[AttentionPart.DECODER]
 
+    assert decoder.shape == (2, 4, 4, 4)
     assert decoder.triu(1).abs().max() == 0
     assert (decoder[:, :, -1] > 0).all()
 
@@ -66,16 +55,6 @@ def test_weights_reproduce_what_the_layer_gave(model, part):
         values = attention.value(memory[0]).view(memory.size(1), 4, 8)  # [M, H, d]
         mixed = torch.einsum("hqm,mhd->qhd", of_layer, values).flatten(1)
         assert torch.allclose(attention.output(mixed), output[0], atol=1e-5)
-
-
-def test_the_model_is_left_as_it_was(model):
-    source, lengths, target = torch.tensor([SOURCE]), torch.tensor([5]), torch.tensor([[BOS_ID, *TARGET]])
-    before = model(source, lengths, target)
-
-    attention_weights(model, SOURCE, TARGET)
-
-    assert torch.equal(model(source, lengths, target), before)
-    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_rows_are_named_after_what_a_step_writes_and_columns_after_what_it_sees(tiny_tokenizer_path):
@@ -104,13 +83,6 @@ def test_a_picture_has_a_panel_for_each_layer_and_head():
     assert [axes.get_title() for axes in large] == [f"head {head}" for head in range(1, 6)]
 
 
-def test_dollars_in_a_text_are_no_formula(tmp_path):
-    maps = {part: AttentionMap(torch.eye(2).expand(1, 1, 2, 2), ["$5", "#_$"], ["$5", "#_$"]) for part in AttentionPart}
-
-    for figure in (draw(maps, "Pay $5 #_$ now"), draw_layer(maps[AttentionPart.CROSS], 0, "Pay $5 #_$ now")):
-        figure.savefig(tmp_path / "attention.png")
-
-
 def test_the_command_writes_a_png_and_refuses_what_it_cannot_draw(tmp_path):
     checkpoint, output = write_tiny_checkpoint(tmp_path / "run"), tmp_path / "attention.png"
 
@@ -118,7 +90,7 @@ def test_the_command_writes_a_png_and_refuses_what_it_cannot_draw(tmp_path):
         result = CliRunner().invoke(app, [*arguments, "--output", str(output)], env={"COLUMNS": "200"})
         return result.exit_code, result.output
 
-    code, said = run(str(checkpoint), "The dog plays.", "--part", "cross", "--layer", "2", "--beam-size", "1")
+    code, said = run(str(checkpoint), "The dog $plays_$.", "--part", "cross", "--layer", "2", "--beam-size", "1")
 
     assert code == 0, said
     assert output.read_bytes().startswith(b"\x89PNG")

@@ -14,27 +14,21 @@ from model.tools.diversify import known_translations, new_pairs, new_wording, wr
 KNOWN = ["The ship is bound for Finland."]
 
 
-def test_the_hypothesis_nearest_to_the_reference_is_taken():
-    assert new_wording(["A vessel goes north.", "The ship is going to Finland.", "Finland!"], KNOWN) == (
-        "The ship is going to Finland."
-    )
+SHIP, VESSEL = "The ship is going to Finland.", "This vessel goes there."
 
 
-def test_any_of_several_references_may_be_the_near_one():
-    hypotheses = ["The ship is going to Finland.", "This vessel goes there."]
-
-    assert new_wording(hypotheses, [*KNOWN, "The vessel goes there."]) == "This vessel goes there."
-
-
-def test_a_sentence_that_the_model_knows_gives_nothing_new():
-    assert new_wording(["The ship is going to Finland.", KNOWN[0]], KNOWN) is None
-
-
-def test_a_wording_too_far_from_the_reference_is_left_out():
-    hypotheses = ["The ship is going to Finland."]
-
-    assert new_wording(hypotheses, KNOWN, min_chrf=40.0) == hypotheses[0]
-    assert new_wording(hypotheses, KNOWN, min_chrf=90.0) is None
+@pytest.mark.parametrize(
+    ("hypotheses", "known", "min_chrf", "taken"),
+    [
+        (["A vessel goes north.", SHIP, "Finland!"], KNOWN, 0, SHIP),  # the nearest
+        ([SHIP, VESSEL], [*KNOWN, "The vessel goes there."], 0, VESSEL),  # to any reference
+        ([SHIP, KNOWN[0]], KNOWN, 0, None),  # the model knows the reference
+        ([SHIP], KNOWN, 40, SHIP),
+        ([SHIP], KNOWN, 90, None),  # too far
+    ],
+)
+def test_the_hypothesis_nearest_to_a_reference_is_taken(hypotheses, known, min_chrf, taken):
+    assert new_wording(hypotheses, known, min_chrf) == taken
 
 
 def test_only_sentences_of_the_corpus_give_pairs():
@@ -43,14 +37,6 @@ def test_only_sentences_of_the_corpus_give_pairs():
 
     assert known["Ja."] == ["Yes.", "Yeah."]
     assert list(new_pairs(said, known)) == [Pair("Ja.", "Yep.")]
-
-
-def test_a_written_corpus_is_read_back(tmp_path):
-    pairs = [Pair("Ja, „bitte“!", "Yes, please!"), Pair("Nein.", "No.")]
-    languages = Languages(source="de", target="en")
-
-    assert write_corpus(tmp_path / "train" / "said", pairs, languages) == 2
-    assert read_corpus(tmp_path, CorpusConfig(name="said"), languages, seed=1) == pairs
 
 
 @pytest.fixture
@@ -100,13 +86,3 @@ def test_command_names_the_line_that_is_no_answer(tmp_path, data, line):
 
     assert code == 2
     assert "said.jsonl, line 2" in printed.replace("\n", "")
-
-
-def test_command_names_the_corpus_that_is_missing(tmp_path):
-    said = tmp_path / "said.jsonl"
-    said.write_text(answer("Ja.", "Yes."), encoding="utf-8")
-
-    code, printed = run(said, tmp_path, tmp_path / "more")
-
-    assert code == 2
-    assert "small.de.gz does not exist" in printed
