@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,59 +11,37 @@ from service.server.preflight import check
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.model_repository import ModelRepository, tamper
 
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_echo_bundle(tmp_path_factory.mktemp("bundle") / "echo")
+NONE = Path("/none/file")
+PAIR: dict[str, Any] = {"tls_certificate": NONE, "tls_key": NONE}
 
 
 @pytest.fixture(scope="module")
-def engine(bundle: Path) -> EngineConfig:
-    return EngineConfig(bundle=bundle)
+def engine(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
+    return EngineConfig(bundle=write_echo_bundle(tmp_path_factory.mktemp("bundle") / "echo"))
 
 
 def test_included_model_with_default_settings_is_fine():
     assert check(ServerConfig()) == []
 
 
-def test_missing_bundle_is_found(tmp_path):
-    (problem,) = check(ServerConfig(engine=EngineConfig(bundle=tmp_path / "none")))
+@pytest.mark.parametrize(
+    ("settings", "fact"),
+    [
+        ({"engine": EngineConfig(bundle=NONE)}, "/none/file is no directory"),
+        ({"models": ModelsConfig(directory=NONE)}, "model repository /none/file cannot be read"),
+        ({"models": ModelsConfig(public_key=NONE)}, "models.public_key /none/file cannot be read"),
+        ({"security": SecurityConfig(**PAIR)}, "/none/file"),
+        ({"security": SecurityConfig(**PAIR, tls_client_ca=NONE)}, "/none/file"),
+        ({"security": SecurityConfig(tls_key=NONE)}, "tls_certificate"),
+        ({"security": SecurityConfig(api_keys=NONE)}, "/none/file"),
+        ({"lifecycle": LifecycleConfig(ports_file=NONE)}, "lifecycle.ports_file /none/file"),
+    ],
+)
+def test_each_problem_is_one_line_that_names_what_is_wrong(engine, settings: dict[str, Any], fact):
+    (problem,) = check(ServerConfig(**{"engine": engine, **settings}))
 
-    assert "/none is no directory" in problem
-
-
-def test_missing_precision_is_found(bundle):
-    (problem,) = check(ServerConfig(engine=EngineConfig(bundle=bundle, precision="int8")))
-
-    assert "has no 'int8' graphs" in problem
-
-
-def test_bad_model_of_a_repository_is_found_and_the_good_one_is_not(tmp_path):
-    repository = ModelRepository(tmp_path)
-    repository.put("good", "1")
-    repository.put_bad("bad", "1", tamper)
-
-    (problem,) = check(ServerConfig(models=ModelsConfig(directory=tmp_path)))
-
-    assert "bad/1/encoder.onnx has another SHA-256" in problem
-
-
-def test_bad_version_with_a_good_one_below_is_no_problem(tmp_path):
-    repository = ModelRepository(tmp_path)
-    repository.put("echo", "1")
-    repository.put_bad("echo", "2", tamper)
-
-    assert check(ServerConfig(models=ModelsConfig(directory=tmp_path))) == []
-
-
-def test_model_without_a_good_version_is_found_by_its_newest_one(tmp_path):
-    repository = ModelRepository(tmp_path)
-    repository.put_bad("echo", "1", tamper)
-    repository.put_bad("echo", "2", tamper)
-
-    (problem,) = check(ServerConfig(models=ModelsConfig(directory=tmp_path)))
-
-    assert "echo/2/" in problem
+    assert fact in problem
+    assert len(problem.splitlines()) == 1
 
 
 def test_traces_without_their_libraries_are_found(engine, monkeypatch):
@@ -74,37 +53,13 @@ def test_traces_without_their_libraries_are_found(engine, monkeypatch):
     assert "is not installed: `pip install opentelemetry-sdk " in problem
 
 
-def test_missing_repository_is_found(tmp_path):
-    (problem,) = check(ServerConfig(models=ModelsConfig(directory=tmp_path / "none")))
+def test_model_without_a_good_version_is_found_by_its_newest_one_and_no_other_is(tmp_path):
+    repository = ModelRepository(tmp_path)
+    repository.put("good", "1")
+    repository.put_bad("good", "2", tamper)
+    repository.put_bad("bad", "1", tamper)
+    repository.put_bad("bad", "2", tamper)
 
-    assert problem == f"model repository {tmp_path}/none cannot be read: No such file or directory"
+    (problem,) = check(ServerConfig(models=ModelsConfig(directory=tmp_path)))
 
-
-def test_missing_public_key_is_found(engine, tmp_path):
-    (problem,) = check(ServerConfig(engine=engine, models=ModelsConfig(public_key=tmp_path / "key")))
-
-    assert problem == f"models.public_key {tmp_path}/key cannot be read: No such file or directory"
-
-
-@pytest.mark.parametrize("setting", ["tls_certificate", "tls_key", "tls_client_ca", "api_keys"])
-def test_missing_file_of_security_is_found_and_named(engine, tmp_path, setting):
-    security = dict.fromkeys(["tls_certificate", "tls_key"], tmp_path / "none") if "tls" in setting else {}
-
-    (problem,) = check(ServerConfig(engine=engine, security=SecurityConfig(**{**security, setting: tmp_path / "none"})))
-
-    assert str(tmp_path / "none") in problem
-    assert len(problem.splitlines()) == 1
-
-
-def test_key_without_certificate_is_found(engine, tmp_path):
-    (problem,) = check(ServerConfig(engine=engine, security=SecurityConfig(tls_key=tmp_path / "key")))
-
-    assert "tls_certificate" in problem
-
-
-def test_ports_file_needs_a_directory(engine, tmp_path):
-    lifecycle = LifecycleConfig(ports_file=tmp_path / "none" / "ports.json")
-
-    (problem,) = check(ServerConfig(engine=engine, lifecycle=lifecycle))
-
-    assert "lifecycle.ports_file" in problem
+    assert "bad/2/encoder.onnx has another SHA-256" in problem
