@@ -32,36 +32,31 @@ class EngineStartError(Exception):
 
 
 async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineProcess":
-    """An engine that is loaded and warm.
+    """Return an engine process that is loaded and warm.
 
     Raises:
         EngineStartError: it could not be made, reported a failure, died, or was not ready in time.
     """
     try:
-        link = await _spawn()
+        process = await _spawn()
     except OSError as error:  # no descriptors, processes or memory left
         raise EngineStartError(f"no process could be made: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            await link.greet(spec)
+            await process.greet(spec)
     except BaseException as error:
-        await _kill_undisturbed(link)
+        killing = asyncio.create_task(process.kill())
+        try:
+            await asyncio.shield(killing)
+        except asyncio.CancelledError:  # as when another engine did not start either: no process is left behind
+            await killing
+            raise
         if isinstance(error, TimeoutError):
             raise EngineStartError(f"it was not ready within {timeout_s:g} s") from error
         if isinstance(error, Exception) and not isinstance(error, EngineStartError):
             raise EngineStartError(f"it cannot be understood: {type(error).__name__}: {error}") from error
         raise
-    return link
-
-
-async def _kill_undisturbed(link: "EngineProcess") -> None:
-    """End the process also when we are cancelled meanwhile, as when another engine did not start either."""
-    killing = asyncio.create_task(link.kill())
-    try:
-        await asyncio.shield(killing)
-    except asyncio.CancelledError:
-        await killing
-        raise
+    return process
 
 
 async def _spawn() -> "EngineProcess":
@@ -95,11 +90,12 @@ class EngineProcess:
     def __init__(
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self.pid = process.pid
         self._process = process
         self._reader = reader
         self._writer = writer
         self._heard = True
-        self._fault: str | None = None  # why it was ended by us
+        self._fault: str | None = None  # why this process ended it
 
     async def greet(self, spec: EngineSpec) -> None:
         """Return when the engine is loaded and warm.
@@ -117,18 +113,13 @@ class EngineProcess:
             case _:
                 raise EngineStartError(f"it died while starting: {await self.describe_end()}")
 
-    @property
-    def pid(self) -> int:
-        """The process's id."""
-        return self._process.pid
-
     def send(self, commands: Sequence[Command]) -> None:
-        """Tell the engine; what it cannot take in any more is lost with it."""
+        """Send commands; what the engine cannot take in any more is lost with it."""
         if not self._writer.is_closing():
             self._writer.write(to_frame(tuple(commands)))
 
     async def reports(self, silence_limit_s: float) -> AsyncIterator[Report]:
-        """The engine's reports until it is lost; one that is silent for too long is killed."""
+        """Yield the engine's reports until it is lost; an engine that is silent for too long is killed."""
         watchdog = asyncio.create_task(self._watch(silence_limit_s))
         try:
             while isinstance(record := await self._read(), Report):
@@ -138,7 +129,7 @@ class EngineProcess:
             watchdog.cancel()
 
     async def describe_end(self) -> str:
-        """Why the process ended; waits for it."""
+        """Return why the process ended, once it has."""
         status = await self._process.wait()
         if self._fault is not None:
             return f"it {self._fault} and was killed"
@@ -146,16 +137,16 @@ class EngineProcess:
 
     @property
     def is_condemned(self) -> bool:
-        """Whether we have ended it; its end may not have been read yet."""
+        """Whether `condemn` has ended it; its end may not have been read yet."""
         return self._fault is not None
 
     def condemn(self, fault: str) -> None:
-        """End a process that is not good any more, so that it is replaced; `fault` goes on from "it"."""
+        """Kill a process that is not good any more; `fault` continues a sentence that begins with "it"."""
         self._fault = fault
         self._kill()
 
-    async def finish(self, timeout_s: float) -> None:
-        """Wait for a process that is about to end; kill it when it does not."""
+    async def finish(self, timeout_s: float) -> str:
+        """Wait for a process that is about to end, kill it if it does not, and return why it ended."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._process.wait()
@@ -163,9 +154,10 @@ class EngineProcess:
             pass
         finally:
             await self.kill()
+        return await self.describe_end()
 
     async def kill(self) -> None:
-        """End the process now; one that has ended is no error."""
+        """Kill the process; one that has ended is no error."""
         self._kill()
         self._writer.close()
         with suppress(OSError):
@@ -179,7 +171,7 @@ class EngineProcess:
                 os.kill(self._process.pid, signal.SIGKILL)
 
     async def _watch(self, silence_limit_s: float) -> None:
-        """Kill the process after two silent halves in a row: after a single one, it may be us who slept."""
+        """Kill the process after two silent halves in a row: in a single one, this process may have slept."""
         num_silent = 0
         while num_silent < 2:
             self._heard = False
@@ -188,7 +180,7 @@ class EngineProcess:
         self.condemn("stopped answering")
 
     async def _read(self) -> object | None:
-        """The next record, None when the process is gone."""
+        """Return the next record, None when the process is gone."""
         try:
             header = await self._reader.readexactly(FRAME_HEADER_BYTES)
             return from_payload(await self._reader.readexactly(frame_length(header)))

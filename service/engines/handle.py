@@ -1,59 +1,52 @@
-"""One engine and the jobs it holds, from when they are given to it until it has answered, or is lost."""
+"""One engine as the dispatcher sees it: the process's supervisor, the jobs it holds, and how their futures end."""
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from service.engine.job import FailureKind, Job, JobResult, Outcome
-from service.engine.process import Report
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
+from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
-from service.engines.held import Held
-from service.engines.outcomes import fail, resolve
 from service.engines.supervisor import EngineSupervisor, SupervisorConfig
-from service.errors import DragomanError, Unavailable
-from service.queue.fair_queue import Entry
+from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
+from service.queue.job_queue import JobQueue
+from service.queue.placement import EngineLoad
 from service.telemetry.calls import Call
 
 _MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
+_RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then
 
 EngineState = Literal["up", "starting", "waiting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSnapshot:
-    """One place for an engine process."""
+    """One engine at one moment."""
 
     pid: int | None  # None: no process takes work now
     state: EngineState  # waiting: for another attempt to start one
     jobs: int  # sentences it holds
     rows: int  # hypotheses it decodes, as it last reported
-    max_rows: int  # up to which it starts jobs, likewise; less than configured where memory is short
-    restarts: int  # processes lost in this place
+    max_rows: int  # up to which it starts jobs, as it last reported; less than configured where memory is short
+    restarts: int  # processes that were lost
     silent_s: float  # since its last sign of life
 
 
-class SlotOwner(Protocol):
-    """Who is told what happens to an engine."""
+class EngineObserver(Protocol):
+    """Counts what happens to engines and jobs; called in the event loop's thread."""
 
-    def job_answered(self, job: Job, outcome: Outcome) -> None:
-        """An engine is done with it."""
-        ...
-
-    def engine_reported(self, report: Report) -> None:
-        """Its outcomes are with their futures; rows may be free."""
+    def step(self, stats: StepStats) -> None:
+        """Count an engine's work since its last report."""
         ...
 
     def engine_lost(self) -> None:
-        """Its jobs have failed."""
+        """Count an engine that was lost."""
         ...
 
-    def engine_delayed(self) -> None:
-        """It is not replaced yet."""
-        ...
-
-    def schedule(self) -> None:
-        """It may take jobs again."""
+    def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
+        """Count a job that was cancelled, or late, before it had a result."""
         ...
 
 
@@ -63,101 +56,139 @@ class Pending:
 
     job: Job
     future: "asyncio.Future[JobResult]"
-    slot: "EngineHandle | None" = None  # None: not given to an engine
-    entry: "Entry[Pending] | None" = None  # its place in the queue
-    call: Call | None = None  # that it belongs to; None: to none, such as a self-test
+    call: Call | None = None  # that it belongs to; None for a self-test
+    engine: "EngineHandle | None" = None  # None: not given to an engine
     timer: asyncio.TimerHandle | None = None
+
+    def fail(self, error: DragomanError) -> None:
+        """Raise an error where somebody still waits."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Give an engine's outcome to whoever still waits."""
+        if isinstance(outcome, JobFailure):
+            self.fail(_error_of(outcome))
+        elif not self.future.done():
+            self.future.set_result(outcome)
 
 
 class EngineHandle:
-    """One engine and the jobs it holds; an `EngineListener`."""
+    """One engine and the jobs that it has not answered yet."""
 
-    def __init__(self, owner: SlotOwner, spec: EngineSpec, config: SupervisorConfig) -> None:
-        self.keeper = EngineSupervisor(spec, config, self)
+    def __init__(
+        self,
+        spec: EngineSpec,
+        config: SupervisorConfig,
+        queue: JobQueue,
+        *,
+        observer: EngineObserver | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            spec: what the engine process is told.
+            config: how patient to be with it.
+            queue: learns what the jobs cost.
+            observer: counts what happens.
+            on_change: called when the engine may have room, and when its replacement has to wait.
+        """
+        self.supervisor = EngineSupervisor(
+            spec, config, on_report=self._take_report, on_lost=self._lose_jobs, on_change=on_change
+        )
         self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
-        self.held = Held.none_of(spec.scheduler)
+        self.load = EngineLoad(spec.scheduler.max_rows, spec.scheduler.max_source_tokens)
         self.live_rows = 0  # that were decoding at its last report
-        self.is_delayed = False  # its replacement: from the first pause until one has started
-        self.retry_in_s: float | None = None  # the pause before the next start, while it lasts
-        self.num_losses = 0
+        self._budgets = spec.scheduler
+        self._queue = queue
+        self._observer = observer
+        self._on_change = on_change
+        self._num_losses = 0
         self._num_non_finite = 0  # sentences in a row
-        self.heard_at = time.monotonic()
-        self._owner = owner
-        self._given = spec.scheduler
+        self._heard_at = time.monotonic()
 
-    def add(self, pending: Pending) -> None:
-        pending.slot = self
-        if pending.call is not None:
-            pending.call.phase = "decode"
-        self.jobs[pending.job.id] = pending
-        self.held.add(pending.job)
+    def start_jobs(self, jobs: Sequence[Pending]) -> None:
+        """Give jobs to the engine, whose load counts them already."""
+        for pending in jobs:
+            pending.engine = self
+            if pending.call is not None:
+                pending.call.phase = "decode"
+            self.jobs[pending.job.id] = pending
+        self.supervisor.send([Start(pending.job) for pending in jobs])
 
-    def take_back(self, pending: Pending) -> None:
-        """Before the engine is told of it."""
-        del self.jobs[pending.job.id]
-        self.held.remove(pending.job)
+    def cancel(self, job: Job) -> None:
+        """Have the engine drop a job, if it has not answered yet; it counts until it has."""
+        if job.id in self.jobs:
+            self.supervisor.send([Cancel(job.id)])
 
     def fail_all(self, error: DragomanError) -> None:
+        """Fail all jobs that the engine holds."""
         for pending in self.jobs.values():
-            fail(pending.future, error)
+            pending.fail(error)
         self.jobs.clear()
-        self.held.clear()
+        self.load.clear()
 
-    def heard(self, report: Report) -> None:
-        self.heard_at = time.monotonic()
+    def snapshot(self, now: float) -> EngineSnapshot:
+        """Describe the engine at this moment."""
+        waiting: EngineState = "starting" if self.supervisor.retry_in_s is None else "waiting"
+        return EngineSnapshot(
+            pid=self.supervisor.pid,
+            state="up" if self.supervisor.is_up else waiting,
+            jobs=len(self.jobs),
+            rows=self.live_rows,
+            max_rows=self.load.max_rows,
+            restarts=self._num_losses,
+            silent_s=now - self._heard_at,
+        )
+
+    def _take_report(self, report: Report) -> None:
+        self._heard_at = time.monotonic()
         for outcome in report.outcomes:
+            self._note_non_finite(outcome)
             pending = self.jobs.pop(outcome.job_id, None)
-            self._judge(outcome)
-            if pending is not None:  # not failed meanwhile
-                self.held.remove(pending.job)
-                self._owner.job_answered(pending.job, outcome)
-                resolve(pending.future, outcome)
-        if report.stats:
-            self.live_rows = report.stats.live_rows
-            self._has_budgets(report.stats.max_rows, report.stats.max_source_tokens)
-        self._owner.engine_reported(report)
+            if pending is None:  # failed meanwhile
+                continue
+            self.load.remove(pending.job)
+            if isinstance(outcome, JobResult):
+                self._queue.finished(pending.job, outcome)
+            pending.resolve(outcome)
+        if stats := report.stats:
+            self.live_rows = stats.live_rows
+            self._set_budgets(stats.max_rows, stats.max_source_tokens)
+            self._queue.reported(stats)
+            if self._observer:
+                self._observer.step(stats)
+        if report.outcomes:
+            self._on_change()
 
-    def _judge(self, outcome: Outcome) -> None:
+    def _note_non_finite(self, outcome: Outcome) -> None:
+        """End an engine that has given nothing but non-finite scores for too long."""
         if isinstance(outcome, JobResult):
             self._num_non_finite = 0
         elif outcome.kind is FailureKind.NON_FINITE:
             self._num_non_finite += 1
             if self._num_non_finite == _MOST_NON_FINITE:
-                self.keeper.condemn(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
+                self.supervisor.condemn(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
 
-    def lost(self, reason: str) -> None:
+    def _lose_jobs(self, reason: str) -> None:
         self._num_non_finite = 0
         self.live_rows = 0
-        self._has_budgets(0, 0)
-        self.num_losses += 1
+        self._set_budgets(0, 0)
+        self._num_losses += 1
         self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
-        self._owner.engine_lost()
+        if self._observer:
+            self._observer.engine_lost()
 
-    def snapshot(self, now: float) -> EngineSnapshot:
-        waiting: EngineState = "starting" if self.retry_in_s is None else "waiting"
-        return EngineSnapshot(
-            pid=self.keeper.pid,
-            state="up" if self.keeper.is_up else waiting,
-            jobs=len(self.jobs),
-            rows=self.live_rows,
-            max_rows=self.held.max_rows,
-            restarts=self.num_losses,
-            silent_s=now - self.heard_at,
-        )
+    def _set_budgets(self, max_rows: int, max_source_tokens: int) -> None:
+        """Note what the engine runs now, which is less than it was told where memory is short; 0: what it was told."""
+        self.load.max_rows = max_rows or self._budgets.max_rows
+        self.load.max_source_tokens = max_source_tokens or self._budgets.max_source_tokens
 
-    def delayed(self, retry_in_s: float) -> None:
-        self.is_delayed = True
-        self.retry_in_s = retry_in_s
-        self._owner.engine_delayed()
 
-    def starting(self) -> None:
-        self.retry_in_s = None
-
-    def restarted(self) -> None:
-        self.is_delayed = False
-        self._owner.schedule()
-
-    def _has_budgets(self, max_rows: int, max_source_tokens: int) -> None:
-        """It runs so much now, less than it was given while it is short of memory; 0: what it was given."""
-        self.held.max_rows = max_rows or self._given.max_rows
-        self.held.max_source_tokens = max_source_tokens or self._given.max_source_tokens
+def _error_of(failure: JobFailure) -> DragomanError:
+    if failure.kind is FailureKind.DEADLINE:
+        return DeadlineExceeded(failure.message)
+    if failure.kind is FailureKind.OUT_OF_MEMORY:
+        return OutOfMemory(failure.message, retry_after_s=_RETRY_AFTER_MEMORY_S)
+    return InternalError(failure.message)

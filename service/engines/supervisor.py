@@ -1,13 +1,12 @@
-"""One engine process after another in the same place: started, watched, and replaced when it is lost.
+"""Keeps one engine process alive: starts it, watches it, and replaces it when it is lost.
 
 Knows when to try again; neither jobs nor queues.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from service.engine.process import Command, Report
 from service.engine.spec import EngineSpec
@@ -28,44 +27,39 @@ class SupervisorConfig:
     max_restart_backoff_s: float = 30.0
 
 
-class EngineListener(Protocol):
-    """Who uses the engine; called in the event loop's thread."""
-
-    def heard(self, report: Report) -> None:
-        """The engine reported."""
-        ...
-
-    def lost(self, reason: str) -> None:
-        """The engine is gone, and what it held with it."""
-        ...
-
-    def delayed(self, retry_in_s: float) -> None:
-        """There is none for now: the next attempt to replace it is only made after a pause."""
-        ...
-
-    def starting(self) -> None:
-        """An attempt to replace it begins."""
-        ...
-
-    def restarted(self) -> None:
-        """Another one has taken its place."""
-        ...
-
-
 class EngineSupervisor:
-    """A place for an engine process."""
+    """Keeps one engine process, whichever it is at the moment."""
 
-    def __init__(self, spec: EngineSpec, config: SupervisorConfig, listener: EngineListener) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        config: SupervisorConfig,
+        *,
+        on_report: Callable[[Report], None],
+        on_lost: Callable[[str], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            spec: what the process is told.
+            config: how patient to be.
+            on_report: called with each of the engine's reports, in the event loop's thread, as all three.
+            on_lost: called with the reason when the process is gone, and what it held with it.
+            on_change: called when a replacement has to wait, and when it is up.
+        """
         self._spec = spec
         self._config = config
-        self._listener = listener
-        self._link: EngineProcess | None = None  # None: not started, or lost and being replaced
+        self._on_report, self._on_lost, self._on_change = on_report, on_lost, on_change
+        self._process: EngineProcess | None = None  # None: not started, or lost and being replaced
         self._task: asyncio.Task[None] | None = None
+        self.is_delayed = False  # the replacement: from its first pause until it is up
+        self.retry_in_s: float | None = None  # the pause before the next start, while it lasts
 
     @property
     def is_up(self) -> bool:
         """Whether the engine takes commands; one that is being ended does not."""
-        return self._link is not None and not self._link.is_condemned
+        return self._process is not None and not self._process.is_condemned
 
     @property
     def is_missing(self) -> bool:
@@ -75,7 +69,7 @@ class EngineSupervisor:
     @property
     def pid(self) -> int | None:
         """The engine's process id while it is up."""
-        return self._link.pid if self._link else None
+        return self._process.pid if self._process else None
 
     async def start(self) -> None:
         """Return when the engine is warm; from then on it is replaced whenever it is lost.
@@ -83,77 +77,69 @@ class EngineSupervisor:
         Raises:
             EngineStartError: it does not start; the message says why.
         """
-        self._link = await self._start_one()
-        self._task = asyncio.create_task(self._keep(self._link))
+        self._process = await start_engine(self._spec, self._config.start_timeout_s)
+        self._task = asyncio.create_task(self._supervise(self._process))
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Tell the engine, if it is up."""
-        if self._link is not None:
-            self._link.send(commands)
+        """Send commands to the engine, if it is up."""
+        if self._process is not None:
+            self._process.send(commands)
 
     def condemn(self, fault: str) -> None:
-        """End the engine, if it is up, as one that is not good any more; it counts as lost and is replaced."""
-        if self._link is not None:
-            self._link.condemn(fault)
+        """End the engine, if it is up, because of a fault; it counts as lost and is replaced."""
+        if self._process is not None:
+            self._process.condemn(fault)
 
     async def stop(self) -> None:
         """End the engine at once and do not replace it; without one, no error."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._link is not None:
-            await self._link.kill()  # it has nothing to save, and a step that is under way can be long
-            self._link = None
+        if self._process is not None:
+            await self._process.kill()  # it has nothing to save, and a step that is under way can be long
+            self._process = None
 
-    async def _keep(self, link: EngineProcess) -> None:
-        num_failures = 0  # in a row
+    async def _supervise(self, process: EngineProcess) -> None:
+        num_attempts = 0  # to start an engine, since one was stable
         while True:
             began = time.monotonic()
-            await self._serve(link)
-            num_failures = 0 if time.monotonic() - began > _STABLE_AFTER_S else num_failures
-            link, num_failures = await self._replace(num_failures)
+            await self._follow(process)
+            if time.monotonic() - began > _STABLE_AFTER_S:
+                num_attempts = 0
+            process, num_attempts = await self._replace(num_attempts)
 
-    async def _replace(self, num_failures: int) -> tuple[EngineProcess, int]:
-        """A new engine, and how many attempts in a row have been made by then."""
-        while True:
-            await self._pause(num_failures)
-            num_failures += 1
-            self._listener.starting()
-            try:
-                self._link = await self._start_one()
-            except EngineStartError as error:
-                get_logger().warning("engine_not_started", attempt=num_failures, reason=str(error))
-                continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, giving up would leave the service without engine
-                get_logger().error("engine_not_started", attempt=num_failures, **describe_error(error))
-                continue
-            get_logger().info("engine_started", pid=self._link.pid)
-            self._listener.restarted()
-            return self._link, num_failures
-
-    async def _pause(self, num_failures: int) -> None:
-        backoff_s = self._backoff_s(num_failures)
-        if backoff_s > 0:
-            self._listener.delayed(backoff_s)
-        await asyncio.sleep(backoff_s)
-
-    def _backoff_s(self, num_failures: int) -> float:
-        if num_failures == 0:
-            return 0.0
-        return min(self._config.max_restart_backoff_s, self._config.restart_backoff_s * 2.0 ** (num_failures - 1))
-
-    async def _start_one(self) -> EngineProcess:
-        return await start_engine(self._spec, self._config.start_timeout_s)
-
-    async def _serve(self, link: EngineProcess) -> None:
+    async def _follow(self, process: EngineProcess) -> None:
         """Hand on the engine's reports until it is lost."""
         try:
-            async for report in link.reports(self._config.heartbeat_timeout_s):
-                self._listener.heard(report)
+            async for report in process.reports(self._config.heartbeat_timeout_s):
+                self._on_report(report)
         except Exception as error:  # noqa: BLE001 - a bug of ours must cost one engine's jobs, not all later ones
             get_logger().error("engine_report_failed", **describe_error(error))
-        self._link = None
-        await link.finish(_EXIT_S)
-        reason = await link.describe_end()
-        get_logger().error("engine_lost", pid=link.pid, reason=reason)
-        self._listener.lost(reason)
+        self._process = None
+        reason = await process.finish(_EXIT_S)
+        get_logger().error("engine_lost", pid=process.pid, reason=reason)
+        self._on_lost(reason)
+
+    async def _replace(self, num_attempts: int) -> tuple[EngineProcess, int]:
+        """Start a new engine; return it and how many attempts have been made by then."""
+        while True:
+            if num_attempts:
+                backoff_s = self._config.restart_backoff_s * 2.0 ** (num_attempts - 1)
+                self.retry_in_s = min(self._config.max_restart_backoff_s, backoff_s)
+                self.is_delayed = True
+                self._on_change()
+                await asyncio.sleep(self.retry_in_s)
+                self.retry_in_s = None
+            num_attempts += 1
+            try:
+                self._process = await start_engine(self._spec, self._config.start_timeout_s)
+            except EngineStartError as error:
+                get_logger().warning("engine_not_started", attempt=num_attempts, reason=str(error))
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever it is, giving up would leave the service without engine
+                get_logger().error("engine_not_started", attempt=num_attempts, **describe_error(error))
+                continue
+            get_logger().info("engine_started", pid=self._process.pid)
+            self.is_delayed = False
+            self._on_change()
+            return self._process, num_attempts

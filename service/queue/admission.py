@@ -1,12 +1,11 @@
 """Says yes or no to a request before it costs anything, and counts what was let in.
 
-Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: whatever a permit took it gives back once, when
-it is released.  Where room is short, who holds less than an equal share of it still gets in.
+Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: a permit gives back once, when it is released,
+whatever it took.  Where room is short, a caller who holds less than an equal share of it still gets in.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -25,18 +24,22 @@ MARGIN = 0.1  # an estimate is taken for so much longer before a request is refu
 MIN_RETRY_S = 0.1
 MAX_RETRIES = 10  # times `limits.retry_after_s`: the longest wait that an estimate can ask for
 
+Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of a stream
+
 
 @dataclass(slots=True)
-class _Holding:
-    """What one client has inside, its streams left out: one without a text takes nothing from others."""
+class _Held:
+    """What one permit holds, or all of one caller's or of everybody's."""
 
     requests: int = 0
     parts: int = 0  # texts of streams
     characters: int = 0
     tokens: int = 0
 
-
-Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of a stream
+    @property
+    def likely_characters(self) -> int:
+        """The characters, or those that the source tokens are likely to have come from."""
+        return max(self.characters, CHARACTERS_PER_TOKEN * self.tokens)
 
 
 class Admission:
@@ -49,23 +52,37 @@ class Admission:
         on_empty: Callable[[], None] = lambda: None,
         on_leave: Callable[[], None] = lambda: None,
     ) -> None:
-        """An open door.
+        """Create an open door.
 
         Args:
+            limits: how much may be inside.
             on_empty: called whenever the last permit comes back.
-            on_leave: called whenever a permit comes back that was not refused anything.  (What was refused holds too
-                little to matter to others, and who waits for room would wake itself by being refused.)
+            on_leave: called whenever a permit comes back that was not refused anything.  (A refused permit holds too
+                little to matter to others, and a waiting text would wake itself by being refused.)
         """
-        self._limits = limits
+        self.limits = limits
         self._on_empty = on_empty
         self._on_leave = on_leave
         self._refusal: Callable[[], Unavailable] | None = None
-        self._holdings: dict[Identity, _Holding] = {}  # of clients that hold a permit of a request or a part
-        self._streams: Counter[Identity] = Counter()  # of clients that have streams
-        self.requests = 0  # permits out, those of streams among them
-        self.streams = 0
-        self.characters = 0  # taken by them
-        self.tokens = 0  # source tokens taken by them
+        self._total = _Held()
+        self._held: dict[Identity, _Held] = {}  # by callers that hold a permit of a request or a part
+        self._streams: Counter[Identity] = Counter()  # of callers that have streams: an idle stream takes no share
+        self.streams = 0  # that are inside
+
+    @property
+    def requests(self) -> int:
+        """Number of requests and streams that are inside."""
+        return self._total.requests + self.streams
+
+    @property
+    def characters(self) -> int:
+        """Number of characters that the permits hold."""
+        return self._total.characters
+
+    @property
+    def tokens(self) -> int:
+        """Number of source tokens that the permits hold."""
+        return self._total.tokens
 
     def close(self, why: str, *, reason: str = "draining") -> None:
         """Refuse every later request with Unavailable(why), counted as `reason`; who is inside stays."""
@@ -76,13 +93,13 @@ class Admission:
         self._refusal = None
 
     def admit(self, num_texts: int, *, now: float, deadline: float | None = None, caller: Caller = ANYBODY) -> "Permit":
-        """A permit for one request; release it when the request is answered.
+        """Return a permit for one request; release it when the request is answered.
 
         Args:
             num_texts: texts in the request.
             now: time.monotonic().
             deadline: on the same clock; None for none.
-            client: who asks.
+            caller: who asks.
 
         Raises:
             Unavailable: the door is closed.
@@ -92,140 +109,76 @@ class Admission:
         """
         if self._refusal is not None:
             raise self._refusal()
-        self._check_num_texts(num_texts)
+        limits, total = self.limits, self._total
+        if not 1 <= num_texts <= limits.max_texts:
+            message = f"texts has {num_texts} entries, from 1 to {limits.max_texts} are accepted"
+            raise InvalidInput(message, field="texts")
         if deadline is not None and deadline <= now:
             raise DeadlineExceeded("the deadline had passed when the request arrived")
-        held = self._holdings.get(caller.identity, _Holding())
-        requests = self.requests - self.streams
-        if self._is_full(requests, 1, held.requests, self._limits.max_concurrent_requests, caller):
-            limit = self._limits.max_concurrent_requests
-            raise self._overloaded(f"{requests} requests are being served, at most {limit} are", "queue_full")
-        if self._is_full(self.tokens, 1, held.tokens, self._limits.max_queued_tokens, caller):
-            limit = self._limits.max_queued_tokens
-            raise self._overloaded(f"{self.tokens} source tokens wait or run, at most {limit} may", "token_budget")
+        held = self._held.get(caller.identity, _Held())
+        if self.is_full(total.requests, 1, held.requests, limits.max_concurrent_requests, caller):
+            message = f"{total.requests} requests are being served, at most {limits.max_concurrent_requests} are"
+            raise self.overloaded(message, "queue_full")
+        if self.is_full(total.tokens, 1, held.tokens, limits.max_queued_tokens, caller):
+            message = f"{total.tokens} source tokens wait or run, at most {limits.max_queued_tokens} may"
+            raise self.overloaded(message, "token_budget")
         if caller.max_queued_tokens is not None and held.tokens >= caller.max_queued_tokens:
-            raise self._over_budget(f"{held.tokens} of your source tokens wait or run", caller.max_queued_tokens)
-        self._holdings.setdefault(caller.identity, held).requests += 1
-        self.requests += 1
-        return Permit(self, caller)
+            message = f"{held.tokens} of your source tokens wait or run, at most {caller.max_queued_tokens} may"
+            raise self.overloaded(message, "client_budget")
+        return Permit(self, caller, "request")
 
     def admit_stream(self, caller: Caller = ANYBODY) -> "Permit":
-        """A permit for one stream, whose texts take theirs from it (`Permit.part`); a full budget does not refuse it.
+        """Return a permit for one stream, whose texts take theirs from it; a full token budget does not refuse it.
 
         Raises:
             Unavailable: the door is closed.
-            Overloaded: as many streams as allowed are inside, and the client has its share of them.
+            Overloaded: as many streams as allowed are inside, and the caller has its share of them.
         """
         if self._refusal is not None:
             raise self._refusal()
-        limit, own = self._limits.max_streams, self._streams[caller.identity]
-        if _is_full(self.streams, 1, own, limit, _num_clients(self._streams, caller)):
-            raise self._overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
-        self._streams[caller.identity] += 1
-        self.requests += 1
-        self.streams += 1
+        limit = self.limits.max_streams
+        if _is_full(self.streams, 1, self._streams[caller.identity], limit, _num_sharing(self._streams, caller)):
+            raise self.overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
         return Permit(self, caller, "stream")
 
-    def admit_part(self, caller: Caller) -> "Permit":
-        """A permit for one text of a stream that is inside."""
-        self._holdings.setdefault(caller.identity, _Holding()).parts += 1
-        return Permit(self, caller, "part")
-
-    def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
-        """Refuse what would wait too long, or would be too late; for a permit.
-
-        Raises:
-            Overloaded: reason "queue_seconds" or "deadline_unattainable"; says when there may be room.
-        """
-        limit_s = self._limits.max_queue_seconds
-        if forecast.ahead_s > limit_s:
-            message = f"about {forecast.ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
-            raise self._overloaded(message, "queue_seconds", room_in_s=forecast.ahead_s - limit_s)
-        if deadline is None or not forecast.finish_s:
-            return
-        needed_s, left_s = forecast.finish_s * (1 + MARGIN), deadline - now
-        if needed_s > left_s:
-            message = (
-                f"the answer would take about {forecast.finish_s:.3g} s, the deadline is {max(0.0, left_s):.3g} s away"
-            )
-            raise self._overloaded(message, "deadline_unattainable", room_in_s=needed_s - left_s)
-
-    def leave(self, caller: Caller, characters: int, tokens: int, kind: Kind, *, was_refused: bool) -> None:
-        """Count a request, its characters and its tokens out, for a permit."""
+    def enter(self, caller: Caller, kind: Kind) -> tuple[_Held, ...]:
+        """Count a permit in, for that permit; return the sums that its characters and tokens are part of."""
         if kind == "stream":
-            self._stream_left(caller)
+            self._streams[caller.identity] += 1
+            self.streams += 1
+            return ()
+        held = self._held.setdefault(caller.identity, _Held())
+        for each in (held, self._total):
+            each.requests += kind == "request"
+            each.parts += kind == "part"
+        return (self._total, held)
+
+    def leave(self, caller: Caller, kind: Kind, *, was_refused: bool) -> None:
+        """Count a permit out, for that permit."""
+        if kind == "stream":
+            self.streams -= 1
+            self._streams[caller.identity] -= 1
+            if not self._streams[caller.identity]:
+                del self._streams[caller.identity]
         else:
-            self._work_left(caller, characters, tokens, kind)
-        self.requests -= kind != "part"
-        self.streams -= kind == "stream"
-        self.characters -= characters
-        self.tokens -= tokens
+            held = self._held[caller.identity]
+            for each in (held, self._total):
+                each.requests -= kind == "request"
+                each.parts -= kind == "part"
+            if held.requests == held.parts == 0:
+                del self._held[caller.identity]
         if not was_refused:
             self._on_leave()
         if self.requests == 0:
             self._on_empty()
 
-    def _stream_left(self, caller: Caller) -> None:
-        self._streams[caller.identity] -= 1
-        if not self._streams[caller.identity]:
-            del self._streams[caller.identity]
+    def is_full(self, used: int, count: int, own: int, limit: int, caller: Caller) -> bool:
+        """Whether there is no room for `count` more, for a caller that holds `own` of the `used`."""
+        return _is_full(used, count, own, limit, _num_sharing(self._held, caller))
 
-    def _work_left(self, caller: Caller, characters: int, tokens: int, kind: Kind) -> None:
-        held = self._holdings[caller.identity]
-        held.requests -= kind == "request"
-        held.parts -= kind == "part"
-        held.characters -= characters
-        held.tokens -= tokens
-        if held.requests == held.parts == 0:
-            del self._holdings[caller.identity]
-
-    def _check_num_texts(self, num_texts: int) -> None:
-        limit = self._limits.max_texts
-        if num_texts < 1:
-            raise InvalidInput(f"texts has 0 entries, from 1 to {limit} are accepted", field="texts")
-        if num_texts > limit:
-            raise InvalidInput(f"texts has {num_texts} entries, from 1 to {limit} are accepted", field="texts")
-
-    def take_characters(self, caller: Caller, count: int) -> None:
-        """Count characters in, for a permit; raises Overloaded when they, or the tokens they make, do not fit."""
-        limit = CHARACTERS_PER_TOKEN * self._limits.max_queued_tokens
-        held = self._holdings[caller.identity]
-        used, own = (max(each.characters, CHARACTERS_PER_TOKEN * each.tokens) for each in (self, held))
-        if used > 0 and self._is_full(used, count, own, limit, caller):
-            raise self._overloaded(
-                f"{self.characters} characters, {self.tokens} source tokens wait or run and the request has {count} "
-                f"characters, at most {limit} characters, {self._limits.max_queued_tokens} tokens may",
-                "token_budget",
-            )
-        held.characters += count
-        self.characters += count
-
-    def take_tokens(self, caller: Caller, count: int) -> None:
-        """Count tokens in, for a permit; raises Overloaded when they do not fit."""
-        # A request larger than a whole budget still gets through when it is alone in it.
-        limit = self._limits.max_queued_tokens
-        held = self._holdings[caller.identity]
-        if self.tokens > 0 and self._is_full(self.tokens, count, held.tokens, limit, caller):
-            raise self._overloaded(
-                f"{self.tokens} source tokens wait or run and the request has {count}, at most {limit} may",
-                "token_budget",
-            )
-        own_limit = caller.max_queued_tokens
-        if own_limit is not None and held.tokens > 0 and held.tokens + count > own_limit:
-            message = f"{held.tokens} of your source tokens wait or run and the request has {count}"
-            raise self._over_budget(message, own_limit)
-        held.tokens += count
-        self.tokens += count
-
-    def _is_full(self, used: int, count: int, own: int, limit: int, caller: Caller) -> bool:
-        """Whether there is no room for `count` more, for a client that holds `own` of the `used`."""
-        return _is_full(used, count, own, limit, _num_clients(self._holdings, caller))
-
-    def _over_budget(self, message: str, limit: int) -> Overloaded:
-        return self._overloaded(f"{message}, at most {limit} may", "client_budget")
-
-    def _overloaded(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
-        usual_s = self._limits.retry_after_s
+    def overloaded(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
+        """Return the error of a refusal, with the time after which another try is worth it."""
+        usual_s = self.limits.retry_after_s
         retry_after_s = usual_s if room_in_s is None else min(max(room_in_s, MIN_RETRY_S), MAX_RETRIES * usual_s)
         return Overloaded(message, reason=reason, retry_after_s=retry_after_s)
 
@@ -233,14 +186,18 @@ class Admission:
 class Permit:
     """One request's place inside; a context manager that releases it."""
 
-    def __init__(self, admission: Admission, caller: Caller, kind: Kind = "request") -> None:
+    def __init__(self, admission: Admission, caller: Caller, kind: Kind) -> None:
         self.caller = caller
         self._admission = admission
         self._kind = kind
-        self._characters = 0
-        self._tokens = 0
+        self._own = _Held()
+        self._sums = admission.enter(caller, kind)
         self._was_refused = False
         self._is_released = False
+
+    def part(self) -> "Permit":
+        """Return a permit for one text of the stream that holds this one; released before it, and no request itself."""
+        return Permit(self._admission, self.caller, "part")
 
     def take_characters(self, count: int) -> None:
         """Add `count` characters to what the request holds, before they cost anything.
@@ -248,10 +205,17 @@ class Permit:
         Raises:
             Overloaded: they, or the tokens that they are likely to make, do not fit; nothing was added.
         """
-        assert not self._is_released, "the permit was released"
-        with self._refusable():
-            self._admission.take_characters(self.caller, count)
-        self._characters += count
+        total, held = self._shared_sums()
+        max_tokens = self._admission.limits.max_queued_tokens
+        limit, used = CHARACTERS_PER_TOKEN * max_tokens, total.likely_characters
+        if used > 0 and self._admission.is_full(used, count, held.likely_characters, limit, self.caller):
+            raise self._refused(
+                f"{total.characters} characters, {total.tokens} source tokens wait or run and the request has {count} "
+                f"characters, at most {limit} characters, {max_tokens} tokens may",
+                "token_budget",
+            )
+        for each in (total, held, self._own):
+            each.characters += count
 
     def take_tokens(self, count: int) -> None:
         """Add `count` source tokens to what the request holds.
@@ -259,34 +223,53 @@ class Permit:
         Raises:
             Overloaded: they do not fit; the request holds what it held before.
         """
-        assert not self._is_released, "the permit was released"
-        with self._refusable():
-            self._admission.take_tokens(self.caller, count)
-        self._tokens += count
+        total, held = self._shared_sums()
+        # A request larger than a whole budget still gets through when it is alone in it.
+        limit, own_limit = self._admission.limits.max_queued_tokens, self.caller.max_queued_tokens
+        if total.tokens > 0 and self._admission.is_full(total.tokens, count, held.tokens, limit, self.caller):
+            message = f"{total.tokens} source tokens wait or run and the request has {count}, at most {limit} may"
+            raise self._refused(message, "token_budget")
+        if own_limit is not None and held.tokens > 0 and held.tokens + count > own_limit:
+            message = f"{held.tokens} of your source tokens wait or run and the request has {count}"
+            raise self._refused(f"{message}, at most {own_limit} may", "client_budget")
+        for each in (total, held, self._own):
+            each.tokens += count
 
     def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
-        """As `Admission.check`; the request holds what it held before."""
-        with self._refusable():
-            self._admission.check(forecast, now=now, deadline=deadline)
+        """Refuse a request that would wait too long, or be too late; it holds what it held before.
 
-    def part(self) -> "Permit":
-        """A permit for one text of the stream that holds this one; released before it, and no request of its own."""
-        return self._admission.admit_part(self.caller)
+        Raises:
+            Overloaded: reason "queue_seconds" or "deadline_unattainable"; says when there may be room.
+        """
+        limit_s = self._admission.limits.max_queue_seconds
+        if forecast.ahead_s > limit_s:
+            message = f"about {forecast.ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
+            raise self._refused(message, "queue_seconds", room_in_s=forecast.ahead_s - limit_s)
+        if deadline is None or not forecast.finish_s:
+            return
+        needed_s, left_s = forecast.finish_s * (1 + MARGIN), deadline - now
+        if needed_s > left_s:
+            message = f"the answer would take about {forecast.finish_s:.3g} s"
+            message = f"{message}, the deadline is {max(0.0, left_s):.3g} s away"
+            raise self._refused(message, "deadline_unattainable", room_in_s=needed_s - left_s)
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""
         if self._is_released:
             return
         self._is_released = True
-        self._admission.leave(self.caller, self._characters, self._tokens, self._kind, was_refused=self._was_refused)
+        for each in self._sums:
+            each.characters -= self._own.characters
+            each.tokens -= self._own.tokens
+        self._admission.leave(self.caller, self._kind, was_refused=self._was_refused)
 
-    @contextmanager
-    def _refusable(self) -> Iterator[None]:
-        try:
-            yield
-        except Overloaded:
-            self._was_refused = True
-            raise
+    def _shared_sums(self) -> tuple[_Held, ...]:
+        assert not self._is_released, "the permit was released"
+        return self._sums
+
+    def _refused(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
+        self._was_refused = True
+        return self._admission.overloaded(message, reason, room_in_s=room_in_s)
 
     def __enter__(self) -> Self:
         return self
@@ -297,13 +280,13 @@ class Permit:
         self.release()
 
 
-def _num_clients(holders: Collection[Identity], caller: Caller) -> int:
-    """How many share what the holders have a part of, with this client."""
+def _num_sharing(holders: Collection[Identity], caller: Caller) -> int:
+    """Number of callers that share what the holders have a part of, this caller among them."""
     return len(holders) + (caller.identity not in holders)
 
 
-def _is_full(used: int, count: int, own: int, limit: int, num_clients: int) -> bool:
-    """Whether there is no room for `count` more for one of the clients, which holds `own` of the `used`."""
+def _is_full(used: int, count: int, own: int, limit: int, num_callers: int) -> bool:
+    """Whether there is no room for `count` more for one of the callers, which holds `own` of the `used`."""
     if used + count <= limit:
         return False
-    return own + count > limit / num_clients or used + count > RESERVE * limit
+    return own + count > limit / num_callers or used + count > RESERVE * limit

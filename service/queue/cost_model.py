@@ -1,24 +1,30 @@
-"""How much work a sentence is, and how long the engines take for it, learnt from what they report.
+"""How much work a sentence is and how long the engines take for it, learnt from what they report.
 
-The unit is the row-step: one hypothesis in one decoder step.  Until something was measured, nothing takes time: an
-estimate is there to refuse, and nobody is refused by a guess.  Pure and synchronous.
+The unit of work is the row-step: one hypothesis in one decoder step.  Estimates are 0 until enough was measured,
+because requests are refused by them and a guess must refuse nobody.  Pure and synchronous.
 """
 
 from dataclasses import dataclass
 
-from service.engine.job import JobResult, SearchParams, StepStats
-from service.queue.step_time import StepTime
+from service.engine.job import Job, JobResult, SearchParams, StepStats
 
 # What encoding a source token costs in row-steps, once a sentence whatever its beam: 49 - 76 us a token (16 to 128 of
 # them) beside 58 - 67 us a row-step (64 to 256 rows), `bench_growth --panel source --panel rows`, the included model.
 ENCODER_ROW_STEPS = 1.0
 _MEMORY = 32  # sentences over which averages follow
 _RATE_MEMORY_S = 1.0  # of an engine's working time over which its rate follows
-_LARGEST_SHARE = 0.25  # of one report in that: an engine that was held up for a second is not slow from now on
+_LARGEST_SHARE = 0.25  # of one report in the rate: an engine that was held up for a second is not slow from now on
 _ENOUGH = 4  # sentences before averages count
-_JOINING_STEPS = 2.0  # the one that runs when a place comes free, and the one in which that is heard of
+_JOINING_STEPS = 2.0  # the step that runs when a place comes free, and the step in which the front hears of it
 _MOSTLY = 1.0  # mean absolute deviations above an average
 _RARELY = 3.0  # mean absolute deviations below an average
+
+_SHAPE_MEMORY_S = 30.0  # of an engine's working time
+_SCALE_MEMORY_S = 0.5
+_ENOUGH_S = 0.5  # of working time before the time of a step is told
+_LEAST_SPREAD = 0.1  # of the rows around their mean, as a share of it: less spread shows no shape
+_MOST = 3.0  # times the expected time of a step: an engine that was held up once is not slow from now on
+_STEEPEST = 1.0  # growth: a row costs at most as much as all that does not depend on rows
 
 
 @dataclass(slots=True)
@@ -36,53 +42,97 @@ class _Average:
             self.deviation += share * (abs(value - self.mean) - self.deviation)
         self.mean += share * (value - self.mean)
 
-    @property
-    def high(self) -> float:
-        """A value that most are below."""
-        return self.mean + _MOSTLY * self.deviation
 
-    @property
-    def low(self) -> float:
-        """A value that few are below."""
-        return max(0.0, self.mean - _RARELY * self.deviation)
+@dataclass(slots=True)
+class _Means:
+    """Moving means of rows, seconds a step and their products, weighted by working time."""
+
+    memory_s: float
+    weight_s: float = 0.0
+    rows: float = 0.0
+    step_s: float = 0.0
+    rows_squared: float = 0.0
+    rows_step_s: float = 0.0
+
+    def add(self, rows: float, step_s: float, busy_s: float) -> None:
+        self.weight_s = min(self.memory_s, self.weight_s + busy_s)
+        share = busy_s / max(self.weight_s, busy_s)
+        self.rows += share * (rows - self.rows)
+        self.step_s += share * (step_s - self.step_s)
+        self.rows_squared += share * (rows * rows - self.rows_squared)
+        self.rows_step_s += share * (rows * step_s - self.rows_step_s)
+
+
+class StepTime:
+    """How long a decoder step takes with how many rows: scale x (1 + growth x rows).
+
+    The growth is a property of model and machine and is learnt over half a minute of work; the scale follows what else
+    the machine does.
+    """
+
+    def __init__(self) -> None:
+        self._long = _Means(_SHAPE_MEMORY_S)
+        self._short = _Means(_SCALE_MEMORY_S)
+        self._growth = 0.0
+
+    def worked(self, num_steps: int, rows: int, busy_s: float) -> None:
+        """Learn from an engine's report.
+
+        Args:
+            num_steps: steps of the engine's loop.
+            rows: live rows, summed over the steps.
+            busy_s: seconds of the steps, with the encoding of what started in them.
+        """
+        if num_steps < 1 or rows < 1 or busy_s <= 0.0:
+            return
+        mean_rows, step_s = rows / num_steps, busy_s / num_steps
+        if expected_s := self.at(mean_rows):
+            step_s = min(step_s, _MOST * expected_s)
+        for means in (self._long, self._short):
+            means.add(mean_rows, step_s, num_steps * step_s)
+        self._learn_growth()
+
+    def at(self, rows: float) -> float:
+        """Seconds of a step with so many rows; 0 before enough work was measured."""
+        if self._long.weight_s < _ENOUGH_S:
+            return 0.0
+        scale = self._short.step_s / (1.0 + self._growth * self._short.rows)
+        return scale * (1.0 + self._growth * rows)
+
+    def _learn_growth(self) -> None:
+        long = self._long
+        variance = long.rows_squared - long.rows**2
+        if variance < (_LEAST_SPREAD * long.rows) ** 2:
+            return
+        per_row_s = max(0.0, (long.rows_step_s - long.rows * long.step_s) / variance)
+        fixed_s = long.step_s - per_row_s * long.rows
+        self._growth = min(_STEEPEST, per_row_s / fixed_s) if fixed_s > 0.0 else _STEEPEST
 
 
 class CostModel:
-    """What one model's engines need for what."""
+    """What the engines of one model need for a sentence."""
 
     def __init__(self) -> None:
         self._ratio = _Average()  # decoder steps per source token
         self._step_s = _Average()  # as a running sentence sees it
         self._num_steps = _Average()  # of a sentence
-        self._row_cost = _Average()  # those, and for each row its share of the encoder's work
-        self._rows = _Average()  # of a sentence
-        self._row_seconds = _Average()  # those, each for as long as the sentence holds it
+        self._row_cost = _Average()
         self._rate: float | None = None
         self._step_time = StepTime()
 
     @property
-    def is_measured(self) -> bool:
-        """Whether seconds of work can be told."""
-        return self._rate is not None and self._ratio.num_values >= _ENOUGH
-
-    @property
     def rate(self) -> float | None:
-        """Row-steps per second of one engine that has enough to do; None before there was one."""
+        """Row-steps per second of one engine that has enough to do; None before an engine had."""
         return self._rate
 
     @property
     def step_s(self) -> float:
-        """Seconds of a decoder step; 0 before one was measured, as all below."""
+        """Seconds of a decoder step; 0 before one was measured."""
         return self._step_s.mean
 
     @property
-    def hold_s(self) -> float:
-        """Seconds for which a row is held: of wide beams there are more rows than sentences."""
-        return self._row_seconds.mean / self._rows.mean if self._rows.mean else 0.0
-
-    @property
     def row_cost(self) -> float:
-        """Row-steps that a sentence is for each of its rows."""
+        """Row-steps that a sentence is for each of its rows, with the row's share of the encoder's work."""
         return self._row_cost.mean
 
     def cost(self, source_tokens: int, params: SearchParams) -> float:
@@ -91,30 +141,38 @@ class CostModel:
         return ENCODER_ROW_STEPS * source_tokens + params.beam_size * _steps(source_tokens, params, ratio)
 
     def own_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
-        """Seconds that most such sentences take once they run, as one of so many rows of an engine."""
+        """Seconds that most such sentences take once they run in an engine with so many rows."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
         step_s = self._step_time.at(rows) or self._step_s.mean
-        return (_steps(source_tokens, params, self._ratio.high) + _JOINING_STEPS) * step_s
+        ratio = self._ratio.mean + _MOSTLY * self._ratio.deviation
+        return (_steps(source_tokens, params, ratio) + _JOINING_STEPS) * step_s
 
     def least_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
-        """Seconds below which it hardly gets through."""
+        """Seconds below which such a sentence hardly gets through."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
-        step_s = min(self._step_time.at(rows) or self._step_s.low, self._step_s.mean)
-        return _steps(source_tokens, params, self._ratio.low) * step_s
+        low_step_s = max(0.0, self._step_s.mean - _RARELY * self._step_s.deviation)
+        step_s = min(self._step_time.at(rows) or low_step_s, self._step_s.mean)
+        ratio = max(0.0, self._ratio.mean - _RARELY * self._ratio.deviation)
+        return _steps(source_tokens, params, ratio) * step_s
 
-    def finished(self, source_tokens: int, params: SearchParams, result: JobResult) -> None:
-        """Learn from a sentence."""
+    def seconds(self, row_steps: float, num_engines: int) -> float:
+        """Seconds that so many engines take for so much work."""
+        if self._rate is None or self._ratio.num_values < _ENOUGH:
+            return 0.0
+        return max(0.0, row_steps) / (self._rate * max(1, num_engines))
+
+    def finished(self, job: Job, result: JobResult) -> None:
+        """Learn from a translated sentence."""
+        source_tokens = len(job.source_ids)
         self._ratio.add(result.num_steps / source_tokens)
         self._step_s.add(result.decode_s / max(1, result.num_steps))
         self._num_steps.add(result.num_steps)
-        self._row_cost.add(ENCODER_ROW_STEPS * source_tokens / params.beam_size + result.num_steps)
-        self._rows.add(params.beam_size)
-        self._row_seconds.add(params.beam_size * result.decode_s)
+        self._row_cost.add(ENCODER_ROW_STEPS * source_tokens / job.params.beam_size + result.num_steps)
 
     def reported(self, stats: StepStats) -> None:
-        """Learn from an engine's report; about its rate, if it had as much to do as it can hold."""
+        """Learn from an engine's report; about the rate only if the engine had as much to do as it can hold."""
         self._step_time.worked(stats.loop_steps, stats.rows, stats.busy_s)
         if not stats.waiting_jobs or stats.busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
             return
@@ -124,13 +182,7 @@ class CostModel:
             self._rate = rate
         self._rate += min(_LARGEST_SHARE, stats.busy_s / _RATE_MEMORY_S) * (rate - self._rate)
 
-    def seconds(self, row_steps: float, num_engines: int) -> float:
-        """How long so many engines take for so much work; 0 before that was measured."""
-        if self._rate is None or not self.is_measured:
-            return 0.0
-        return row_steps / (self._rate * max(1, num_engines))
-
 
 def _steps(source_tokens: int, params: SearchParams, ratio: float) -> float:
-    """Decoder steps of a sentence, as likely as this ratio is."""
+    """Decoder steps of a sentence that makes so many steps per source token."""
     return min(float(params.max_target_tokens), ratio * source_tokens)

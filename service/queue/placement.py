@@ -1,117 +1,101 @@
-"""Which engine takes which of the sentences that start together: the long ones one, the short ones another.
+"""Which engine takes a job: the least loaded one of those that have room.
 
-Beside the work for each sentence, an engine's step has a part that costs the same however many there are, and attention
-is computed as wide as the longest sentence.  Sentences of similar length together need fewer steps in all, and no
-padding.  Pure; knows lengths, neither engines nor texts.
+An engine's load is counted as its scheduler counts: in rows and in source tokens.  Pure; knows neither the queue nor
+the engine processes.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from service.engine.job import Job
-from service.engine.scheduler import source_width
+from service.engine.scheduler import SMALLEST_WIDTH, source_width
 
 
-class Share(NamedTuple):
-    """A sentence that is dealt."""
+@dataclass(slots=True, eq=False)
+class EngineLoad:
+    """Sums over the jobs that one engine holds, beside what the engine can run at once."""
 
-    source_tokens: int
-    rows: int  # its beam
+    max_rows: int
+    max_source_tokens: int  # each sentence counts with its `source_width`
+    jobs: int = 0
+    rows: int = 0
+    source_tokens: int = 0
+    work: int = 0  # rows x source tokens: a sentence takes about as many steps as it has source tokens
+
+    def add(self, job: Job, sign: int = 1) -> None:
+        """Count a job that the engine is given."""
+        rows, tokens = job.params.beam_size, len(job.source_ids)
+        self.jobs += sign
+        self.rows += sign * rows
+        self.source_tokens += sign * source_width(tokens)
+        self.work += sign * rows * tokens
+
+    def remove(self, job: Job) -> None:
+        """Stop counting a job that the engine has answered."""
+        self.add(job, -1)
+
+    def clear(self) -> None:
+        """Count nothing: the engine has lost its jobs."""
+        self.jobs = self.rows = self.source_tokens = self.work = 0
+
+    def has_room(self, job: Job, lookahead_jobs: int) -> bool:
+        """Whether the engine may take this job while it holds up to so many such jobs beyond what it can run."""
+        rows, tokens = job.params.beam_size, source_width(len(job.source_ids))
+        return (
+            self.rows + rows <= self.max_rows + lookahead_jobs * rows
+            and self.source_tokens + tokens <= self.max_source_tokens + lookahead_jobs * tokens
+        )
+
+    @property
+    def runnable_rows(self) -> int:
+        """Rows that the engine can run: those its budgets allow of what it holds, and short sentences of one row more.
+
+        At least the rows of one of its sentences, because a sentence that is over a budget runs alone.
+        """
+        if not self.jobs:
+            return self.max_rows
+        free_tokens = self.max_source_tokens - self.source_tokens
+        if free_tokens >= 0:
+            runnable = self.rows + free_tokens // SMALLEST_WIDTH
+        else:
+            runnable = self.rows * self.max_source_tokens // self.source_tokens
+        return max(min(self.max_rows, runnable), self.rows // self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLoad:
+    """The load of all engines of a model together."""
+
+    num_engines: int
+    rows: int
+    max_rows: int  # that the engines can run, of such sentences as they hold
 
     @classmethod
-    def of(cls, job: Job) -> Self:
-        """The job's sentence."""
-        return cls(len(job.source_ids), job.params.beam_size)
+    def of(cls, loads: Iterable[EngineLoad]) -> Self:
+        """The sum of these loads, of which there is at least one."""
+        pairs = [(load.rows, load.runnable_rows) for load in loads]
+        return cls(len(pairs), sum(rows for rows, _ in pairs), sum(runnable for _, runnable in pairs))
 
     @property
-    def source_width(self) -> int:
-        """Source tokens that it takes of an engine's budget."""
-        return source_width(self.source_tokens)
+    def is_idle(self) -> bool:
+        """Whether the engines hold nothing."""
+        return self.rows == 0
 
-    @property
-    def work(self) -> int:
-        """What it costs an engine, in no unit: its steps are about as many as its source tokens."""
-        return self.source_tokens * self.rows
-
-
-class Room(NamedTuple):
-    """What an engine has, and can take; below 0 it holds more than it can run."""
-
-    work: int
-    free_rows: int
-    free_tokens: int
+    def rows_each(self, more: int) -> float:
+        """Rows that each engine runs after so many more have come."""
+        return min(self.rows + more, self.max_rows) / self.num_engines
 
 
-def deal(shares: Sequence[Share], rooms: Sequence[Room]) -> list[int] | None:
-    """The number of the room for each share, such that the fullest one has as little work as possible.
-
-    Each room gets neighbours in length, the emptiest the longest, and none stays empty while another gets several.  The
-    longest of a room counts twice, once for the steps themselves, whose number it determines (ARCHITECTURE.md, 22
-    November 2026, has what others than 2 came to).
+def choose_engine(loads: Sequence[EngineLoad], job: Job, lookahead_jobs: int) -> int | None:
+    """The number of the engine that takes the job: the one with the smallest share of its rows taken, then of work.
 
     Returns:
-        None if not all find rows and source tokens this way.
+        None if no engine has room, see `EngineLoad.has_room`.
     """
-    if sum(share.rows for share in shares) > sum(max(0, room.free_rows) for room in rooms):
-        return None  # without sorting: many wait for rows, and ask again whenever some are free
-    longest_first = sorted(range(len(shares)), key=lambda number: -shares[number].source_tokens)
-    emptiest_first = sorted(range(len(rooms)), key=lambda number: rooms[number].work)
-    cuts = _Cuts([shares[number] for number in longest_first], [rooms[number] for number in emptiest_first])
-    ends = cuts.with_the_least_work()
-    if ends is None:
-        return None
-    dealt, begin = [0] * len(shares), 0
-    for number, end in zip(emptiest_first, ends, strict=True):
-        for place in longest_first[begin:end]:
-            dealt[place] = number
-        begin = end
-    return dealt
-
-
-class _Cuts:
-    """Ways to cut a row of shares, longest first, into a piece for each room, emptiest first."""
-
-    def __init__(self, shares: Sequence[Share], rooms: Sequence[Room]) -> None:
-        self._shares, self._rooms = shares, rooms
-        self._work = [0, *accumulate(share.work for share in shares)]  # of the first n
-        self._rows = [0, *accumulate(share.rows for share in shares)]
-        self._tokens = [0, *accumulate(share.source_width for share in shares)]
-        self._num_empty = sum(room.work == 0 and room.free_rows > 0 for room in rooms)
-
-    def with_the_least_work(self) -> list[int] | None:
-        """Where each room's piece ends, such that the largest sum of work is least."""
-        too_little = 0
-        enough = 2 * self._work[-1] + self._rooms[-1].work
-        best = self._within(enough)
-        while best is not None and enough - too_little > 1:
-            limit = (too_little + enough) // 2
-            found = self._within(limit)
-            if found is None:
-                too_little = limit
-            else:
-                best, enough = found, limit
-        return best
-
-    def _within(self, limit: int) -> list[int] | None:
-        """Where each piece ends when every room takes what it may and no room's work exceeds the limit."""
-        ends, end = list[int](), 0
-        for place, room in enumerate(self._rooms):
-            end = self._end(end, place, room, limit)
-            ends.append(end)
-        return ends if end == len(self._shares) else None
-
-    def _end(self, begin: int, place: int, room: Room, limit: int) -> int:
-        """Where the piece ends that begins here."""
-        if begin == len(self._shares):
-            return begin
-        longest = self._shares[begin].work
-        by_work = bisect_right(self._work, limit - room.work - longest + self._work[begin]) - 1
-        by_rows = bisect_right(self._rows, room.free_rows + self._rows[begin]) - 1
-        by_tokens = bisect_right(self._tokens, room.free_tokens + self._tokens[begin]) - 1
-        end = min(by_work, by_rows, by_tokens)
-        if end <= begin:
-            return begin
-        still_empty = max(0, self._num_empty - place - 1)  # rooms behind this one, of which each gets one at least
-        return min(end, max(begin + 1, len(self._shares) - still_empty))
+    with_room = (number for number, load in enumerate(loads) if load.has_room(job, lookahead_jobs))
+    return min(
+        with_room,
+        key=lambda number: (loads[number].rows / loads[number].runnable_rows, loads[number].work),
+        default=None,
+    )

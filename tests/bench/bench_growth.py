@@ -39,8 +39,8 @@ from service.engine.process import return_freed_memory
 from service.engine.runner import Floats, Ints
 from service.engine.scheduler import SchedulerConfig
 from service.queue.callers import Caller, Priority
-from service.queue.fair_queue import Entry
-from service.queue.job_queue import EngineLoad, JobQueue
+from service.queue.job_queue import JobQueue
+from service.queue.placement import EngineLoad, PoolLoad
 from tests.bench.machine import describe
 from tests.fakes.own_text import own_sentences
 
@@ -201,33 +201,39 @@ def measure_queue(_: Setup) -> list[Row]:
 
 
 def _queue(waiting: int, num_callers: int, turns: int = 2_000) -> Row:
-    queue: JobQueue[int] = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
+    queue = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
     callers = [Caller(name=str(number)) for number in range(num_callers)]
+    ids, source_ids, owners = count(), (UNK_ID,) * SHORT, dict[int, Caller]()
+
+    def add(caller: Caller) -> None:
+        job = Job(id=next(ids), source_ids=source_ids, params=PARAMS)
+        owners[job.id] = caller
+        queue.add(job, caller=caller, priority=Priority.INTERACTIVE, now=0.0)
+
     result = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=SHORT)
     for _ in range(32):
-        queue.finished(SHORT, PARAMS, result)
+        queue.finished(Job(id=0, source_ids=source_ids, params=PARAMS), result)
     queue.reported(StepStats(steps=10, rows=1_280, busy_s=0.05, waiting_jobs=1))
-
-    def add(caller: Caller) -> Entry[int]:
-        return queue.add(0, SHORT, PARAMS, caller=caller, priority=Priority.INTERACTIVE, now=0.0)
-
     times = [time.process_time()]
-    entries = [add(callers[number % num_callers]) for number in range(waiting)]
+    for number in range(waiting):
+        add(callers[number % num_callers])
     times.append(time.process_time())
-    for _ in range(turns):
-        entry = queue.peek(0.0)
-        assert entry is not None
-        queue.serve(entry, PARAMS.beam_size)
-        entries.append(add(entry.caller))
+    served = 0
+    while served < turns:
+        for _, job in queue.hand_out([EngineLoad(128, 16_384)], 0.0).starts:
+            add(owners[job.id])
+            served += 1
     times.append(time.process_time())
-    load = EngineLoad(num_engines=1, rows=128, max_rows=128)
+    load = PoolLoad(num_engines=1, rows=128, max_rows=128)
     for number in range(turns):
         caller = callers[number % num_callers]
         queue.forecast([SHORT], PARAMS, caller=caller, priority=Priority.INTERACTIVE, load=load)
     times.append(time.process_time())
-    removed = sum(queue.remove(entry) for entry in entries)
+    jobs = list(queue)
+    for job in jobs:
+        queue.remove(job)
     times.append(time.process_time())
-    spent = 1e6 * np.diff(times) / [waiting, turns, turns, removed]
+    spent = 1e6 * np.diff(times) / [waiting, served, turns, len(jobs)]
     names = ("us_arrival", "us_turn_and_arrival", "us_forecast", "us_removal")
     return {"callers": num_callers, "waiting": waiting, **dict(zip(names, spent.tolist(), strict=True))}
 

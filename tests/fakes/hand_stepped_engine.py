@@ -1,34 +1,55 @@
-"""An engine supervisor without a process: its engine makes a step, dies and comes back when the test says so."""
+"""Dispatchers whose engines have no process: each makes a step, dies and comes back when the test says so."""
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest import mock
 
-from service.engine.job import Outcome
+from service.engine.job import Outcome, StepStats
 from service.engine.loop import EngineLoop
 from service.engine.process import Cancel, Command, Report, Start
 from service.engine.spec import EngineSpec
-from service.engines.supervisor import EngineListener, SupervisorConfig
-from tests.fakes.fake_runner import FakeRunner
+from service.engines.dispatcher import DispatchConfig, Dispatcher
+from service.engines.handle import EngineObserver
+from service.engines.supervisor import SupervisorConfig
+from tests.fakes.fake_runner import create
 
 
 class HandSteppedEngine:
     """In place of `EngineSupervisor`: the engine loop itself around a scripted model."""
 
-    def __init__(self, spec: EngineSpec, config: SupervisorConfig, listener: EngineListener) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        config: SupervisorConfig,
+        *,
+        on_report: Callable[[Report], None],
+        on_lost: Callable[[str], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.report, self.on_lost, self.on_change = on_report, on_lost, on_change
         self.started_ids: list[int] = []
         self.most_rows = 0
+        self.is_delayed = False
+        self.retry_in_s: float | None = None
+        self.fault = ""
         self._spec = spec
-        self._listener = listener
         self._loop: EngineLoop | None = None
         self._without_answer: set[int] = set()
 
     def _new_loop(self) -> EngineLoop:
-        return EngineLoop(FakeRunner(), self._spec.scheduler, clock=lambda: time.monotonic())  # noqa: PLW0108  patched
+        return EngineLoop(create(self._spec), self._spec.scheduler, clock=lambda: time.monotonic())  # noqa: PLW0108  patched
 
     @property
     def is_up(self) -> bool:
         """Whether the engine takes commands."""
         return self._loop is not None
+
+    @property
+    def is_missing(self) -> bool:
+        return not self.is_up
 
     @property
     def pid(self) -> int | None:
@@ -43,6 +64,9 @@ class HandSteppedEngine:
         """Be gone."""
         self._loop = None
 
+    def condemn(self, fault: str) -> None:
+        self.fault = fault
+
     def send(self, commands: Sequence[Command]) -> None:
         """Hand on to the engine, if there is one."""
         if self._loop is None:
@@ -56,29 +80,76 @@ class HandSteppedEngine:
                 case Cancel(job_id):
                     self._loop.cancel(job_id)
 
-    def step(self) -> None:
+    def step(self) -> StepStats:
         """One decoder step, and a report of it."""
         if self._loop is None:
-            return
+            return StepStats()
         outcomes: tuple[Outcome, ...] = tuple(self._loop.step())
         stats = self._loop.take_stats()
         self.most_rows = max(self.most_rows, stats.live_rows)
         for outcome in outcomes:
             self._without_answer.remove(outcome.job_id)  # fails when it is answered twice
-        self._listener.heard(Report(outcomes, stats))
+        self.report(Report(outcomes, stats))
+        return stats
 
     def die(self, *, is_delayed: bool) -> None:
         """Be lost with everything it holds; with a pause before the next attempt, or not."""
         if self._loop is not None:
             self._loop = None
             self._without_answer.clear()
-            self._listener.lost("killed by the test")
+            self.on_lost("killed by the test")
             if is_delayed:
-                self._listener.delayed(1.0)
+                self.is_delayed, self.retry_in_s = True, 0.5
+                self.on_change()
 
     def come_back(self) -> None:
         """A new engine in the old one's place."""
         if self._loop is None:
-            self._listener.starting()
+            self.is_delayed, self.retry_in_s = False, None
             self._loop = self._new_loop()
-            self._listener.restarted()
+            self.on_change()
+
+
+def make_dispatcher(
+    spec: EngineSpec, config: DispatchConfig, observer: EngineObserver | None = None
+) -> tuple[Dispatcher, list[HandSteppedEngine]]:
+    """A dispatcher that is not started, and its engines."""
+    engines: list[HandSteppedEngine] = []
+
+    def make(spec: EngineSpec, config: SupervisorConfig, **events: Callable[..., None]) -> HandSteppedEngine:
+        engines.append(HandSteppedEngine(spec, config, **events))
+        return engines[-1]
+
+    with mock.patch("service.engines.handle.EngineSupervisor", make):
+        return Dispatcher(spec, config, observer=observer), engines
+
+
+@asynccontextmanager
+async def hand_stepped(
+    spec: EngineSpec, config: DispatchConfig, observer: EngineObserver | None = None
+) -> AsyncIterator[tuple[Dispatcher, list[HandSteppedEngine]]]:
+    """A dispatcher whose engines are up, closed at the end."""
+    dispatcher, engines = make_dispatcher(spec, config, observer)
+    await dispatcher.start()
+    try:
+        yield dispatcher, engines
+    finally:
+        await dispatcher.close()
+        await settle()
+
+
+async def settle() -> None:
+    """Let everything happen that follows without time passing."""
+    for _ in range(12):
+        await asyncio.sleep(0)
+
+
+async def work(engines: Sequence[HandSteppedEngine], *jobs: "asyncio.Future[Any]") -> None:
+    """Step all engines until these jobs are done."""
+    for _ in range(2_000):
+        if all(job.done() for job in jobs):
+            return
+        for engine in engines:
+            engine.step()
+        await settle()
+    raise AssertionError("a job was lost")

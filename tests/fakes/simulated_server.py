@@ -1,5 +1,5 @@
-"""One server in virtual time: the real queue, meter, admission and engine scheduler around a decoder that takes a
-given time a step, behind a front process that takes a given time for each call.  No clock, no process: the same seed
+"""One server in virtual time: the real admission, job queue, placement and engine scheduler around a decoder that takes
+a given time a step, behind a front process that takes a given time for each call.  No clock, no process: the same seed
 gives the same figures.
 
 As in the real one, what an engine reports arrives with the end of its step, and what it is then given starts with the
@@ -9,18 +9,18 @@ next step but one.
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
+from itertools import count
 
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams, StepStats
 from service.engine.scheduler import Scheduler, SchedulerConfig
-from service.engines.held import Held
 from service.errors import Overloaded
 from service.queue.admission import Admission, Permit
 from service.queue.callers import Caller, Priority
-from service.queue.fair_queue import Entry
-from service.queue.job_queue import EngineLoad, JobQueue
+from service.queue.job_queue import JobQueue
+from service.queue.placement import EngineLoad, PoolLoad
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
 STATS_STEPS = 5  # between two reports of what was done
@@ -39,12 +39,10 @@ class Request:
     params: SearchParams | None = None  # the server's
     heard_at: float = 0.0  # when the front process came to it
     permit: Permit | None = None
-    entry: "Entry[Request] | None" = None
-    job: Job | None = None  # that the engine was given
+    steps_left: int = 0
+    decode_s: float = 0.0
     done_at: float | None = None  # answered in time
     refused: str = ""
-    was_late: bool = False
-    decode_s: float = 0.0
 
     @property
     def deadline(self) -> float:
@@ -99,16 +97,6 @@ class Front:
         return max(now, began + self.pause_s)
 
 
-@dataclass(slots=True)
-class Stats:
-    """What the engine did since its last report."""
-
-    steps: int = 0
-    rows: int = 0
-    source_tokens: int = 0
-    busy_s: float = 0.0
-
-
 @dataclass
 class SimulatedServer:
     """One engine; every step takes `step_s`, and `row_s` for each row."""
@@ -123,15 +111,13 @@ class SimulatedServer:
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.limits)
-        self.backlog: JobQueue[Request] = JobQueue(
-            aging_s=self.limits.batch_aging_s, max_lookahead_jobs=self.max_lookahead_jobs
-        )
+        self.queue = JobQueue(aging_s=self.limits.batch_aging_s, max_lookahead_jobs=self.max_lookahead_jobs)
         self.scheduler = Scheduler(SchedulerConfig(max_rows=self.max_rows))
-        self.holds = Held.none_of(self.scheduler.config)
-        self.held: dict[int, Request] = {}
-        self.steps_left: dict[int, int] = {}
-        self.num_job = 0
-        self.waited: deque[float] = deque()
+        self.load = EngineLoad(self.max_rows, self.scheduler.config.max_source_tokens)
+        self.requests: dict[int, Request] = {}  # in the queue or the engine, by job id
+        self.running: dict[int, Job] = {}
+        self.stats = StepStats()
+        self.ids = count()
         self.wasted_row_steps = 0
         self.row_steps = 0
 
@@ -140,157 +126,101 @@ class SimulatedServer:
         arrivals = deque(merge(*requests, key=lambda request: request.at))
         self.front.hear(arrivals)
         now, number = 0.0, 0
-        results: list[int] = []  # ended, and the front has not heard of it
-        stats = Stats()
+        results: list[Job] = []  # ended, and the front has not heard of it
         inbox: list[Job] = []
-        while arrivals or self.held or len(self.backlog):
+        while arrivals or self.requests:
             for job in inbox:
                 self.scheduler.add(job)
             inbox = []
-            lasted_s = self._step(now, stats, results)
+            lasted_s = self._step(now, results)
             now += lasted_s
             number += 1
             if self.front.awake_at(now) > now:
                 continue
-            for job_id in results:
-                self._finish(job_id, now)
+            for job in results:
+                self._finish(job, now)
             results = []
             while arrivals and arrivals[0].heard_at <= now:
                 self._arrive(arrivals.popleft())
                 inbox += self._hand_out(max(now - lasted_s, 0.0))
             if number % STATS_STEPS == 0:
-                self._report(stats)
-                stats = Stats()
-            self._expire(now)
+                self.queue.reported(replace(self.stats, waiting_jobs=self.scheduler.num_waiting))
+                self.stats = StepStats()
+            for job in [job for job in self.queue if self.requests[job.id].deadline <= now]:
+                self.queue.remove(job)
+                self._end(job)
             inbox += self._hand_out(now)
 
-    def params_of(self, request: Request) -> SearchParams:
-        """How it is searched."""
-        return request.params or self.params
-
-    def load(self) -> EngineLoad:
-        """How full the engine is."""
-        return EngineLoad(num_engines=1, rows=self.holds.rows, max_rows=self.holds.runnable_rows)
-
     def _arrive(self, request: Request) -> None:
-        permit = None
+        now, params, deadline = request.heard_at, request.params or self.params, request.deadline
+        caller, priority, load = request.caller, request.priority, PoolLoad.of([self.load])
         try:
-            permit = self.admission.admit(1, now=request.heard_at, deadline=request.deadline, caller=request.caller)
-            permit.take_tokens(request.source_tokens)
-            forecast = self.backlog.forecast(
-                [request.source_tokens],
-                self.params_of(request),
-                caller=request.caller,
-                priority=request.priority,
-                load=self.load(),
-            )
-            permit.check(forecast, now=request.heard_at, deadline=request.deadline)
+            request.permit = self.admission.admit(1, now=now, deadline=deadline, caller=caller)
+            request.permit.take_tokens(request.source_tokens)
+            sources = [request.source_tokens]
+            forecast = self.queue.forecast(sources, params, caller=caller, priority=priority, load=load)
+            request.permit.check(forecast, now=now, deadline=deadline)
         except Overloaded as error:
             request.refused = error.reason
-            if permit is not None:
-                permit.release()
+            if request.permit is not None:
+                request.permit.release()
             return
-        request.permit = permit
-        request.entry = self.backlog.add(
-            request,
-            request.source_tokens,
-            self.params_of(request),
-            caller=request.caller,
-            priority=request.priority,
-            now=request.heard_at,
-        )
+        job = Job(id=next(self.ids), source_ids=(5,) * request.source_tokens, params=params, deadline=deadline)
+        request.steps_left = request.num_steps
+        self.requests[job.id] = request
+        self.queue.add(job, caller=caller, priority=priority, now=now)
 
     def _hand_out(self, now: float) -> list[Job]:
-        jobs: list[Job] = []
-        while (entry := self.backlog.peek(now)) is not None:
-            request, load = entry.item, self.load()
-            params = self.params_of(request)
-            if self.backlog.is_hopeless(request.source_tokens, params, request.deadline, now=now, load=load):
-                self.backlog.remove(entry)
-                self._end(request, late=True)
-                continue
-            source = (5,) * request.source_tokens
-            job = Job(id=self.num_job + 1, source_ids=source, params=params, deadline=request.deadline)
-            if not self.holds.has_room(job, self.backlog.lookahead_jobs(now)):
-                self.backlog.ran_full(now)
-                break
-            if self.backlog.pause_s(now, load) > 0.0:
-                break
-            self.backlog.serve(entry, params.beam_size)
-            self.num_job = job.id
-            request.job = job
-            self.holds.add(job)
-            self.held[job.id] = request
-            self.steps_left[job.id] = request.num_steps
-            jobs.append(job)
-        return jobs
+        found = self.queue.hand_out([self.load], now)
+        for job in found.too_late:
+            self._end(job)
+        return [job for _, job in found.starts]
 
-    def _expire(self, now: float) -> None:
-        for request in [request for request in self.backlog if request.deadline <= now]:
-            assert request.entry is not None
-            self.backlog.remove(request.entry)
-            self._end(request, late=True)
-
-    def _step(self, now: float, stats: "Stats", results: list[int]) -> float:
+    def _step(self, now: float, results: list[Job]) -> float:
         """Seconds that it takes; a step with nothing to do takes some as well."""
         plan = self.scheduler.schedule(now)
         for drop in plan.drops:
-            self.wasted_row_steps += self.held[drop.job.id].num_steps - self.steps_left[drop.job.id]
-            self.holds.remove(drop.job)
-            self._end(self.held.pop(drop.job.id), late=True)
-            del self.steps_left[drop.job.id]
-        started = sum(len(job.source_ids) for job in plan.starts)
-        rows = self.scheduler.rows
-        self.row_steps += rows
-        running = sorted(self.scheduler._running)
-        for job_id in running:
-            self.steps_left[job_id] -= 1
-            if self.steps_left[job_id] == 0:
-                self.scheduler.release(job_id)
-                results.append(job_id)
+            self.wasted_row_steps += self.requests[drop.job.id].num_steps - self.requests[drop.job.id].steps_left
+            self.load.remove(drop.job)
+            self.running.pop(drop.job.id, None)
+            self._end(drop.job)
+        self.running |= {job.id: job for job in plan.starts}
+        rows, has_worked = self.scheduler.rows, bool(self.running)
         lasted_s = self.step_s + rows * self.row_s
-        stats.steps += bool(running)
-        stats.rows += rows
-        stats.source_tokens += started
-        stats.busy_s += lasted_s if running else 0.0
-        for job_id in running:
-            self.held[job_id].decode_s += lasted_s
+        self.row_steps += rows
+        for job in list(self.running.values()):
+            request = self.requests[job.id]
+            request.decode_s += lasted_s
+            request.steps_left -= 1
+            if request.steps_left == 0:
+                self.scheduler.release(job.id)
+                results.append(self.running.pop(job.id))
+        self.stats = StepStats(
+            loop_steps=self.stats.loop_steps + has_worked,
+            rows=self.stats.rows + rows,
+            busy_s=self.stats.busy_s + has_worked * lasted_s,
+        )
         return lasted_s
 
-    def _finish(self, job_id: int, now: float) -> None:
-        request = self.held.pop(job_id)
-        assert request.job is not None
-        self.holds.remove(request.job)
-        del self.steps_left[job_id]
+    def _finish(self, job: Job, now: float) -> None:
+        request = self.requests[job.id]
+        self.load.remove(job)
         result = JobResult(
-            job_id=job_id,
+            job_id=job.id,
             hypotheses=(HYPOTHESIS,),
             queue_s=0.0,
             encode_s=0.0,
             decode_s=request.decode_s,
             num_steps=request.num_steps,
         )
-        self.backlog.finished(request.source_tokens, self.params_of(request), result)
+        self.queue.finished(job, result)
         request.done_at = now if now <= request.deadline else None
-        self._end(request, late=now > request.deadline)
+        self._end(job)
 
-    def _report(self, stats: "Stats") -> None:
-        self.backlog.reported(
-            StepStats(
-                steps=stats.steps,
-                loop_steps=stats.steps,
-                rows=stats.rows,
-                busy_s=stats.busy_s,
-                source_tokens=stats.source_tokens,
-                waiting_jobs=self.scheduler.num_waiting,
-            )
-        )
-
-    @staticmethod
-    def _end(request: Request, *, late: bool) -> None:
-        request.was_late = late
-        assert request.permit is not None
-        request.permit.release()
+    def _end(self, job: Job) -> None:
+        permit = self.requests.pop(job.id).permit
+        assert permit is not None
+        permit.release()
 
 
 def percentile(values: Iterable[float], share: float) -> float:

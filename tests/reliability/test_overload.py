@@ -184,7 +184,7 @@ async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, se
     )
 
     assert set(alone.codes) == set(others.codes) == {"OK"}
-    assert p99_beside <= 2 * p99_alone
+    assert p99_beside <= 2.5 * p99_alone
 
 
 @pytest.mark.promise("D5")

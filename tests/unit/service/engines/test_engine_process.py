@@ -38,7 +38,7 @@ class ScriptedWriter:
         pass
 
 
-def link_to(process: ScriptedProcess, *received: bytes) -> EngineProcess:
+def process_around(process: ScriptedProcess, *received: bytes) -> EngineProcess:
     reader = asyncio.StreamReader()
     for data in received:
         reader.feed_data(data)
@@ -59,7 +59,7 @@ async def test_greeting_that_is_no_record_is_an_engine_that_does_not_start(monke
     process = ScriptedProcess()
 
     async def spawn() -> EngineProcess:
-        return link_to(process, b"\0\0\0\2no")
+        return process_around(process, b"\0\0\0\2no")
 
     monkeypatch.setattr(engine_process, "_spawn", spawn)
 
@@ -70,16 +70,16 @@ async def test_greeting_that_is_no_record_is_an_engine_that_does_not_start(monke
 
 async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_killed(monkeypatch):
     pauses: list[float] = []
-    link = link_to(ScriptedProcess(), to_frame(Report()))
+    engine = process_around(ScriptedProcess(), to_frame(Report()))
     heard_in = {1, 3, 5}  # halves; nothing comes in 6 and 7
 
     async def sleep(delay_s: float) -> None:
         pauses.append(delay_s)
-        link._heard = len(pauses) in heard_in
+        engine._heard = len(pauses) in heard_in
 
     monkeypatch.setattr("service.engines.engine_process.asyncio.sleep", sleep)
 
-    await link._watch(8.0)
+    await engine._watch(8.0)
 
     assert pauses == [4.0] * 7
-    assert await link.describe_end() == "it stopped answering and was killed"
+    assert await engine.describe_end() == "it stopped answering and was killed"

@@ -23,8 +23,7 @@ from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from service.engines import handle as engine_handle
-from service.engines.dispatcher import DispatchConfig, Dispatcher
+from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
 from service.records import TranslateOptions, TranslationRequest, TranslationResult
@@ -34,7 +33,7 @@ from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
 from tests.fakes.fake_runner import FakeRunner
-from tests.fakes.hand_stepped_engine import HandSteppedEngine
+from tests.fakes.hand_stepped_engine import make_dispatcher
 from tests.fakes.manual_dispatcher import ManualModel, registry_of
 
 MAX_ROWS = 8
@@ -108,14 +107,8 @@ class JobLife(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.engines: list[HandSteppedEngine] = []
-
-        def make(*details: object) -> HandSteppedEngine:
-            self.engines.append(HandSteppedEngine(*details))  # type: ignore[arg-type]
-            return self.engines[-1]
-
-        with mock.patch.object(engine_handle, "EngineSupervisor", make):
-            self.dispatcher = Dispatcher(SPEC, DispatchConfig(num_engines=NUM_ENGINES, lookahead_jobs=2))
+        config = DispatchConfig(num_engines=NUM_ENGINES, lookahead_jobs=2)
+        self.dispatcher, self.engines = make_dispatcher(SPEC, config)
         self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)
         registry = registry_of(ManualModel(codec=codec, dispatcher=self.dispatcher))

@@ -1,4 +1,4 @@
-"""Replacement of engines, with scripted links instead of processes."""
+"""Replacement of engines, with scripted processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -9,7 +9,7 @@ import pytest
 
 from service.engine.process import Cancel, Command, Report
 from service.engine.spec import EngineSpec
-from service.engines import supervisor
+from service.engines import supervisor as supervisor_module
 from service.engines.engine_process import EngineStartError
 from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 
@@ -18,7 +18,7 @@ CONFIG = SupervisorConfig(restart_backoff_s=0.5, max_restart_backoff_s=1.5, hear
 
 
 @dataclass
-class ScriptedLink:
+class ScriptedProcess:
     """Gives one report and is lost when told to be."""
 
     pid: int
@@ -35,10 +35,7 @@ class ScriptedLink:
         yield Report()
         await self.is_lost.wait()
 
-    async def finish(self, timeout_s: float) -> None:
-        pass
-
-    async def describe_end(self) -> str:
+    async def finish(self, timeout_s: float) -> str:
         return f"end of {self.pid}"
 
     def send(self, commands: Sequence[Command]) -> None:
@@ -48,230 +45,146 @@ class ScriptedLink:
         self.is_killed = True
 
 
-@dataclass
-class Events:
-    """An EngineListener that remembers."""
+class World:
+    """A supervisor whose starts fail or give processes as scripted, whose pauses take no time, and its events."""
 
-    seen: list[str] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
-    attempts: list[str] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        self.starts: list[ScriptedProcess | Exception] = []
+        self.events: list[str] = []
+        self.num_bugs = 0  # reports that the owner fails to take
+        self.changed = asyncio.Event()
+        self.engine = EngineSupervisor(
+            SPEC,
+            CONFIG,
+            on_report=self.take_report,
+            on_lost=lambda reason: self.note(f"lost: {reason}"),
+            on_change=self.note_change,
+        )
 
-    def heard(self, report: Report) -> None:
-        self.add("heard")
+    def take_report(self, report: Report) -> None:
+        if self.num_bugs:
+            self.num_bugs -= 1
+            raise KeyError("a bug of ours")
+        self.note(f"report of {self.engine.pid}")
 
-    def lost(self, reason: str) -> None:
-        self.add(f"lost: {reason}")
+    def note_change(self) -> None:
+        delay = f"waits {self.engine.retry_in_s:g} s" if self.engine.retry_in_s else f"up: {self.engine.pid}"
+        assert self.engine.is_missing is self.engine.is_delayed is (self.engine.retry_in_s is not None)
+        self.note(delay)
 
-    def delayed(self, retry_in_s: float) -> None:
-        self.delays.append(retry_in_s)
-        self.attempts.append(f"delayed for {retry_in_s:g} s")
-
-    def starting(self) -> None:
-        self.attempts.append("starting")
-
-    def restarted(self) -> None:
-        self.add("restarted")
-
-    def add(self, event: str) -> None:
-        self.seen.append(event)
+    def note(self, event: str) -> None:
+        self.events.append(event)
         self.changed.set()
 
-    async def until(self, count: int) -> None:
+    async def until(self, event: str) -> None:
         async with asyncio.timeout(10):
-            while len(self.seen) < count:
+            while event not in self.events:
                 self.changed.clear()
                 await self.changed.wait()
 
-
-@dataclass
-class World:
-    """Starts that fail or give links as scripted, and pauses that take no time."""
-
-    keeper: EngineSupervisor
-    events: Events
-    starts: list[ScriptedLink | Exception]
-    pauses: list[float]
+    async def start(self, *starts: ScriptedProcess | Exception) -> None:
+        self.starts += starts
+        await self.engine.start()
+        await self.until("report of 1")
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    pauses: list[float] = []
-    starts: list[ScriptedLink | Exception] = []
-    real_sleep = asyncio.sleep
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    world, real_sleep = World(), asyncio.sleep
 
-    async def start_engine(spec: EngineSpec, timeout_s: float) -> ScriptedLink:
+    async def start_engine(spec: EngineSpec, timeout_s: float) -> ScriptedProcess:
         assert (spec, timeout_s) == (SPEC, CONFIG.start_timeout_s)
-        start = starts.pop(0)
+        start = world.starts.pop(0)
         if isinstance(start, Exception):
             raise start
         return start
 
     async def sleep(delay_s: float) -> None:
-        pauses.append(delay_s)
+        world.note(f"sleeps {delay_s:g} s")
         await real_sleep(0)
 
-    monkeypatch.setattr(supervisor, "start_engine", start_engine)
+    monkeypatch.setattr(supervisor_module, "start_engine", start_engine)
     monkeypatch.setattr("service.engines.supervisor.asyncio.sleep", sleep)
-    events = Events()
-    return World(EngineSupervisor(SPEC, CONFIG, events), events, starts, pauses)
-
-
-async def test_engine_is_missing_from_its_loss_until_another_takes_its_place_however_many_starts_fail(world):
-    first, second = ScriptedLink(1), ScriptedLink(2)
-    starts = [first, EngineStartError("no memory"), EngineStartError("no memory"), second]
-    world.starts += starts
-    missing = [world.keeper.is_missing]
-    world.events.delayed = lambda _: missing.append(world.keeper.is_missing)
-    await world.keeper.start()
-    missing.append(world.keeper.is_missing)
-    await world.events.until(1)
-
-    first.is_lost.set()
-    await world.events.until(4)
-
-    assert missing == [False, False, True, True]
-    assert (world.keeper.is_missing, world.keeper.pid) == (False, 2)
-    second.is_condemned = True
-    assert world.keeper.is_missing
-    await world.keeper.stop()
+    yield world
+    await world.engine.stop()
 
 
 async def test_lost_engine_is_replaced_at_once(world):
-    first, second = ScriptedLink(1), ScriptedLink(2)
-    world.starts += [first, second]
-    await world.keeper.start()
-    assert (world.keeper.is_up, world.keeper.pid) == (True, 1)
-    await world.events.until(1)
+    first, second = ScriptedProcess(1), ScriptedProcess(2)
+    await world.start(first, second)
+    assert (world.engine.is_up, world.engine.is_missing, world.engine.pid) == (True, False, 1)
 
     first.is_lost.set()
-    await world.events.until(4)
+    await world.until("report of 2")
 
-    assert world.events.seen == ["heard", "lost: end of 1", "restarted", "heard"]
-    assert world.pauses == [0.0]
-    assert world.events.delays == []
-    assert world.keeper.pid == 2
-    await world.keeper.stop()
+    assert world.events == ["report of 1", "lost: end of 1", "up: 2", "report of 2"]
 
 
 async def test_condemned_engine_takes_nothing_more_and_is_replaced(world):
-    bad, good = ScriptedLink(1), ScriptedLink(2)
-    world.starts += [bad, good]
-    await world.keeper.start()
-    await world.events.until(1)
+    bad = ScriptedProcess(1)
+    await world.start(bad, ScriptedProcess(2))
 
-    world.keeper.condemn("gave nobody finite scores")
+    world.engine.condemn("gave nobody finite scores")
 
     assert bad.is_condemned
-    assert not world.keeper.is_up
+    assert (world.engine.is_up, world.engine.is_missing) == (False, True)
     bad.is_lost.set()
-    await world.events.until(4)
-    assert (world.keeper.is_up, world.keeper.pid) == (True, 2)
-    await world.keeper.stop()
+    await world.until("up: 2")
+    assert (world.engine.is_up, world.engine.is_missing) == (True, False)
 
 
-async def test_attempts_in_a_row_wait_twice_as_long_each_up_to_the_limit(world):
-    first, last = ScriptedLink(1), ScriptedLink(2)
-    world.starts += [first, *(EngineStartError("no") for _ in range(4)), last]
-    await world.keeper.start()
-
-    first.is_lost.set()
-    await world.events.until(4)
-
-    assert world.pauses == [0.0, 0.5, 1.0, 1.5, 1.5]
-    assert world.events.delays == [0.5, 1.0, 1.5, 1.5]
-    await world.keeper.stop()
-
-
-async def test_each_attempt_is_told_of_once_the_pause_before_it_is_over(world):
-    first, last = ScriptedLink(1), ScriptedLink(2)
-    world.starts += [first, EngineStartError("no"), EngineStartError("no"), last]
-    await world.keeper.start()
+@pytest.mark.parametrize(
+    "error", [EngineStartError("no"), OSError(24, "Too many open files"), KeyError("a bug of ours")]
+)
+async def test_attempts_in_a_row_wait_twice_as_long_each_up_to_the_limit_however_they_fail(world, error):
+    first, last = ScriptedProcess(1), ScriptedProcess(2)
+    await world.start(first, *[error] * 4, last)
 
     first.is_lost.set()
-    await world.events.until(4)
+    await world.until("up: 2")
 
-    assert world.events.attempts == ["starting", "delayed for 0.5 s", "starting", "delayed for 1 s", "starting"]
-    await world.keeper.stop()
-
-
-@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), KeyError("a bug of ours")])
-async def test_attempt_that_fails_in_an_unforeseen_way_is_followed_by_the_next(world, error):
-    first, last = ScriptedLink(1), ScriptedLink(2)
-    world.starts += [first, error, last]
-    await world.keeper.start()
-
-    first.is_lost.set()
-    await world.events.until(4)
-
-    assert world.keeper.pid == 2
-    assert world.pauses == [0.0, 0.5]
-    await world.keeper.stop()
+    waits = [event for event in world.events if event.startswith(("waits", "sleeps"))]
+    assert waits == [f"{what} {delay} s" for delay in ("0.5", "1", "1.5", "1.5") for what in ("waits", "sleeps")]
 
 
-async def test_engine_that_is_soon_lost_again_does_not_start_from_zero(world):
-    links = [ScriptedLink(number) for number in range(3)]
-    world.starts += links
-    await world.keeper.start()
+@pytest.mark.parametrize(("stable_after_s", "num_waits"), [(30.0, 1), (-1.0, 0)])
+async def test_engine_that_is_soon_lost_again_waits_and_one_that_lived_long_does_not(
+    world, monkeypatch, stable_after_s, num_waits
+):
+    monkeypatch.setattr(supervisor_module, "_STABLE_AFTER_S", stable_after_s)
+    processes = [ScriptedProcess(number) for number in (1, 2, 3)]
+    await world.start(*processes)
 
-    links[0].is_lost.set()
-    links[1].is_lost.set()
-    await world.events.until(7)
+    processes[0].is_lost.set()
+    processes[1].is_lost.set()
+    await world.until("report of 3")
 
-    assert world.pauses == [0.0, 0.5]
-    await world.keeper.stop()
-
-
-async def test_engine_that_lived_long_is_replaced_without_delay(world, monkeypatch):
-    monkeypatch.setattr(supervisor, "_STABLE_AFTER_S", -1.0)
-    links = [ScriptedLink(number) for number in range(3)]
-    world.starts += links
-    await world.keeper.start()
-
-    links[0].is_lost.set()
-    links[1].is_lost.set()
-    await world.events.until(7)
-
-    assert world.pauses == [0.0, 0.0]
-    await world.keeper.stop()
+    assert world.events.count("waits 0.5 s") == num_waits
 
 
 async def test_first_start_that_fails_is_the_callers_to_handle(world):
-    world.starts.append(EngineStartError("no bundle"))
-
     with pytest.raises(EngineStartError, match="no bundle"):
-        await world.keeper.start()
+        await world.start(EngineStartError("no bundle"))
 
-    assert not world.keeper.is_up
-    assert world.keeper.pid is None
-    await world.keeper.stop()
+    assert (world.engine.is_up, world.engine.is_missing, world.engine.pid) == (False, False, None)
 
 
 async def test_stopped_engine_is_killed_and_not_replaced(world):
-    link = ScriptedLink(1)
-    world.starts.append(link)
-    await world.keeper.start()
-    await world.events.until(1)
+    process = ScriptedProcess(1)
+    await world.start(process)
 
-    await world.keeper.stop()
-    world.keeper.send([Cancel(1)])
+    await world.engine.stop()
+    world.engine.send([Cancel(1)])
 
-    assert link.is_killed
-    assert link.sent == []
-    assert not world.keeper.is_up
-    assert world.events.seen == ["heard"]
+    assert (process.is_killed, process.sent, world.engine.is_up) == (True, [], False)
+    assert world.events == ["report of 1"]
 
 
-async def test_listener_that_fails_costs_the_engine_and_not_the_service(world):
-    def fail(report: Report) -> None:
-        world.events.heard = Events.heard.__get__(world.events)  # only once
-        raise KeyError("a bug of ours")
+async def test_owner_that_fails_costs_the_engine_and_not_the_service(world):
+    world.num_bugs = 1
+    world.starts += [ScriptedProcess(1), ScriptedProcess(2)]
+    await world.engine.start()
 
-    world.events.heard = fail
-    world.starts += [ScriptedLink(1), ScriptedLink(2)]
-    await world.keeper.start()
+    await world.until("report of 2")
 
-    await world.events.until(3)
-
-    assert world.events.seen == ["lost: end of 1", "restarted", "heard"]
-    await world.keeper.stop()
+    assert world.events == ["lost: end of 1", "up: 2", "report of 2"]

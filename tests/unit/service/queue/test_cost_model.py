@@ -1,14 +1,17 @@
-"""What a sentence costs and how long work takes, as far as it was measured."""
+"""What a sentence costs and how long steps and work take, as far as it was measured."""
+
+from itertools import cycle, islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.job import JobResult, SearchParams, StepStats
-from service.queue.cost_model import CostModel
+from service.engine.job import Job, JobResult, SearchParams, StepStats
+from service.queue.cost_model import CostModel, StepTime
 
 GREEDY = SearchParams(beam_size=1, max_target_tokens=100)
 BEAM = SearchParams(beam_size=4, max_target_tokens=100)
+JOB = Job(id=0, source_ids=(5,) * 10, params=GREEDY)
 
 
 def result(num_steps: int, step_s: float = 0.01) -> JobResult:
@@ -22,115 +25,142 @@ def report(rows: int, busy_s: float, source_tokens: int = 0) -> StepStats:
 
 
 @pytest.fixture
-def meter() -> CostModel:
+def model() -> CostModel:
     """Of sentences of 10 source tokens and 20 steps of 10 ms, greedy, 2,000 decoded rows a second."""
-    meter = CostModel()
+    model = CostModel()
     for _ in range(40):
-        meter.finished(10, GREEDY, result(20))
-    meter.reported(report(rows=100, busy_s=0.05))
-    return meter
+        model.finished(JOB, result(20))
+    model.reported(report(rows=100, busy_s=0.05))
+    return model
 
 
-class TestBeforeAnythingWasMeasured:
-    def test_no_work_takes_time(self):
-        meter = CostModel()
-
-        assert not meter.is_measured
-        assert (meter.seconds(1e9, 1), meter.own_s(10, BEAM, 10), meter.least_s(10, BEAM, 10)) == (0.0, 0.0, 0.0)
-
+class TestBeforeEnoughWasMeasured:
     def test_a_sentence_is_as_long_as_its_source(self):
         assert CostModel().cost(10, GREEDY) == 10 + 10
 
-    def test_a_rate_without_sentences_is_no_rate(self):
-        meter = CostModel()
-        meter.reported(report(rows=100, busy_s=0.05))
+    @pytest.mark.parametrize("num_sentences", [0, 3])
+    def test_no_work_takes_time(self, num_sentences):
+        model = CostModel()
+        for _ in range(num_sentences):
+            model.finished(JOB, result(20))
+        model.reported(report(rows=100, busy_s=0.05))
 
-        assert meter.rate is None
-
-    def test_a_few_sentences_are_not_enough(self):
-        meter = CostModel()
-        for _ in range(3):
-            meter.finished(10, GREEDY, result(20))
-        meter.reported(report(rows=100, busy_s=0.05))
-
-        assert (meter.is_measured, meter.seconds(1e9, 1), meter.least_s(10, GREEDY, 10)) == (False, 0.0, 0.0)
-
-    def test_report_of_an_engine_that_did_nothing_says_nothing(self, meter):
-        before = meter.rate
-        meter.reported(StepStats())
-
-        assert meter.rate == before
-
-
-class TestEnginesThatAreNotFull:
-    def test_report_says_nothing_about_the_rate_of_full_ones(self, meter):
-        before = meter.rate
-        meter.reported(StepStats(steps=1, loop_steps=1, rows=4, busy_s=0.05))
-
-        assert meter.rate == before
-
-    def test_time_of_a_sentence_grows_with_the_rows_beside_it(self, meter):
-        for rows in (10, 50, 100) * 30:
-            meter.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows)))
-
-        assert meter.own_s(10, GREEDY, 10) == pytest.approx(22 * 0.002)
-        assert meter.own_s(10, GREEDY, 90) == pytest.approx(22 * 0.010)
-        assert meter.least_s(10, GREEDY, 10) == pytest.approx(20 * 0.002)
-        assert meter.least_s(10, GREEDY, 200) == pytest.approx(20 * 0.010)  # as the last ones that ended had it
+        assert (model.seconds(1e9, 1), model.own_s(10, BEAM, 10), model.least_s(10, BEAM, 10)) == (0.0, 0.0, 0.0)
+        assert (model.rate is None) is (num_sentences == 0)  # a rate without sentences is no rate
 
 
 class TestCost:
-    def test_encoder_counts_once_and_decoder_for_each_hypothesis(self, meter):
-        assert meter.cost(10, GREEDY) == pytest.approx(10 + 20)
-        assert meter.cost(10, BEAM) == pytest.approx(10 + 4 * 20)
-
-    def test_no_translation_is_longer_than_it_may_be(self, meter):
-        assert meter.cost(90, GREEDY) == pytest.approx(90 + 100)
+    def test_encoder_counts_once_and_decoder_for_each_hypothesis_up_to_the_longest(self, model):
+        assert model.cost(10, GREEDY) == pytest.approx(10 + 20)
+        assert model.cost(10, BEAM) == pytest.approx(10 + 4 * 20)
+        assert model.cost(90, GREEDY) == pytest.approx(90 + 100)
 
     @given(st.integers(1, 500), st.integers(1, 16), st.integers(1, 16))
     def test_longer_sources_and_wider_beams_cost_more(self, source_tokens, beam, more):
-        meter = CostModel()
+        model = CostModel()
         params, wider = SearchParams(beam_size=beam), SearchParams(beam_size=beam + more)
 
-        assert meter.cost(source_tokens, params) < meter.cost(source_tokens, wider)
-        assert meter.cost(source_tokens, params) < meter.cost(source_tokens + more, params)
+        assert model.cost(source_tokens, params) < model.cost(source_tokens, wider)
+        assert model.cost(source_tokens, params) < model.cost(source_tokens + more, params)
 
 
-class TestTime:
-    def test_work_takes_the_longer_the_fewer_engines_there_are(self, meter):
-        sentence = meter.cost(10, GREEDY)
+class TestRate:
+    def test_work_takes_the_longer_the_fewer_engines_there_are(self, model):
+        sentences = 100 * model.cost(10, GREEDY)
 
-        assert meter.seconds(sentence * 100, 1) == pytest.approx(1.0)  # 2,000 rows a second are 100 sentences
-        assert meter.seconds(sentence * 100, 4) == pytest.approx(0.25)
+        assert model.seconds(sentences, 1) == pytest.approx(1.0)  # 2,000 rows a second are 100 sentences
+        assert model.seconds(sentences, 4) == pytest.approx(0.25)
 
-    def test_rate_does_not_depend_on_when_the_encoder_ran(self, meter):
-        before = meter.rate
-        meter.reported(report(rows=100, busy_s=0.05, source_tokens=500))
+    @pytest.mark.parametrize(
+        ("stats", "number", "ratio"),
+        [
+            (StepStats(), 1, 1.0),  # an engine that did nothing
+            (StepStats(steps=1, loop_steps=1, rows=4, busy_s=0.05), 1, 1.0),  # one that was not full
+            (report(rows=100, busy_s=0.05, source_tokens=500), 1, 1.0),  # whenever the encoder ran
+            (report(rows=50, busy_s=0.05), 100, 0.5),  # the rate follows
+            (report(rows=10, busy_s=5.0), 1, 0.75),  # held up once: not slow from now on
+        ],
+    )
+    def test_rate_follows_the_reports_of_full_engines(self, model, stats, number, ratio):
+        before = model.rate
+        for _ in range(number):
+            model.reported(stats)
 
-        assert meter.rate == pytest.approx(before)
+        assert model.rate == pytest.approx(ratio * before, rel=0.02)
 
-    def test_rate_follows_the_engines(self, meter):
-        before = meter.rate
-        for _ in range(100):
-            meter.reported(report(rows=50, busy_s=0.05))
 
-        assert meter.rate == pytest.approx(before / 2, rel=0.02)
+class TestOwnTime:
+    def test_own_time_is_its_steps_and_two_to_join(self, model):
+        assert model.own_s(10, BEAM, 10) == pytest.approx(0.22)
+        assert model.least_s(10, GREEDY, 10) == pytest.approx(0.2, rel=0.05)
 
-    def test_engine_that_was_held_up_once_is_not_slow_from_now_on(self, meter):
-        before = meter.rate
-        meter.reported(report(rows=10, busy_s=5.0))
+    def test_time_of_a_sentence_grows_with_the_rows_beside_it(self, model):
+        for rows in (10, 50, 100) * 30:
+            model.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows)))
 
-        assert meter.rate == pytest.approx(0.75 * before, rel=0.01)
-
-    def test_own_time_is_its_steps_and_two_to_join(self, meter):
-        assert meter.own_s(10, BEAM, 10) == pytest.approx(0.22)
-
-    def test_sentences_that_are_all_alike_take_at_least_what_they_take(self, meter):
-        assert meter.least_s(10, GREEDY, 10) == pytest.approx(0.2, rel=0.05)
+        assert model.own_s(10, GREEDY, 10) == pytest.approx(22 * 0.002)
+        assert model.own_s(10, GREEDY, 90) == pytest.approx(22 * 0.010)
+        assert model.least_s(10, GREEDY, 10) == pytest.approx(20 * 0.002)
+        assert model.least_s(10, GREEDY, 200) == pytest.approx(20 * 0.010)  # as the last ones that ended had it
 
     def test_least_time_is_little_where_sentences_differ(self):
-        meter = CostModel()
+        model = CostModel()
         for number in range(40):
-            meter.finished(10, GREEDY, result(5 if number % 2 else 30))
+            model.finished(JOB, result(5 if number % 2 else 30))
 
-        assert meter.least_s(10, GREEDY, 10) < 0.05 < meter.own_s(10, GREEDY, 10)
+        assert model.least_s(10, GREEDY, 10) < 0.05 < model.own_s(10, GREEDY, 10)
+
+
+def worked(
+    step_time: StepTime,
+    *,
+    fixed_s: float,
+    row_s: float,
+    reports: int = 100,
+    rows: tuple[int, ...] = (4, 16, 40, 64, 100),
+) -> StepTime:
+    """After reports of ten steps each."""
+    for number in islice(cycle(rows), reports):
+        step_time.worked(10, 10 * number, 10 * (fixed_s + row_s * number))
+    return step_time
+
+
+class TestStepTime:
+    @pytest.fixture
+    def step_time(self) -> StepTime:
+        """Of 1 ms and 0.1 ms for each row."""
+        return worked(StepTime(), fixed_s=1e-3, row_s=1e-4)
+
+    def test_nothing_is_told_before_half_a_second_of_work(self):
+        step_time = StepTime()
+        step_time.worked(10, 100, 0.4)
+
+        assert step_time.at(10) == 0.0
+
+    def test_time_of_a_step_grows_with_its_rows(self, step_time):
+        step_time.worked(0, 0, 0.0)
+
+        assert step_time.at(10) == pytest.approx(2e-3)
+        assert step_time.at(200) == pytest.approx(21e-3)  # which no report had
+
+    def test_steps_that_do_not_grow_are_told_to_be_the_same(self):
+        assert worked(StepTime(), fixed_s=0.01, row_s=0.0).at(1_000) == pytest.approx(0.01)
+
+    def test_steps_that_are_all_rows_are_as_steep_as_can_be(self):
+        step_time = worked(StepTime(), fixed_s=-1e-4, row_s=1e-4)
+
+        assert step_time.at(100) / step_time.at(0) == pytest.approx(101)
+
+    def test_slower_machine_is_noticed_within_a_second_of_work(self, step_time):
+        assert worked(step_time, fixed_s=2e-3, row_s=2e-4, reports=10).at(10) == pytest.approx(4e-3, rel=0.1)
+
+    def test_engine_that_was_held_up_once_is_not_slow_from_now_on(self, step_time):
+        step_time.worked(1, 50, 5.0)
+
+        assert step_time.at(50) < 5.0 / 2
+        assert worked(step_time, fixed_s=1e-3, row_s=1e-4, reports=20).at(50) == pytest.approx(6e-3, rel=0.5)
+
+    def test_load_that_hardly_varies_changes_nothing_about_the_shape(self, step_time):
+        worked(step_time, fixed_s=1e-3, row_s=1e-4, reports=5_000, rows=(50, 51))
+
+        assert step_time.at(10) == pytest.approx(2e-3, rel=0.05)

@@ -1,166 +1,243 @@
-"""The queue of waiting work: an order that is fair between clients, and books that add up."""
+"""The queue of waiting work: an order that is fair between callers, shares of classes, and sums that add up."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.queue.callers import Caller, Priority
-from service.queue.fair_queue import FairQueue
-from tests.fakes.queue_of_strings import BATCH, INTERACTIVE, Line, line
+from service.queue.fair_queue import Entry, FairQueue
 
-__all__ = ["line"]
-
-
-def num_flows(queue: FairQueue[str]) -> int:
-    """How many clients it remembers."""
-    return sum(len(turns.fresh) + len(turns.old) for turns in queue._turns)
+INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
+AGING_S = 10.0
 
 
-def test_empty_queue_has_nobody_s_turn(line):
-    assert line.queue.peek(0.0) is None
-    assert (len(line.queue), line.queue.cost, list(line.queue)) == (0, 0.0, [])
+class Line:
+    """A queue of strings, at a moment that the test sets, and the entry of everything that was put into it."""
+
+    def __init__(self) -> None:
+        self.queue: FairQueue[str] = FairQueue(aging_s=AGING_S)
+        self.now = 0.0
+        self.entries: dict[str, Entry[str]] = {}
+
+    def push(
+        self, item: str, caller: str = "a", *, cost: float = 1.0, priority: Priority = INTERACTIVE, weight: float = 1.0
+    ) -> None:
+        who = Caller(name=caller, weight=weight)
+        self.entries[item] = self.queue.push(item, caller=who, priority=priority, cost=cost, now=self.now)
+
+    def push_many(self, caller: str, number: int, *, priority: Priority = INTERACTIVE, **options: float) -> None:
+        for index in range(number):
+            self.push(f"{caller}{index}", caller, priority=priority, **options)
+
+    def remove(self, item: str) -> bool:
+        return self.queue.remove(self.entries[item])
+
+    def pop(self) -> str:
+        entry = self.queue.peek(self.now)
+        assert entry is not None
+        self.queue.serve(entry)
+        return entry.item
+
+    def pop_all(self) -> list[str]:
+        return [self.pop() for _ in range(len(self.queue))]
+
+    def ahead(self, caller: str, cost: float, priority: Priority = INTERACTIVE) -> float:
+        return self.queue.cost_ahead(Caller(name=caller), priority, cost)
 
 
-def test_one_client_is_served_in_the_order_of_arrival(line):
-    line.push_many("a", 5)
-
-    assert line.pop_all() == ["a0", "a1", "a2", "a3", "a4"]
-
-
-def test_looking_changes_nothing(line):
-    line.push_many("a", 3)
-    line.push_many("b", 3)
-
-    seen = [line.queue.peek(0.0) for _ in range(5)]
-
-    assert len(set(map(id, seen))) == 1
-    assert len(line.queue) == 6
+@pytest.fixture
+def line() -> Line:
+    return Line()
 
 
-def test_clients_of_equal_weight_take_turns(line):
-    line.push_many("a", 4)
-    line.push_many("b", 4)
-
-    assert line.pop_all() == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
+def count_of(caller: str, served: list[str]) -> int:
+    return sum(item.startswith(caller) for item in served)
 
 
-def test_cost_is_shared_and_not_the_number_of_sentences(line):
-    line.push_many("short", 40, cost=1.0)
-    line.push_many("long", 40, cost=4.0)
+class TestOrder:
+    def test_one_caller_is_served_in_the_order_of_arrival_and_looking_changes_nothing(self, line):
+        line.push_many("a", 5)
+        assert len({id(line.queue.peek(0.0)) for _ in range(5)}) == 1
 
-    first = Counter(line.pop().rstrip("0123456789") for _ in range(30))
+        assert line.pop_all() == ["a0", "a1", "a2", "a3", "a4"]
+        assert (line.queue.peek(0.0), len(line.queue), line.queue.cost) == (None, 0, 0.0)
 
-    assert first["short"] == pytest.approx(4 * first["long"], abs=4)
+    def test_callers_of_equal_weight_take_turns(self, line):
+        line.push_many("a", 3)
+        line.push_many("b", 3)
 
+        assert line.pop_all() == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
-def test_twice_the_weight_is_twice_the_share(line):
-    line.push_many("a", 60, weight=2.0)
-    line.push_many("b", 60, weight=1.0)
+    @pytest.mark.parametrize(
+        ("weight", "cost", "share"),
+        [(1.0, 4.0, 12), (2.0, 1.0, 40)],  # of 60; the other's weight and cost are 1
+    )
+    def test_cost_is_shared_by_weight(self, line, weight, cost, share):
+        line.push_many("a", 60, weight=weight, cost=cost)
+        line.push_many("b", 60)
 
-    first = Counter(line.pop()[0] for _ in range(60))
+        assert count_of("a", [line.pop() for _ in range(60)]) == pytest.approx(share, abs=3)
 
-    assert first["a"] == pytest.approx(40, abs=2)
+    def test_caller_that_was_away_goes_before_one_that_is_always_there(self, line):
+        line.push_many("greedy", 50)
+        for _ in range(3):
+            line.pop()
+        line.push("seldom", "seldom")
 
+        assert line.pop() == "seldom"
 
-def test_client_that_was_away_goes_before_one_that_is_always_there(line):
-    line.push_many("greedy", 50)
-    for _ in range(3):
-        line.pop()
+    def test_caller_cannot_be_new_at_every_arrival(self, line):
+        """Sending one sentence at a time gains nothing over sending them together."""
+        line.push_many("patient", 20)
+        line.push("eager", "eager")
+        served: list[str] = []
+        for number in range(20):
+            served.append(line.pop())
+            if served[-1].startswith("eager"):
+                line.push(f"eager{number}", "eager")
 
-    line.push("seldom", "seldom")
+        assert count_of("eager", served) <= 11
 
-    assert line.pop() == "seldom"
-
-
-def test_client_cannot_be_new_at_every_arrival(line):
-    """Sending one sentence at a time gains nothing over sending them together."""
-    line.push_many("patient", 20)
-    line.push("eager", "eager")
-    served: list[str] = []
-
-    for number in range(20):
-        served.append(line.pop())
-        if served[-1].startswith("eager"):
+    def test_cancelling_does_not_pay_off_a_debt(self, line):
+        line.push_many("patient", 40)
+        served: list[str] = []
+        for number in range(20):
             line.push(f"eager{number}", "eager")
+            line.push(f"cancelled{number}", "eager")
+            served.append(line.pop())
+            line.remove(f"cancelled{number}")
+            line.remove(f"eager{number}")
 
-    assert sum(item.startswith("eager") for item in served) <= 11
+        assert count_of("eager", served) <= 11
 
+    def test_ever_new_callers_do_not_hold_up_one_that_was_served_before(self, line):
+        line.push_many("regular", 30)
+        served: list[str] = []
+        for number in range(100):
+            line.push(f"x{number}", f"caller {number}")
+            served.append(line.pop())
 
-def test_cancelling_does_not_pay_off_a_debt(line):
-    line.push_many("patient", 40)
-    served: list[str] = []
+        assert count_of("regular", served) >= 10
 
-    for number in range(20):
-        line.push(f"eager{number}", "eager")
-        line.push(f"cancelled{number}", "eager")
-        served.append(line.pop())
-        line.queue.remove(line.entries[f"cancelled{number}"])
-        line.queue.remove(line.entries[f"eager{number}"])
+    def test_callers_of_one_name_and_two_sources_have_a_line_each(self):
+        queue: FairQueue[str] = FairQueue(aging_s=10.0)
+        for number in range(2):
+            for source in ("peer", "proxy"):
+                who = Caller(name="10.0.0.7", source=source)
+                for _ in range(1 + (source == "peer")):
+                    queue.push(f"{source}{number}", caller=who, priority=INTERACTIVE, cost=1.0, now=0.0)
+        served = []
+        for _ in range(4):
+            entry = queue.peek(0.0)
+            assert entry
+            queue.serve(entry)
+            served.append(entry.item[:4])
 
-    assert sum(item.startswith("eager") for item in served) <= 11
+        assert served == ["peer", "prox"] * 2
 
 
 class TestRemoval:
-    def test_removed_entry_is_never_served(self, line):
+    def test_removed_entry_is_never_served_and_can_be_removed_again_without_effect(self, line):
         line.push_many("a", 3)
 
-        assert line.queue.remove(line.entries["a1"])
-
+        assert line.remove("a1")
+        assert not line.remove("a1")
+        assert line.queue.cost == 2.0
         assert line.pop_all() == ["a0", "a2"]
-
-    def test_entry_that_left_can_be_removed_again_without_effect(self, line):
-        line.push_many("a", 2)
-        line.pop()
-
-        assert not line.queue.remove(line.entries["a0"])
-        assert (len(line.queue), line.queue.cost) == (1, 1.0)
-
-    def test_removal_of_the_last_of_a_client_leaves_no_trace(self, line):
-        line.push("keep", "a")
-        for number in range(100):
-            line.push(f"x{number}", f"client {number}")
-            line.queue.remove(line.entries[f"x{number}"])
-
-        assert num_flows(line.queue) == 1
-
-    def test_empty_queue_remembers_nobody(self, line):
-        line.push_many("a", 5)
-        line.push_many("b", 5)
-        line.pop_all()
-
-        assert num_flows(line.queue) == 0
 
 
 class TestWhatGoesAhead:
     def test_nothing_is_ahead_of_anybody_in_an_empty_queue(self, line):
-        assert line.queue.cost_ahead(Caller(name="a"), INTERACTIVE, 5.0) == 0.0
+        assert line.ahead("a", 5.0) == 0.0
 
-    def test_all_of_a_client_s_own_work_is_ahead(self, line):
-        line.push_many("a", 7, cost=2.0)
-
-        assert line.queue.cost_ahead(Caller(name="a"), INTERACTIVE, 2.0) == 14.0
-
-    def test_of_a_greedy_client_only_its_turns_are_ahead(self, line):
+    def test_all_of_a_caller_s_own_work_and_a_greedy_one_s_turns_are_ahead(self, line):
         line.push_many("greedy", 1_000, cost=2.0)
         line.push_many("b", 2, cost=2.0)
 
-        assert line.queue.cost_ahead(Caller(name="b"), INTERACTIVE, 2.0) == 4.0 + 6.0
+        assert line.ahead("greedy", 2.0) == 2_000.0 + 4.0
+        assert line.ahead("b", 2.0) == 4.0 + 6.0
 
-    def test_nobody_s_old_work_is_ahead_of_a_client_that_was_away(self, line):
+    def test_nobody_s_old_work_is_ahead_of_a_caller_that_was_away(self, line):
         line.push_many("greedy", 1_000)
         line.pop()
         line.pop()
 
-        assert line.queue.cost_ahead(Caller(name="b"), INTERACTIVE, 1.0) == 0.0
+        assert line.ahead("b", 1.0) == 0.0
 
     def test_interactive_work_is_ahead_of_batch_work_and_not_the_reverse(self, line):
         line.push_many("a", 10)
         line.push("batch", "b", priority=BATCH, cost=100.0)
 
-        assert line.queue.cost_ahead(Caller(name="b"), BATCH, 1.0) == 110.0
-        assert line.queue.cost_ahead(Caller(name="a"), INTERACTIVE, 1.0) == 10.0
+        assert line.ahead("b", 1.0, BATCH) == 110.0
+        assert line.ahead("a", 1.0) == 10.0
+
+    def test_aged_work_is_ahead_of_interactive_work_as_far_as_its_share(self, line):
+        line.push_many("batch", 100, priority=BATCH)
+        line.now = AGING_S
+        for _ in range(8):
+            line.queue.peek(line.now)  # each moves some of the aged
+        line.push_many("b", 5)
+
+        assert line.ahead("b", 1.0) == pytest.approx(5 + 2)
+        assert line.ahead("c", 1.0, BATCH) == 105
+
+
+class TestPriorities:
+    @pytest.mark.parametrize("caller", ["a", "b"])
+    def test_interactive_work_goes_before_batch_work_that_has_not_aged(self, line, caller):
+        line.push("batch", "a", priority=BATCH)
+        line.now = AGING_S - 0.001
+        line.push("interactive", caller)
+
+        assert line.pop_all() == ["interactive", "batch"]
+
+    def test_batch_work_that_has_aged_has_a_quarter_beside_interactive_work(self, line):
+        line.push_many("batch", 3, priority=BATCH)
+        line.now = AGING_S
+        line.push_many("i", 6)
+
+        assert line.pop_all() == ["i0", "batch0", "i1", "i2", "i3", "batch1", "i4", "i5", "batch2"]
+
+    @pytest.mark.parametrize("num_callers", [1, 10])
+    def test_aged_batch_work_of_many_callers_has_no_more(self, line, num_callers):
+        for number in range(1_000):
+            line.push(f"batch{number}", f"corpus {number % num_callers}", priority=BATCH)
+        line.now = 2 * AGING_S
+        line.push_many("i", 30)
+
+        assert count_of("i", [line.pop() for _ in range(40)]) == 30
+
+    def test_share_counts_cost_and_not_sentences(self, line):
+        line.push_many("batch", 10, priority=BATCH, cost=9.0)
+        line.now = AGING_S
+        line.push_many("i", 100)
+
+        assert count_of("batch", [line.pop() for _ in range(90)]) == 4  # of cost 36, beside a cost of 86
+
+    def test_aged_batch_work_owes_nothing_for_what_nobody_else_wanted(self, line):
+        line.push_many("batch", 100, priority=BATCH)
+        line.now = AGING_S
+        for _ in range(50):
+            line.pop()
+        line.push_many("i", 4)
+
+        assert [line.pop() for _ in range(4)] == ["i0", "batch50", "i1", "i2"]
+
+
+@given(st.integers(1, 12), st.sampled_from([1.0, 10.0]))
+def test_batch_work_is_served_however_much_interactive_work_comes(num_per_turn, cost):
+    line = Line()
+    line.push("batch", "b", priority=BATCH, cost=cost)
+    served: list[str] = []
+    for number in range(250):
+        for index in range(num_per_turn):
+            line.push(f"{number}-{index}", f"caller {index}")
+        served.append(line.pop())
+        line.now += 0.1
+
+    assert AGING_S / 0.1 <= served.index("batch") <= AGING_S / 0.1 + 10 * num_per_turn  # one turn of each
 
 
 PUSHES = st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority), st.sampled_from([0.5, 1.0, 3.0, 20.0]))
@@ -168,12 +245,12 @@ STEPS = st.lists(st.one_of(PUSHES, st.just("pop"), st.just("cancel"), st.just("w
 
 
 @given(STEPS)
-def test_every_job_leaves_once_and_each_client_is_served_in_order(steps):
-    """Of one client and class; the books are empty when the queue is."""
+def test_every_job_leaves_once_and_each_caller_is_served_in_order(steps):
+    """Of one caller and class; the sums are zero when the queue is empty."""
     line = Line()
     waiting: dict[str, tuple[str, Priority]] = {}
     order: dict[tuple[str, Priority], list[int]] = defaultdict(list)
-    for number, step in enumerate(steps):
+    for number, step in enumerate([*steps, *["pop"] * len(steps)]):
         if isinstance(step, tuple):
             caller, priority, cost = step
             line.push(str(number), caller, priority=priority, cost=cost)
@@ -183,18 +260,13 @@ def test_every_job_leaves_once_and_each_client_is_served_in_order(steps):
         elif step == "cancel" and waiting:
             item = next(iter(waiting))
             del waiting[item]
-            assert line.queue.remove(line.entries[item])
+            assert line.remove(item)
         elif step == "pop" and waiting:
             item = line.pop()
             order[waiting.pop(item)].append(int(item))
         assert len(line.queue) == len(waiting)
-        assert sorted(line.queue) == sorted(waiting)
-    for _ in range(len(waiting)):
-        item = line.pop()
-        order[waiting.pop(item)].append(int(item))
 
-    assert line.queue.peek(line.now) is None
-    assert (line.queue.cost, num_flows(line.queue)) == (0.0, 0)
+    assert (line.queue.peek(line.now), line.queue.cost) == (None, 0.0)
     assert all(numbers == sorted(numbers) for numbers in order.values())
 
 
@@ -203,41 +275,17 @@ def test_every_job_leaves_once_and_each_client_is_served_in_order(steps):
     st.lists(st.sampled_from([0.5, 1.0, 2.0, 5.0]), min_size=5, max_size=40),
     st.sampled_from([0.5, 1.0, 5.0]),
 )
-def test_greedy_client_gets_its_share_and_two_turns_at_most(num_others, greedy_costs, other_cost):
+def test_greedy_caller_gets_its_share_and_two_turns_at_most(num_others, greedy_costs, other_cost):
     """While others wait all the time, whatever the greedy one sends."""
     line = Line()
     for number, cost in enumerate(greedy_costs * 10):
-        line.push(f"g{number}", "greedy", cost=cost)
+        line.push(f"greedy-{number}", "greedy", cost=cost)
     for other in range(num_others):
-        line.push_many(f"o{other}-", 100, cost=other_cost)
+        line.push_many(f"{other}-", 100, cost=other_cost)
     served: dict[str, float] = defaultdict(float)
-
     for _ in range(40):
-        entry = line.queue.peek(0.0)
-        assert entry is not None
-        line.queue.serve(entry)
-        served["greedy" if entry.item.startswith("g") else entry.item.split("-")[0]] += entry.cost
+        item = line.pop()
+        served[item.split("-")[0]] += line.entries[item].cost
 
-    others = [served[f"o{other}"] for other in range(num_others)]
     slack = 2 * (line.queue.typical_cost + max(*greedy_costs, other_cost))
-    assert served["greedy"] <= min(others) + slack
-
-
-def test_ever_new_clients_do_not_hold_up_one_that_was_served_before(line):
-    line.push_many("regular", 30)
-    served: list[str] = []
-
-    for number in range(100):
-        line.push(f"x{number}", f"client {number}")
-        served.append(line.pop())
-
-    assert sum(item.startswith("regular") for item in served) >= 10
-
-
-def test_clients_of_one_name_and_two_sources_have_a_flow_each():
-    queue: FairQueue[str] = FairQueue(aging_s=10.0)
-    for source in ("peer", "proxy"):
-        caller = Caller(name="10.0.0.7", source=source)
-        queue.push(source, caller=caller, priority=Priority.INTERACTIVE, cost=1.0, now=0.0)
-
-    assert num_flows(queue) == 2
+    assert served["greedy"] <= min(served[str(other)] for other in range(num_others)) + slack

@@ -1,165 +1,192 @@
-"""What waits for a model's engines: how long, and what is too late."""
+"""The jobs that wait for a model's engines: who gets them, how long they wait, and which are too late."""
+
+from dataclasses import replace
+from itertools import count
 
 import pytest
 
-from service.engine.job import JobResult, SearchParams, StepStats
+from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.queue.callers import Caller, Priority
-from service.queue.job_queue import EngineLoad, Forecast, JobQueue
+from service.queue.job_queue import Forecast, JobQueue
+from service.queue.placement import EngineLoad, PoolLoad
 
 PARAMS = SearchParams(beam_size=1)
 A, B = Caller(name="a"), Caller(name="b")
 INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
 RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
-IDLE, PART, FULL = EngineLoad(1, 0, 10), EngineLoad(1, 4, 10), EngineLoad(1, 10, 10)
+IDLE, PART, FULL = PoolLoad(1, 0, 10), PoolLoad(1, 4, 10), PoolLoad(1, 10, 10)
+IDS = count()
 
 
-def measured() -> JobQueue[str]:
+def job(deadline: float | None = None) -> Job:
+    return Job(id=next(IDS), source_ids=(5,) * 10, params=PARAMS, deadline=deadline)
+
+
+def new() -> JobQueue:
+    return JobQueue(aging_s=10.0, max_lookahead_jobs=8)
+
+
+def measured() -> JobQueue:
     """Of an engine that translates 100 sentences of 10 tokens a second, 10 at a time, in 10 steps of 10 ms."""
-    backlog: JobQueue[str] = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
+    queue = new()
     for _ in range(40):
-        backlog.finished(10, PARAMS, RESULT)
-    backlog.reported(StepStats(steps=5, rows=50, busy_s=0.05, waiting_jobs=3))
-    return backlog
+        queue.finished(job(), RESULT)
+    queue.reported(StepStats(steps=5, rows=50, busy_s=0.05, waiting_jobs=3))
+    return queue
 
 
-def add(backlog: JobQueue[str], number: int, caller: Caller = A, priority: Priority = INTERACTIVE) -> None:
-    for index in range(number):
-        backlog.add(f"{caller.name}{index}", 10, PARAMS, caller=caller, priority=priority, now=0.0)
+def add(queue: JobQueue, number: int = 1, caller: Caller = A, priority: Priority = INTERACTIVE) -> None:
+    for _ in range(number):
+        queue.add(job(), caller=caller, priority=priority, now=0.0)
+
+
+def load_of(num_jobs: int) -> EngineLoad:
+    load = EngineLoad(max_rows=10, max_source_tokens=4_096)
+    for _ in range(num_jobs):
+        load.add(job())
+    return load
 
 
 def forecast(
-    backlog: JobQueue[str],
+    queue: JobQueue,
     num_sentences: int = 1,
     *,
     caller: Caller = A,
     priority: Priority = INTERACTIVE,
-    load: EngineLoad = FULL,
+    load: PoolLoad = FULL,
 ) -> Forecast:
-    return backlog.forecast([10] * num_sentences, PARAMS, caller=caller, priority=priority, load=load)
+    return queue.forecast([10] * num_sentences, PARAMS, caller=caller, priority=priority, load=load)
 
 
 class TestForecast:
     def test_nothing_is_known_before_anything_was_measured(self):
-        backlog: JobQueue[str] = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
-        add(backlog, 1_000)
+        queue = new()
+        add(queue, 1_000)
 
-        assert forecast(backlog) == Forecast(0.0, 0.0)
-        assert backlog.waiting_s(FULL) == 0.0
-        assert not backlog.is_hopeless(10, PARAMS, 0.001, now=0.0, load=FULL)
+        assert (forecast(queue), queue.waiting_s(FULL)) == (Forecast(0.0, 0.0), 0.0)
 
     def test_report_of_an_engine_that_had_too_little_to_do_is_no_measurement(self):
-        backlog: JobQueue[str] = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
-        backlog.finished(10, PARAMS, RESULT)
-        backlog.reported(StepStats(steps=5, rows=1, busy_s=0.05))
+        queue = new()
+        queue.finished(job(), RESULT)
+        queue.reported(StepStats(steps=5, rows=1, busy_s=0.05))
 
-        assert backlog.waiting_s(FULL) == 0.0
+        assert queue.waiting_s(FULL) == 0.0
 
     def test_own_work_that_waits_goes_ahead(self):
-        backlog = measured()
-        add(backlog, 100)
+        queue = measured()
+        add(queue, 100)
 
-        found = forecast(backlog)
+        found = forecast(queue)
 
         assert found.ahead_s == pytest.approx(1.0)
         assert found.finish_s == pytest.approx(1.0 + 0.01 + 0.12)  # a place for itself, its steps and two to join
+        assert forecast(queue, load=PoolLoad(4, 40, 40)).ahead_s == pytest.approx(0.25)
 
     def test_of_a_greedy_neighbour_s_work_only_its_turn_goes_ahead(self):
-        backlog = measured()
-        add(backlog, 1_000, caller=A)
-        add(backlog, 1, caller=B)
+        queue = measured()
+        add(queue, 1_000, caller=A)
+        add(queue, 1, caller=B)
 
-        assert forecast(backlog, caller=B).ahead_s == pytest.approx(0.01 + 0.02)
+        assert forecast(queue, caller=B).ahead_s == pytest.approx(0.01 + 0.02)
 
-    def test_sentences_held_by_full_engines_go_ahead(self):
-        assert forecast(measured(), load=EngineLoad(1, 13, 10)).ahead_s == pytest.approx(0.03)
+    @pytest.mark.parametrize(
+        ("num_sentences", "load", "ahead_s", "finish_s"),
+        [
+            (1, PoolLoad(1, 13, 10), 0.03, 0.04 + 0.12),  # what full engines hold goes ahead
+            (1, PART, 0.0, 0.12),  # it starts at once: its steps and two to join
+            (100, FULL, 0.0, 1.0 + 0.12),  # a request ends with its last sentence
+            (1, IDLE, 0.0, 0.0),  # otherwise a wrong figure would never meet a sentence that corrects it
+        ],
+    )
+    def test_sentences_wait_for_what_the_engines_hold(self, num_sentences, load, ahead_s, finish_s):
+        found = forecast(measured(), num_sentences, load=load)
 
-    def test_more_engines_are_faster(self):
-        backlog = measured()
-        add(backlog, 100)
-
-        assert forecast(backlog, load=EngineLoad(4, 40, 40)).ahead_s == pytest.approx(0.25)
-
-    def test_request_of_many_sentences_ends_with_its_last(self):
-        assert forecast(measured(), 100).finish_s == pytest.approx(1.0 + 0.12)
-
-    def test_sentence_that_starts_at_once_takes_its_steps_and_two_to_join(self):
-        found = forecast(measured(), load=PART)
-
-        assert (found.ahead_s, found.finish_s) == pytest.approx((0.0, 0.12))
+        assert (found.ahead_s, found.finish_s) == pytest.approx((ahead_s, finish_s))
 
     def test_it_takes_longer_the_more_run_beside_it(self):
-        backlog = measured()
+        queue = measured()
         for rows in (10, 50, 100) * 30:
-            backlog.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows)))
+            queue.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows)))
 
-        few, many = (forecast(backlog, load=EngineLoad(2, rows, 512)).finish_s for rows in (19, 179))
+        few, many = (forecast(queue, load=PoolLoad(2, rows, 512)).finish_s for rows in (19, 179))
 
         assert (few, many) == pytest.approx((12 * 0.002, 12 * 0.010))
 
-    def test_idle_engines_are_never_too_slow(self):
-        """Otherwise a wrong figure would never meet a sentence that corrects it."""
-        assert forecast(measured(), load=IDLE) == Forecast(0.0, 0.0)
-
     def test_batch_work_waits_for_interactive_work(self):
-        backlog = measured()
-        add(backlog, 100, caller=A)
+        queue = measured()
+        add(queue, 100, caller=A)
 
-        assert forecast(backlog, caller=B, priority=BATCH).ahead_s == pytest.approx(1.0)
-        assert forecast(backlog, caller=B, priority=INTERACTIVE).ahead_s < 0.1
+        assert forecast(queue, caller=B, priority=BATCH).ahead_s == pytest.approx(1.0)
+        assert forecast(queue, caller=B, priority=INTERACTIVE).ahead_s < 0.1
 
     def test_all_that_waits_is_known_in_seconds(self):
-        backlog = measured()
-        add(backlog, 100, caller=A)
-        add(backlog, 100, caller=B, priority=BATCH)
+        queue = measured()
+        add(queue, 100, caller=A)
+        add(queue, 100, caller=B, priority=BATCH)
 
-        assert backlog.waiting_s(EngineLoad(1, 12, 10)) == pytest.approx(2.02)
+        assert queue.waiting_s(PoolLoad(1, 12, 10)) == pytest.approx(2.02)
 
 
-class TestTooLate:
+class TestHandOut:
+    def test_jobs_go_to_engines_in_turn_until_all_are_full_and_count_in_their_loads(self):
+        queue, loads = new(), [load_of(9), load_of(8)]
+        add(queue, 20)
+
+        found = queue.hand_out(loads, now=0.0)
+
+        assert [number for number, _ in found.starts] == [1, 0, 1, 0, 1, 0, 1]  # two jobs ahead for each
+        assert [load.rows for load in loads] == [12, 12]
+        assert (len(queue), queue.source_tokens) == (13, 130)
+
+    def test_nothing_is_handed_out_while_no_engine_is_up(self):
+        queue = measured()
+        queue.add(job(deadline=0.001), caller=A, priority=INTERACTIVE, now=0.0)
+
+        found = queue.hand_out([], now=5.0)
+
+        assert (found.starts, found.too_late, len(queue)) == ([], [], 1)
+
+    def test_job_that_was_removed_is_not_handed_out(self):
+        queue, gone = new(), job()
+        queue.add(gone, caller=A, priority=INTERACTIVE, now=0.0)
+
+        queue.remove(gone)
+        queue.remove(gone)
+
+        assert queue.hand_out([load_of(0)], now=0.0).starts == []
+        assert (len(queue), queue.source_tokens, list(queue)) == (0, 0, [])
+
     @pytest.mark.parametrize(
-        ("left_s", "load", "is_hopeless"),
+        ("left_s", "num_held", "is_too_late"),
         [
-            (0.05, FULL, True),
-            (0.12, FULL, False),
-            (0.05, IDLE, False),
-            (0.12, EngineLoad(1, 18, 10), True),
-            (0.2, EngineLoad(1, 18, 10), False),
+            (0.05, 10, True),  # it needs 0.1 s
+            (0.12, 10, False),
+            (0.05, 0, False),  # an idle engine tries whatever was measured
+            (0.11, 12, True),  # two sentences go before it
+            (None, 10, False),
         ],
     )
-    def test_sentence_with_too_little_time_for_its_own_steps_is_hopeless(self, left_s, load, is_hopeless):
-        assert measured().is_hopeless(10, PARAMS, 5.0 + left_s, now=5.0, load=load) is is_hopeless
+    def test_job_with_too_little_time_for_its_own_steps_leaves_the_queue(self, left_s, num_held, is_too_late):
+        queue, loads = measured(), [load_of(num_held)]
+        hurried = job(None if left_s is None else 5.0 + left_s)
+        queue.add(hurried, caller=A, priority=INTERACTIVE, now=5.0)
 
-    def test_sentence_without_a_deadline_never_is(self):
-        assert not measured().is_hopeless(10, PARAMS, None, now=5.0, load=FULL)
+        found = queue.hand_out(loads, now=5.0)
 
+        assert found.too_late == ([hurried] if is_too_late else [])
 
-class TestLookahead:
-    def test_little_is_given_ahead_before_anything_was_measured(self):
-        backlog: JobQueue[str] = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
+    @pytest.mark.parametrize(
+        ("queue", "step_s", "ahead"),
+        [
+            (new(), None, 2),  # before anything was measured
+            (measured(), None, 2),  # two steps of 10 ms, in which two sentences end
+            (measured(), 0.1, 8),  # as many as allowed
+        ],
+    )
+    def test_engine_is_given_the_sentences_of_two_steps_ahead(self, queue, step_s, ahead):
+        if step_s:
+            for _ in range(400):
+                queue.finished(job(), replace(RESULT, decode_s=10 * step_s))
+        add(queue, 30)
 
-        assert backlog.lookahead_jobs(0.0) == 2
-
-    def test_engine_of_one_client_gets_as_much_ahead_as_allowed(self):
-        backlog = measured()
-        add(backlog, 10)
-
-        assert backlog.lookahead_jobs(0.0) == 8
-
-    def test_shared_engine_gets_two_steps_of_work_ahead(self):
-        backlog = measured()
-        add(backlog, 1, caller=A)
-        add(backlog, 1, caller=B)
-
-        assert backlog.lookahead_jobs(0.0) == 2
-
-    def test_starts_of_a_shared_full_engine_are_spread(self):
-        backlog = measured()
-        add(backlog, 10, caller=A)
-        add(backlog, 10, caller=B)
-        backlog.ran_full(0.0)
-        for _ in range(3):
-            entry = backlog.peek(0.0)
-            assert entry is not None
-            backlog.serve(entry, rows=1)
-
-        assert 0.01 < backlog.pause_s(0.0, FULL) < 0.03
+        assert len(queue.hand_out([load_of(10)], now=0.0).starts) == ahead

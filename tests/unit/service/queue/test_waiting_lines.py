@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from service.queue.waiting_lines import Place, WaitingLines
+from service.queue.waiting_lines import Waiter, WaitingLines
 
 
 async def settle(rounds: int = 5) -> None:
@@ -13,7 +13,7 @@ async def settle(rounds: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def waiting(place: Place) -> "asyncio.Task[None]":
+async def waiting(place: Waiter) -> "asyncio.Task[None]":
     task = asyncio.create_task(place.turn())
     await settle()
     return task

@@ -1,33 +1,19 @@
-"""Engines that are killed, crash, hang or do not come back: what it costs, and who serves then."""
+"""A dispatcher with real engine processes: how they start and end, and what it costs when one crashes or hangs."""
 
 import asyncio
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 
 import pytest
 
 from model.config import EOS_ID
-from service.engine.job import FailureKind, JobFailure, JobResult
-from service.engine.process import Report
+from service.engine.job import JobResult
 from service.engines.dispatcher import Dispatcher
-from service.engines.supervisor import EngineSupervisor
-from service.errors import Unavailable
+from service.errors import InternalError, Unavailable
 from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
-
-
-async def test_snapshot_tells_of_an_engine_that_was_lost():
-    counts = Counts()
-    async with running(observer=counts) as dispatcher:
-        (pid,) = dispatcher.engine_pids
-        os.kill(pid, signal.SIGKILL)
-        await counts.until(lambda: counts.losses == 1)
-        (lost,) = dispatcher.snapshot(time.monotonic()).engines
-
-    assert (lost.pid, lost.state, lost.restarts, lost.rows) == (None, "starting", 1, 0)
 
 
 async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue_and_the_next():
@@ -47,21 +33,18 @@ async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue
         assert counts.losses == 1
 
 
-async def test_engine_that_crashes_costs_its_own_jobs_only():
+@pytest.mark.parametrize(
+    ("token", "end", "said"),
+    [(CRASH_TOKEN, "exit status 7", ""), (BROKEN_TOKEN, "exit status 1", "RuntimeError: broken decoder")],
+)
+async def test_engine_that_crashes_says_how_and_is_replaced(capfd, token, end, said):
     async with running() as dispatcher:
-        with pytest.raises(Unavailable, match="exit status 7"):
-            await dispatcher.submit((CRASH_TOKEN, EOS_ID), PARAMS, None)
+        with pytest.raises(Unavailable, match=end):
+            await dispatcher.submit((token, EOS_ID), PARAMS, None)
         assert not dispatcher.is_ready
 
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
-
-
-async def test_engine_that_fails_in_the_decoder_says_so_on_standard_error(capfd):
-    async with running() as dispatcher:
-        with pytest.raises(Unavailable, match="exit status 1"):
-            await dispatcher.submit((BROKEN_TOKEN, EOS_ID), PARAMS, None)
-
-    assert "RuntimeError: broken decoder" in capfd.readouterr().err
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["stopped", "endless operation"])
@@ -120,59 +103,6 @@ async def first_answer(dispatcher: Dispatcher) -> JobResult:
                 await asyncio.sleep(0.05)
 
 
-async def test_queue_is_kept_while_another_engine_is_up():
-    async with running(config=replace(CONFIG, num_engines=2)) as dispatcher:
-        dispatcher._slots[0].delayed(30.0)
-
-        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
-
-
-async def test_while_an_engine_is_started_again_nobody_is_told_that_it_waits(monkeypatch):
-    async with running() as dispatcher:
-        (slot,) = dispatcher._slots
-        monkeypatch.setattr(EngineSupervisor, "is_up", property(lambda _: False))
-
-        slot.delayed(0.5)
-        assert dispatcher.snapshot(time.monotonic()).engines[0].state == "waiting"
-        with pytest.raises(Unavailable, match=r"the next start is at most 0\.5 s away"):
-            await dispatcher.submit(NORMAL, PARAMS, None)
-
-        slot.starting()
-        assert dispatcher.snapshot(time.monotonic()).engines[0].state == "starting"
-        with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
-            await dispatcher.submit(NORMAL, PARAMS, None)
-
-        monkeypatch.undo()
-        slot.restarted()
-        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
-
-
-async def test_queue_is_kept_during_the_first_start_of_a_replacement(monkeypatch):
-    async with running() as dispatcher:
-        monkeypatch.setattr(EngineSupervisor, "is_up", property(lambda _: False))
-        dispatcher._slots[0].starting()
-        job = dispatcher.submit(NORMAL, PARAMS, None)
-        await asyncio.sleep(0)
-
-        assert (job.done(), dispatcher.queued_jobs) == (False, 1)
-        job.cancel()
-
-
-async def test_outcome_of_a_job_that_was_failed_meanwhile_is_ignored():
-    async with running() as dispatcher:
-        (slot,) = dispatcher._slots
-        job = dispatcher.submit(SLOW, LONG, None)
-        await asyncio.sleep(0)
-        (job_id,) = slot.jobs
-        slot.fail_all(Unavailable("the grace is over"))
-
-        slot.heard(Report((JobFailure(job_id=job_id, kind=FailureKind.INTERNAL, message="late"),)))
-
-        assert (slot.held.rows, dispatcher.running_jobs) == (0, 0)
-        with pytest.raises(Unavailable, match="grace"):
-            await job
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="waits on a pidfd")
 async def test_engine_ends_with_the_process_that_started_it():
     program = (
@@ -210,3 +140,29 @@ async def test_engine_leaves_signals_to_the_front_process():
 
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
         assert dispatcher.engine_pids == [pid]
+
+
+@pytest.mark.parametrize(
+    ("changes", "limits", "message"),
+    [
+        ({"runner_factory": "tests.fakes.fake_runner:create_nothing"}, {}, "ValueError: no-bundle has no graphs"),
+        ({}, {"start_timeout_s": 0.001}, r"not ready within 0\.001 s"),
+    ],
+)
+async def test_engine_that_cannot_start_says_why(changes, limits, message):
+    with pytest.raises(InternalError, match=message):
+        await Dispatcher(replace(SPEC, **changes), replace(CONFIG, **limits)).start()
+
+
+async def test_close_ends_the_processes():
+    async with running() as dispatcher:
+        (pid,) = dispatcher.engine_pids
+        jobs = [dispatcher.submit(SLOW, LONG, None) for _ in range(7)]
+        await asyncio.sleep(0)
+
+        await dispatcher.close()
+
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        assert [type(result) for result in results] == [Unavailable] * 7
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

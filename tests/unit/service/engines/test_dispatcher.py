@@ -1,0 +1,274 @@
+"""The dispatcher around engines that the test steps by hand: what they are given, and how each job's future ends."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from model.config import EOS_ID
+from service.engine.job import JobResult, StepStats
+from service.engine.process import Report
+from service.engine.scheduler import SchedulerConfig
+from service.engines.dispatcher import DispatchConfig
+from service.errors import DeadlineExceeded, InternalError, Unavailable
+from service.queue.callers import Caller, Priority
+from service.queue.job_queue import Forecast
+from service.telemetry.calls import Call
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN
+from tests.fakes.hand_stepped_engine import hand_stepped, settle, work
+from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SPEC, Counts, expected
+
+TWO = replace(CONFIG, num_engines=2)
+ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
+A, B = Caller(name="a"), Caller(name="b")
+
+
+class TestHandOut:
+    async def test_results_are_the_engines_and_come_for_every_job(self):
+        sources = [(5 + n % 20, 6, 7 + n % 9, EOS_ID) for n in range(40)]
+        async with hand_stepped(SPEC, TWO) as (dispatcher, engines):
+            jobs = [dispatcher.submit(source, PARAMS, None) for source in sources]
+            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (40, 160)
+            await work(engines, *jobs)
+
+            assert [job.result().hypotheses for job in jobs] == [expected(source).hypotheses for source in sources]
+            assert (dispatcher.queued_jobs, dispatcher.queued_tokens, dispatcher.running_jobs) == (0, 0, 0)
+
+    async def test_what_an_engine_cannot_run_soon_waits_in_the_queue(self):
+        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
+            for _ in range(9):
+                dispatcher.submit(NORMAL, PARAMS, None)
+            await settle()
+
+            assert dispatcher.running_jobs == 5  # 8 rows of 2, and one to look ahead
+            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (4, 4 * len(NORMAL))
+            assert len(engines[0].started_ids) == 5
+
+    async def test_engine_that_runs_less_for_want_of_memory_is_given_less(self):
+        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
+            engines[0].report(Report((), StepStats(max_rows=4)))
+            for _ in range(9):
+                dispatcher.submit(NORMAL, PARAMS, None)
+            await settle()
+
+            assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
+            assert [engine.max_rows for engine in dispatcher.snapshot(time.monotonic()).engines] == [4]
+
+    async def test_jobs_go_to_the_least_loaded_engine_that_is_up(self):
+        async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (dispatcher, engines):
+            engines[0].die(is_delayed=False)
+            for _ in range(4):
+                dispatcher.submit(NORMAL, PARAMS, None)
+            await settle()
+
+            assert [len(engine.started_ids) for engine in engines] == [0, 2, 2]
+
+    async def test_callers_take_turns_and_interactive_work_goes_first(self):
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (dispatcher, engines):
+            dispatcher.submit(NORMAL, PARAMS, None, caller=A, priority=Priority.BATCH)  # 0
+            for caller in (A, A, B, B):  # 1 to 4
+                dispatcher.submit(NORMAL, PARAMS, None, caller=caller)
+            last = dispatcher.submit(NORMAL, PARAMS, None, caller=B, priority=Priority.BATCH)
+            await work(engines, last)
+
+            assert engines[0].started_ids == [1, 3, 2, 4, 0, 5]
+
+
+class TestEstimates:
+    async def test_work_is_forecast_once_engines_have_reported_some(self):
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (dispatcher, engines):
+            assert dispatcher.forecast([10], PARAMS) == Forecast()
+            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(40)]
+            await work(engines, *jobs[:8])
+
+            assert dispatcher.queued_work_s > 0.0
+            assert dispatcher.forecast([10], PARAMS).finish_s > dispatcher.forecast([10], PARAMS).ahead_s > 0.0
+
+    async def test_job_with_too_little_time_left_never_reaches_an_engine_unless_it_is_idle(self):
+        counts = Counts()
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (dispatcher, engines):
+            for number in range(5):
+                dispatcher.submit(NORMAL, PARAMS, None)
+                await settle()
+                slowly = JobResult(
+                    job_id=number, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=3_000.0, num_steps=3
+                )
+                engines[0].report(Report((slowly,)))
+
+            tried = dispatcher.submit(NORMAL, PARAMS, time.monotonic() + 600.0)
+            await settle()
+            late = dispatcher.submit(NORMAL, PARAMS, time.monotonic() + 600.0)
+            await settle()
+
+            assert not tried.done()
+            with pytest.raises(DeadlineExceeded, match="too little time was left"):
+                await late
+            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (0, 0)
+            assert counts.dropped == [("queue", "deadline")]
+
+
+class TestDrops:
+    """Jobs that are cancelled or late."""
+
+    async def test_deadline_in_the_past_fails_at_once(self):
+        async with hand_stepped(SPEC, CONFIG) as (dispatcher, _):
+            with pytest.raises(DeadlineExceeded):
+                await dispatcher.submit(NORMAL, PARAMS, time.monotonic() - 1)
+
+    @pytest.mark.parametrize(("num_blockers", "where", "words"), [(5, "queue", "queued"), (0, "decode", "decoding")])
+    async def test_deadline_holds_in_the_queue_and_beside_an_engine_that_is_stuck(self, num_blockers, where, words):
+        counts = Counts()
+        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, _):
+            for _ in range(num_blockers):
+                dispatcher.submit(NORMAL, PARAMS, None)
+            late = dispatcher.submit(NORMAL, PARAMS, time.monotonic() + 0.02)
+
+            with pytest.raises(DeadlineExceeded, match=words):
+                await late
+            await settle()
+            assert counts.dropped == [(where, "deadline")]
+
+    async def test_job_cancelled_in_the_queue_never_reaches_the_engine(self):
+        counts = Counts()
+        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
+            for _ in range(5):
+                dispatcher.submit(NORMAL, PARAMS, None)
+            waiting = dispatcher.submit(NORMAL, PARAMS, None)
+            await settle()
+
+            waiting.cancel()
+            await settle()
+            last = dispatcher.submit(NORMAL, PARAMS, None)
+            await work(engines, last)
+
+            assert counts.dropped == [("queue", "cancelled")]
+            assert engines[0].started_ids == [0, 1, 2, 3, 4, 6]
+
+    async def test_job_cancelled_while_decoding_frees_its_rows(self):
+        counts = Counts()
+        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
+            jobs = [dispatcher.submit(NORMAL, LONG, None) for _ in range(5)]
+            await settle()
+            engines[0].step()
+            assert dispatcher.live_rows == 8
+
+            for job in jobs:
+                job.cancel()
+            await settle()
+            stats = engines[0].step()
+
+            assert (dispatcher.running_jobs, dispatcher.live_rows) == (0, 0)
+            assert counts.dropped == [("decode", "cancelled")] * 5
+            assert stats.wasted_steps > 0
+
+    @pytest.mark.parametrize(("late_in_s", "reason"), [(-0.1, "deadline"), (3600.0, "cancelled")])
+    async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(self, late_in_s, reason):
+        counts = Counts()
+        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, _):
+            now = time.monotonic()
+            call = Call(method="m", started=now, deadline=now + late_in_s, limit_s=60.0)
+            dispatcher.submit(NORMAL, PARAMS, now + 3600.0, call=call).cancel()
+            await settle()
+
+            assert [why for _, why in counts.dropped] == [reason]
+
+
+class TestLosses:
+    async def test_lost_engine_fails_its_jobs_and_its_replacement_serves_the_queue(self):
+        counts = Counts()
+        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
+            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(7)]
+            await settle()
+            engines[0].step()
+            engines[0].die(is_delayed=False)
+            await settle()
+
+            assert [job.done() for job in jobs] == [True] * 5 + [False] * 2
+            with pytest.raises(Unavailable, match="killed by the test"):
+                await jobs[0]
+            assert (dispatcher.is_ready, dispatcher.queued_jobs, counts.losses) == (False, 2, 1)
+            (lost,) = dispatcher.snapshot(time.monotonic()).engines
+            assert (lost.pid, lost.state, lost.restarts, lost.rows) == (None, "starting", 1, 0)
+            engines[0].come_back()
+            await work(engines, *jobs)
+            assert jobs[-1].result().hypotheses == expected(NORMAL).hypotheses
+
+    async def test_nobody_waits_while_all_replacements_pause(self):
+        async with hand_stepped(SPEC, TWO) as (dispatcher, engines):
+            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(12)]
+            await settle()
+            engines[0].die(is_delayed=True)
+            await settle()
+            assert [job.done() for job in jobs[10:]] == [False] * 2  # another engine is up
+
+            engines[1].die(is_delayed=True)
+            await settle()
+            for job in (jobs[-1], dispatcher.submit(NORMAL, PARAMS, None)):
+                with pytest.raises(Unavailable, match=r"no engine process is running; the next start.*0\.5 s away"):
+                    await job
+            assert [engine.state for engine in dispatcher.snapshot(time.monotonic()).engines] == ["waiting"] * 2
+            assert (dispatcher.engines, dispatcher.missing_engines) == (0, 2)
+
+            engines[0].retry_in_s = None  # the attempt has begun
+            with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
+                await dispatcher.submit(NORMAL, PARAMS, None)
+            engines[0].come_back()
+            await work(engines, answered := dispatcher.submit(NORMAL, PARAMS, None))
+            assert answered.result().hypotheses == expected(NORMAL).hypotheses
+
+    async def test_closed_dispatcher_refuses_and_fails_what_is_not_done(self):
+        async with hand_stepped(SPEC, CONFIG) as (dispatcher, _):
+            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(7)]
+            await settle()
+
+            await dispatcher.close()
+
+            results = await asyncio.gather(*jobs, return_exceptions=True)
+            assert [type(result) for result in results] == [Unavailable] * 7
+            with pytest.raises(Unavailable, match="stopping"):
+                await dispatcher.submit(NORMAL, PARAMS, None)
+            assert (dispatcher.is_ready, dispatcher.missing_engines) == (False, 0)
+
+
+class TestObservation:
+    async def test_snapshot_shows_what_waits_and_what_each_engine_holds(self):
+        calls = [Call(method="m", started=0.0, deadline=9.0, phase="queue") for _ in range(7)]
+        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
+            for call in calls:
+                dispatcher.submit(NORMAL, PARAMS, None, call=call)
+            await settle()
+            engines[0].step()
+            seen = dispatcher.snapshot(time.monotonic())
+
+            assert (seen.queued_jobs, seen.queued_tokens) == (2, 2 * len(NORMAL))
+            (engine,) = seen.engines
+            assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (1, "up", 5, 8, 8)
+            assert engine.restarts == 0
+            assert engine.silent_s < 60.0
+            assert [call.phase for call in calls] == ["decode"] * 5 + ["queue"] * 2
+
+    async def test_statistics_add_up(self):
+        counts = Counts()
+        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
+            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(3)]
+            await work(engines, *jobs)
+
+            assert sum(stats.encoded_sentences for stats in counts.stats) == 3
+            assert sum(stats.rows for stats in counts.stats) == sum(2 * job.result().num_steps for job in jobs)
+
+    @pytest.mark.parametrize(("token", "message"), [(NAN_TOKEN, "non-finite"), (POISON_TOKEN, "encoder")])
+    async def test_sentence_the_model_cannot_do_fails_alone(self, token, message):
+        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
+            bad, good = (dispatcher.submit(source, PARAMS, None) for source in ((token, EOS_ID), NORMAL))
+            await work(engines, bad, good)
+
+            with pytest.raises(InternalError, match=message):
+                await bad
+            assert good.result().hypotheses == expected(NORMAL).hypotheses
+
+
+@pytest.mark.parametrize("name", ["num_engines", "lookahead_jobs"])
+def test_wrong_settings_name_themselves_and_their_range(name):
+    with pytest.raises(ValueError, match=f"{name} is 0, at least 1"):
+        DispatchConfig(**{name: 0})
