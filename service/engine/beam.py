@@ -5,7 +5,7 @@ ranked by their float32 sum of log-probabilities; each step looks at the 2K best
 end-of-sentence among the first K finishes a hypothesis and the others refill the beam.  Length normalisation,
 sum / length ** penalty, is applied when a hypothesis finishes and never steers the search.
 
-What was chosen is written down once and never moved: a hypothesis is a walk back along the parents.
+Chosen tokens are written once and never moved: a hypothesis is a walk back along the parents.
 
 Axes: B sentences, K beam, C = 2K candidates, T decoder inputs (beginning-of-sentence included).
 """
@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from service.engine.job import FinishReason, Hypothesis, SearchParams
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 _INITIAL_SENTENCES = 8
 _INITIAL_COLUMNS = 64
@@ -32,7 +33,7 @@ _NEVER = 1 << 62
 
 
 def num_candidates(beam_size: int) -> int:
-    """Candidates the search looks at per step: enough to refill the beam when every hypothesis ends at once."""
+    """Return how many candidates the search looks at per step: the beam can be refilled if every hypothesis ends."""
     return 2 * beam_size
 
 
@@ -48,9 +49,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What one step did.  Finished and non-finite sentences are to be removed before the next step."""
+    """What one step did.  The caller removes finished and non-finite sentences before the next step."""
 
-    parents: Ints  # [B, K]: which hypothesis each place of the beam goes on with
+    parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
     finished: Sequence[int] = ()  # sentences whose stop rule holds
     non_finite: Sequence[int] = ()  # sentences for which the model produced NaN or infinity
 
@@ -74,17 +75,13 @@ class _Ending(NamedTuple):
 
 @dataclass(slots=True)
 class _Sentence:
-    """What is kept per sentence beside the arrays."""
+    """The state of a sentence beside the arrays."""
 
     params: SearchParams
     num_wanted: int
     needs_top: bool  # only stop after a hypothesis that ranked first ended
     top_ended: bool = False
     endings: list[_Ending] = field(default_factory=list)
-
-    @property
-    def has_enough(self) -> bool:
-        return len(self.endings) >= self.num_wanted and (self.top_ended or not self.needs_top)
 
 
 class BeamSearch:
@@ -123,9 +120,16 @@ class BeamSearch:
         return scores if self.beam_size > 1 else np.zeros_like(scores)
 
     def add(self, params: SearchParams) -> int:
-        """Start a sentence and say its number."""
+        """Start a sentence and return its number."""
         index = self.num_sentences
-        self._reserve(index + 1, params.max_target_tokens + 1)
+        if index == len(self._scores):  # doubled, so that the copies cost little per sentence
+            self._scores, self._newest = _doubled(self._scores), _doubled(self._newest)
+            self._tokens, self._parents = _doubled(self._tokens), _doubled(self._parents)
+            self._num_steps, self._max_steps = _doubled(self._num_steps), _doubled(self._max_steps)
+        columns = self._tokens.shape[1]
+        if params.max_target_tokens >= columns:
+            added = ((0, 0), (0, max(params.max_target_tokens + 1, 2 * columns) - columns), (0, 0))
+            self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
         self._sentences.append(_Sentence(params, num_wanted(params), stops_at_top(params)))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         self._scores[index] = -np.inf
@@ -147,13 +151,13 @@ class BeamSearch:
         self._sentences.pop()
 
     def hypotheses(self, index: int) -> tuple[Hypothesis, ...]:
-        """A sentence's finished hypotheses, best first, as many as were asked for at most."""
+        """Return a sentence's finished hypotheses, best first, at most as many as were asked for."""
         sentence = self._sentences[index]
         best_first = sorted(sentence.endings, key=lambda ending: -ending.score)
         return tuple(self._build(index, ending) for ending in best_first[: sentence.params.num_hypotheses])
 
     def num_steps(self, index: int) -> int:
-        """Decoder steps behind a sentence."""
+        """Return the decoder steps behind a sentence."""
         return int(self._num_steps[index])
 
     def advance(self, candidates: Candidates) -> StepOutcome:
@@ -182,7 +186,9 @@ class BeamSearch:
                 sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
             )
             survivors = self._finish(index, ranked, is_last_step=bool(is_last_step[index]))
-            if self._sentences[index].has_enough or is_last_step[index]:
+            sentence = self._sentences[index]
+            has_enough = len(sentence.endings) >= sentence.num_wanted and (sentence.top_ended or not sentence.needs_top)
+            if has_enough or is_last_step[index]:
                 finished.append(index)
             else:
                 scores[index], tokens[index], parents[index] = (
@@ -195,8 +201,8 @@ class BeamSearch:
         """Record the hypotheses of a sentence that end in this step.
 
         Returns:
-            The rank of the candidate that each place of the beam goes on with: where one ended, the best behind the
-            first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
+            For each place of the beam the rank of the candidate that goes on there: where one ended, the best behind
+            the first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
         """
         record, length = self._sentences[index], int(self._num_steps[index])
         substitutes = (rank for rank in range(self.beam_size, len(ranked.tokens)) if ranked.tokens[rank] != EOS_ID)
@@ -220,7 +226,7 @@ class BeamSearch:
         self._parents[places] = parents
 
     def _build(self, index: int, ending: _Ending) -> Hypothesis:
-        """Walk back from the end."""
+        """Return the hypothesis of an ending by walking back along the parents."""
         past = slice(ending.length)
         tokens, parents = self._tokens[index, past].tolist(), self._parents[index, past].tolist()
         is_ended, place = ending.token == EOS_ID, ending.parent
@@ -234,36 +240,9 @@ class BeamSearch:
             finish_reason=FinishReason.END_OF_SENTENCE if is_ended else FinishReason.LENGTH,
         )
 
-    def _arrays(self) -> list[npt.NDArray[np.generic]]:
-        """The per-sentence state, sentence first."""
-        return [
-            self._scores,
-            self._newest,
-            self._tokens,
-            self._parents,
-            self._num_steps,
-            self._max_steps,
-        ]
-
-    def _reserve(self, num_sentences: int, num_columns: int) -> None:
-        """Make room; doubles, so that the copies cost little per sentence."""
-        capacity, columns, _ = self._tokens.shape
-        if num_sentences > capacity:
-            (
-                self._scores,
-                self._newest,
-                self._tokens,
-                self._parents,
-                self._num_steps,
-                self._max_steps,
-            ) = (np.concatenate([array, array]) for array in self._arrays())
-        if num_columns > columns:
-            added = ((0, 0), (0, max(num_columns, 2 * columns) - columns), (0, 0))
-            self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
-
 
 def num_wanted(params: SearchParams) -> int:
-    """Finished hypotheses that end a sentence: round(beam_size * patience), half away from zero; one if greedy."""
+    """Return how many finished hypotheses end a sentence: round(beam_size * patience), half up; one if greedy."""
     if params.beam_size == 1:
         return 1
     if stops_at_top(params):
@@ -273,24 +252,24 @@ def num_wanted(params: SearchParams) -> int:
 
 
 def stops_at_top(params: SearchParams) -> bool:
-    """Whether a sentence ends as soon as its best hypothesis has.
+    """Return whether a sentence ends as soon as its best hypothesis has.
 
-    So it is without length normalisation: sums only fall, so nothing can overtake a hypothesis that ended in first
-    place.  CTranslate2 does the same, and ignores patience then.
+    Without length normalisation sums only fall, so nothing can overtake a hypothesis that ended in first place.
+    CTranslate2 does the same, and ignores patience then.
     """
     return params.length_penalty == 0 and params.beam_size > 1
 
 
 def has_non_finite(candidates: Candidates) -> bool:
-    """Whether `find_non_finite` finds any."""
+    """Return whether `find_non_finite` finds any."""
     is_number = np.maximum.reduce(candidates.check) < np.inf  # false of NaN, which a maximum keeps
     return not (is_number and np.minimum.reduce(candidates.scores[:, 0]) > -np.inf)
 
 
 def find_non_finite(candidates: Candidates) -> Booleans:
-    """[B]: sentences for which the model produced NaN or +inf, or nothing that is possible.
+    """Return [B], true for sentences for which the model produced NaN or +inf, or nothing that is possible.
 
-    Minus infinity behind the first place is no fault: it is how a token is forbidden.
+    Minus infinity behind the first place is no fault: it forbids a token.
     """
     is_number: Booleans = candidates.check < np.inf
     is_possible: Booleans = candidates.scores[:, 0] > -np.inf  # also false of NaN
@@ -298,10 +277,14 @@ def find_non_finite(candidates: Candidates) -> Booleans:
 
 
 def normalize(score: float, length: int, params: SearchParams) -> float:
-    """The sum / length ** length_penalty in float32; `length` counts the end-of-sentence."""
+    """Return sum / length ** length_penalty in float32; `length` counts the end-of-sentence."""
     return float(np.float32(score) / _length_factor(length, params.length_penalty))
 
 
 @lru_cache(maxsize=4_096)
 def _length_factor(length: int, length_penalty: float) -> np.float32:
     return np.float32(length) ** np.float32(length_penalty)
+
+
+def _doubled(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    return np.concatenate([array, array])

@@ -10,7 +10,6 @@ Knows which columns belong to which sentence; neither where they lie (`Slots`) n
 Axes: L layers, H heads, N slots, K hypotheses of a sentence, C columns of a buffer.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -27,9 +26,9 @@ MASKED = np.float32(-1e9)  # added to the product of a query and a key that do n
 # Columns come in multiples of these: a ragged end would change the order of a sum in ONNX Runtime's attention.
 SELF_COLUMNS = 16
 CROSS_COLUMNS = 8
-INITIAL_SLOTS = 8  # with so many columns each:
-INITIAL_COLUMNS = 64
-KEPT_SLOTS = 32  # room that is never given back
+_INITIAL_SLOTS = 8  # with so many columns each:
+_INITIAL_COLUMNS = 64
+_KEPT_SLOTS = 32  # room that is never given back
 _STEPS_BETWEEN_COMPACTIONS = 4
 _SMALLEST_SLACK = 16  # columns that are free after compacting, at least
 
@@ -127,11 +126,12 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         self._slack = _round_up(max(_SMALLEST_SLACK, steps_between_compactions * beam_size), SELF_COLUMNS)
         self.own = new_slots(self._slack)  # of self-attention
         self.cross = new_slots(CROSS_COLUMNS)
-        self._mask = MaskBuffer(beam_size, self._slack, masked)
-        self._columns = np.zeros(INITIAL_SLOTS, np.int64)
-        self._limits = np.zeros(INITIAL_SLOTS, np.int64)  # a sentence with so many columns is compacted
-        self._past_lengths = np.zeros((INITIAL_SLOTS, 1), np.int64)
-        self._source_lengths = np.zeros(INITIAL_SLOTS, np.int32)
+        self._mask = SlotBuffer(1, beam_size, 1, self._slack, masked)  # [1, N, K, C, 1]
+        self._hypotheses = np.arange(beam_size)
+        self._columns = np.zeros(_INITIAL_SLOTS, np.int64)
+        self._limits = np.zeros(_INITIAL_SLOTS, np.int64)  # a sentence with so many columns is compacted
+        self._past_lengths = np.zeros((_INITIAL_SLOTS, 1), np.int64)
+        self._source_lengths = np.zeros(_INITIAL_SLOTS, np.int32)
         self._columns_left = 0  # lower bound on the columns any sentence may still write; below 0, limits are looked at
         self._generation = 0  # counts how often the four above were replaced
 
@@ -163,7 +163,7 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
     @property
     def mask(self) -> npt.NDArray[Any]:
         """[B, 1, K, C]: 0 where a hypothesis attends to a column, a masking value elsewhere."""
-        return self._mask.rows(self.num_sentences).reshape(self.num_sentences, 1, self.beam_size, -1)
+        return self._mask.slots[0, : self.num_sentences, None, :, :, 0]
 
     @property
     def has_grown(self) -> bool:
@@ -187,7 +187,7 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         self._source_lengths[new] = encoded.lengths[list(indices)]
         self.num_sentences = last
         self._fit(num_used=first)
-        self.mask[new] = self._mask.masked
+        self.mask[new] = self._mask.empty
         self.cross.fill(first, encoded, indices)
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
@@ -203,7 +203,7 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         if index != last:
             self.own.move(last, index, int(self._columns[last]))
             self.cross.move(last, index, int(self._source_lengths[last]))
-            self._mask.of_slot(index)[: self.beam_size] = self._mask.of_slot(last)
+            self._mask.slots[0, index] = self._mask.slots[0, last]
             for array in self._arrays():
                 array[index] = array[last]
         self.num_sentences = last
@@ -213,14 +213,17 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         self._columns_left -= self.beam_size
         if self._columns_left < 0:
             self._make_room()
-        self._mask.show(self.columns)
+        slots = np.arange(self.num_sentences)[:, None]
+        self._mask.slots[0, slots, self._hypotheses, self.columns[:, None] + self._hypotheses, 0] = 0.0
 
     def advance(self, parents: Ints) -> None:
         """Count the columns that a decoder step has written, and give every hypothesis its parent's past, [B, K]."""
         self.columns[:] += self.beam_size
         self.past_lengths[:] += 1
         if self.beam_size > 1:
-            self._mask.follow(parents)
+            rows = self._mask.slots[0, : self.num_sentences].reshape(-1, self._mask.num_columns)
+            first = np.arange(self.num_sentences)[:, None] * self.beam_size
+            rows[:] = rows.take((first + parents).ravel(), axis=0)
 
     def _arrays(self) -> list[npt.NDArray[np.generic]]:
         """Return what is kept per slot beside the buffers."""
@@ -238,11 +241,11 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
 
     def _compact(self, index: int) -> None:
         """Close the gaps that columns without a hypothesis leave; the others keep their order."""
-        mask = self._mask.of_slot(index)  # [K, C], a view
+        mask = self._mask.slots[0, index, :, :, 0]  # [K, C], a view
         used = (mask.max(axis=0) == 0.0).nonzero()[0]
         self.own.keep_columns(index, used)
         mask[:, : used.size] = mask[:, used]
-        mask[:, used.size :] = self._mask.masked
+        mask[:, used.size :] = self._mask.empty
         self._columns[index] = used.size
         self._limits[index] = _round_up(used.size + self._slack, SELF_COLUMNS)
 
@@ -255,64 +258,57 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
             buffers.resize(num_used, self.num_sentences, num_columns)
 
 
-class MaskBuffer:
-    """Which columns each hypothesis attends to: [N * K, C], 0 or a masking value, in this process' memory."""
+class SlotBuffer:
+    """A arrays [N, H, C, d] in this process' memory, one slot behind the other, whose C can be changed for little.
 
-    def __init__(self, beam_size: int, num_columns: int, masked: Floating = MASKED) -> None:
+    Each array lies at the beginning of a larger piece of one memory, so that neither more slots nor other columns need
+    a new one as long as they fit.
+    """
+
+    def __init__(self, num_arrays: int, heads: int, width: int, num_columns: int, empty: Floating) -> None:
+        """Lay out slots.
+
+        Args:
+            empty: what new columns hold; its type is that of the arrays.
+        """
         self.num_columns = num_columns  # C
         self.generation = 0  # changes whenever the memory does
-        self.masked = masked  # its type is the mask's
-        self._beam_size = beam_size
-        self._hypotheses = np.arange(beam_size)
-        self._kept = KEPT_SLOTS * beam_size * INITIAL_COLUMNS
-        self._memory = np.full(INITIAL_SLOTS * beam_size * INITIAL_COLUMNS, masked)
+        self.empty = empty
+        self._heads, self._width = heads, width
+        self._kept = _KEPT_SLOTS * _INITIAL_COLUMNS * heads * width
+        # np.full touches every page now; pages first touched inside a step make it several times slower.
+        self._memory = np.full((num_arrays, _INITIAL_SLOTS * _INITIAL_COLUMNS * heads * width), empty)
         self._lay_out()
 
-    def rows(self, num_slots: int) -> npt.NDArray[Any]:
-        """[N * K, C] of the first slots."""
-        return self._mask[:num_slots].reshape(-1, self.num_columns)
-
-    def of_slot(self, slot: int) -> npt.NDArray[Any]:
-        """[K, C]."""
-        found: npt.NDArray[Any] = self._mask[slot]
-        return found
-
-    def show(self, columns: Ints) -> None:
-        """Let hypothesis k of slot n attend to column `columns[n]` + k."""
-        places = self._slots[: columns.size], self._hypotheses, columns[:, None] + self._hypotheses
-        self._mask[places] = 0.0
-
-    def follow(self, parents: Ints) -> None:
-        """Let each hypothesis attend to what its parent, [n, K], attends to."""
-        rows, first = self.rows(len(parents)), self._slots[: len(parents)] * self._beam_size
-        rows[:] = rows.take((first + parents).ravel(), axis=0)
+    @property
+    def has_grown(self) -> bool:
+        """Whether there is more memory than is kept in any case."""
+        return bool(self._memory.shape[1] > self._kept)
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
-        """Do as `Slots.resize`; new columns are masked."""
-        wanted = num_slots * self._beam_size * num_columns
-        keeps_memory = is_worth_keeping(self._memory.size, wanted, self._kept)
-        if keeps_memory and num_columns == self.num_columns:
+        """Do as `Slots.resize`."""
+        wanted, size = num_slots * self._heads * num_columns * self._width, self._memory.shape[1]
+        fits = wanted <= size and (size <= self._kept or 8 * wanted >= size)
+        if fits and num_columns == self.num_columns:
             return
-        old = self.rows(num_used).copy()
-        if not keeps_memory:
-            self._memory = np.full(2 * wanted, self.masked)
+        kept = min(num_columns, self.num_columns)
+        old = self.slots[:, :num_used, :, :kept]
+        if fits:
+            old = old.copy()
+        else:
+            self._memory = np.full((len(self._memory), 2 * wanted), self.empty)
             self.generation += 1
-        kept, self.num_columns = min(num_columns, self.num_columns), num_columns
+        self.num_columns = num_columns
         self._lay_out()
-        rows = self.rows(num_used)
-        rows[:, :kept] = old[:, :kept]
-        rows[:, kept:] = self.masked
+        self.slots[:, :num_used, :, :kept] = old
+        self.slots[:, :num_used, :, kept:] = self.empty
 
     def _lay_out(self) -> None:
-        num_slots = self._memory.size // (self._beam_size * self.num_columns)
-        shape = (num_slots, self._beam_size, self.num_columns)
-        self._mask = self._memory[: math.prod(shape)].reshape(shape)  # [N, K, C], as many as fit
-        self._slots = np.arange(num_slots)[:, None]  # [N, 1]
-
-
-def is_worth_keeping(size: int, wanted: int, kept: int) -> bool:
-    """Return whether memory of this size is large enough and, beyond `kept`, an eighth of it is in use."""
-    return wanted <= size and (size <= kept or 8 * wanted >= size)
+        slot_size = self._heads * self.num_columns * self._width
+        num_slots = self._memory.shape[1] // slot_size
+        slots = self._memory[:, : num_slots * slot_size].view()
+        slots.shape = (len(self._memory), num_slots, self._heads, self.num_columns, self._width)  # raises, copies never
+        self.slots: npt.NDArray[Any] = slots  # [A, N, H, C, d], as many as fit
 
 
 def _fitting(num_columns: int, needed: int) -> int:

@@ -29,7 +29,7 @@ class _Encoding:
 
 
 @dataclass(slots=True)
-class _Sentence:
+class _RunningSentence:
     """A running job and where its time went."""
 
     job: Job
@@ -44,7 +44,7 @@ class _Group:
 
     search: BeamSearch
     state: DecoderState
-    sentences: list[_Sentence] = field(default_factory=list)
+    sentences: list[_RunningSentence] = field(default_factory=list)
 
     def index(self, job_id: int) -> int:
         return next(index for index, sentence in enumerate(self.sentences) if sentence.job.id == job_id)
@@ -200,7 +200,7 @@ class EngineLoop:
         for job, encoding in started:
             group.search.add(job.params)
             queue_s = now - self._arrived_at[job.id] - encoding.encode_s
-            group.sentences.append(_Sentence(job, queue_s, encoding.encode_s, now))
+            group.sentences.append(_RunningSentence(job, queue_s, encoding.encode_s, now))
 
     def _group(self, key: GroupKey) -> _Group:
         """Return the group of this key, now the most recently used; long unused ones are given up."""

@@ -10,9 +10,9 @@ for the records, so that NumPy and ONNX Runtime are loaded inside `main` only.  
 import ctypes
 import faulthandler
 import gc
-import importlib
 import os
 import pickle
+import pkgutil
 import signal
 import socket
 import struct
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from service.engine.runner import Runner
 
 _LENGTH = struct.Struct("!I")
+FRAME_HEADER_BYTES = _LENGTH.size
 # The front process, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
 # core was 8 - 10 ms in four runs with 5, 16 ms in one with 0
 # (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
@@ -85,38 +86,31 @@ class Report:
     stats: StepStats | None = None
 
 
-Message = Ready | StartFailed | Report
-
-
 def command_line(descriptor: int) -> list[str]:
-    """How to start an engine process that talks over this inherited socket."""
+    """Return how to start an engine process that talks over this inherited socket."""
     # -P: the current directory must not provide modules.  Not -m, or the records would be __main__'s.
     return [sys.executable, "-P", "-c", f"from service.engine.process import main; main({descriptor})"]
 
 
 def environment() -> dict[str, str]:
-    """The environment of an engine process: the same import path, and one thread in NumPy's own pools."""
+    """Return the environment of an engine process: the same import path, and one thread in NumPy's own pools."""
     import_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return {**os.environ, "PYTHONPATH": import_path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def to_frame(record: object) -> bytes:
-    """A record as it crosses."""
+    """Return a record as it crosses."""
     payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(payload)) + payload
 
 
 def frame_length(header: bytes) -> int:
-    """Bytes that follow the header."""
-    (length,) = _LENGTH.unpack(header)
-    return int(length)
-
-
-FRAME_HEADER_BYTES = _LENGTH.size
+    """Return the number of bytes that follow the header."""
+    return int(_LENGTH.unpack(header)[0])
 
 
 def from_payload(payload: bytes) -> object:
-    """The record in a frame."""
+    """Return the record in a frame."""
     return pickle.loads(payload)  # noqa: S301 - both ends are our own process tree
 
 
@@ -150,24 +144,16 @@ def _bind_to_parent() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.stderr is not None:
-        faulthandler.register(signal.SIGUSR1, sys.stderr)  # where its threads stand; else the signal would end it
+        faulthandler.register(signal.SIGUSR1, sys.stderr)  # prints where its threads stand; else it would end here
     if sys.platform == "linux":  # elsewhere the end of the socket tells
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _receive(channel: socket.socket) -> Iterator[object]:
-    """The front's records until it closes the socket."""
+    """Yield the front's records until it closes the socket."""
     with channel.makefile("rb") as stream:
         while header := stream.read(FRAME_HEADER_BYTES):
             yield from_payload(stream.read(frame_length(header)))
-
-
-def _send(channel: socket.socket, record: object) -> None:
-    """A record to the front; where that has gone meanwhile, nobody waits for it: the end, without a complaint."""
-    try:
-        channel.sendall(to_frame(record))
-    except ConnectionError:
-        os._exit(0)
 
 
 def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> None:
@@ -177,6 +163,14 @@ def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> No
                 inbox.put(command)
     finally:
         os._exit(0)  # the front process is gone: nobody waits for anything any more
+
+
+def _send(channel: socket.socket, record: object) -> None:
+    """Send a record to the front; where that has gone meanwhile, end without a complaint: nobody waits for it."""
+    try:
+        channel.sendall(to_frame(record))
+    except ConnectionError:
+        os._exit(0)
 
 
 def create_runner(spec: EngineSpec) -> "Runner":
@@ -196,38 +190,29 @@ def create_runner(spec: EngineSpec) -> "Runner":
 
 
 def _create_engine(spec: EngineSpec) -> "EngineLoop":
+    """Return an engine that is loaded and warm.
+
+    Raises:
+        RuntimeError: the model cannot translate the simplest sentence, as with graphs that do not fit together.
+    """
     from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
 
     if spec.preflight:
-        cast("Callable[[EngineSpec], None]", _find(spec.preflight))(spec)
-    runner = cast("Callable[[EngineSpec], Runner]", _find(spec.runner_factory))(spec)
+        pkgutil.resolve_name(spec.preflight)(spec)
+    runner: Runner = pkgutil.resolve_name(spec.runner_factory)(spec)
     budgets = runner.budgets(spec.scheduler)
     engine = EngineLoop(runner, budgets)
-    _warm_up(engine, runner.warm_up_source, budgets.max_rows)
-    gc.collect()
-    gc.freeze()  # what is loaded now stays: no later collection has to look at it
-    return engine
-
-
-def _find(name: str) -> object:
-    """Return what "module:function" names."""
-    module, _, function = name.partition(":")
-    return getattr(importlib.import_module(module), function)
-
-
-def _warm_up(engine: "EngineLoop", source_ids: tuple[int, ...], max_rows: int) -> None:
-    """Fill the batch once, so that the first sentences find memory touched and kernels chosen.
-
-    Raises:
-        RuntimeError: the model cannot even do that, as with graphs that do not fit together.
-    """
-    for number in range(max(1, max_rows // _WARM_UP_BEAM.beam_size)):
-        engine.submit(Job(id=-1 - number, source_ids=source_ids, params=_WARM_UP_BEAM))
+    # A full batch, so that the first sentences find memory touched and kernels chosen.
+    for number in range(max(1, budgets.max_rows // _WARM_UP_BEAM.beam_size)):
+        engine.submit(Job(id=-1 - number, source_ids=runner.warm_up_source, params=_WARM_UP_BEAM))
     while not engine.is_idle:
         for outcome in engine.step():
             if isinstance(outcome, JobFailure) and outcome.kind is FailureKind.INTERNAL:
                 raise RuntimeError(f"the model does not run: {outcome.message}")
     engine.take_stats()
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: no later collection has to look at it
+    return engine
 
 
 def _serve(
@@ -237,8 +222,7 @@ def _serve(
     stats_sent_at = time.monotonic()
     has_worked = False  # since memory was last returned
     while True:
-        wait_s = heartbeat_interval_s if engine.is_idle else 0.0
-        commands = list(_take(inbox, wait_s))
+        commands = list(_take(inbox, heartbeat_interval_s if engine.is_idle else 0.0))
         if has_worked and engine.is_idle and not commands:  # nothing to do for a whole heartbeat
             return_freed_memory()
             has_worked = False
@@ -258,20 +242,20 @@ def _serve(
             stats_sent_at = now
 
 
-def return_freed_memory() -> None:
-    """Have the C library hand back what it keeps of freed memory: up to 70 MB after long sentences, in a millisecond.
-
-    Figures: `bench_growth --panel memory`.  Elsewhere than with glibc, nothing.
-    """
-    with suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def _take(inbox: "SimpleQueue[Command]", wait_s: float) -> Iterator[Command]:
-    """All commands there are; waits for the first."""
+    """Yield all commands there are; wait for the first."""
     try:
         yield inbox.get(block=wait_s > 0, timeout=wait_s)
         while True:
             yield inbox.get_nowait()
     except Empty:
         return
+
+
+def return_freed_memory() -> None:
+    """Have the C library hand back what it keeps of freed memory: up to 70 MB after long sentences, in a millisecond.
+
+    Figures: `bench_growth --panel memory`.  Elsewhere than with glibc, nothing happens.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

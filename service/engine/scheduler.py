@@ -67,18 +67,18 @@ class Plan:
 class Scheduler:
     """The jobs of one engine."""
 
-    config: SchedulerConfig  # that holds now: what was given, or less after memory was short
+    config: SchedulerConfig  # the budgets that hold now: those given, or less after memory was short
     # By id, in order of arrival.  A plain dict looks for its first entry in all places that were ever taken before it:
     # 70 us a sentence with 100,000 waiting (bench_growth).
     _waiting: OrderedDict[int, Job] = field(default_factory=OrderedDict)
     _running: dict[int, Job] = field(default_factory=dict)
     _cancelled: set[int] = field(default_factory=set)
     _deadlines: list[tuple[float, int]] = field(default_factory=list)  # a heap: deadline, id; also of jobs that ended
-    _rows: int = 0
+    rows: int = 0  # live hypotheses of the running jobs
     _source_tokens: int = 0  # of the running jobs
     _given: SchedulerConfig = field(init=False)
-    _resized_at: float | None = None  # the budgets, last; None: never, or that is forgotten
-    _has_grown: bool = False  # since memory was short last
+    _resized_at: float | None = None  # when the budgets last changed; None: never, or that is forgotten
+    _has_grown: bool = False  # whether the budgets have grown since memory was short last
     _grow_after_s: float = _GROW_AFTER_S
 
     def __post_init__(self) -> None:
@@ -93,11 +93,6 @@ class Scheduler:
     def num_running(self) -> int:
         """Jobs that have rows."""
         return len(self._running)
-
-    @property
-    def rows(self) -> int:
-        """Live hypotheses of the running jobs."""
-        return self._rows
 
     def add(self, job: Job) -> None:
         """Queue a job behind all others."""
@@ -119,21 +114,21 @@ class Scheduler:
         self._resized_at, self._has_grown = now, False
 
     def release(self, job_id: int) -> None:
-        """Take back the rows of a running job that ended."""
+        """Free the rows of a running job that ended."""
         job = self._running.pop(job_id)
-        self._rows -= job.params.beam_size
+        self.rows -= job.params.beam_size
         self._source_tokens -= source_width(len(job.source_ids))
         self._cancelled.discard(job_id)
 
     def schedule(self, now: float) -> Plan:
-        """What to drop and what to start at this moment.
+        """Return what to drop and what to start at this moment.
 
         Args:
             now: on the clock of `Job.deadline`.
         """
         self._grow(now)
         drops, starts = self._drop(now), self._start()
-        return Plan(drops, starts, self._ahead() if starts else ())
+        return Plan(drops, starts, self._look_ahead() if starts else ())
 
     def _grow(self, now: float) -> None:
         """Double the budgets, up to what was given, if memory has not been short for long enough."""
@@ -147,30 +142,28 @@ class Scheduler:
         self._resized_at, self._has_grown = now, True
 
     def _drop(self, now: float) -> tuple[Drop, ...]:
-        cancelled = [(job_id, FailureKind.CANCELLED) for job_id in self._cancelled]
-        late = [(job_id, FailureKind.DEADLINE) for job_id in self._late(now) if job_id not in self._cancelled]
-        return tuple(self._drop_one(job_id, kind) for job_id, kind in sorted(cancelled + late))
-
-    def _late(self, now: float) -> list[int]:
-        """Jobs whose deadline has passed since the last call."""
+        """Drop the cancelled jobs and those whose deadline has passed since the last call."""
         if len(self._deadlines) > 2 * (self.num_waiting + self.num_running) + _ENDED_DEADLINES:
             self._deadlines = [entry for entry in self._deadlines if self._has(entry[1])]
             heapify(self._deadlines)
-        passed: list[int] = []
+        kinds = dict.fromkeys(self._cancelled, FailureKind.CANCELLED)
         while self._deadlines and self._deadlines[0][0] <= now:
-            passed.append(heappop(self._deadlines)[1])
-        return [job_id for job_id in passed if self._has(job_id)]
+            _, job_id = heappop(self._deadlines)
+            if self._has(job_id):
+                kinds.setdefault(job_id, FailureKind.DEADLINE)
+        drops: list[Drop] = []
+        for job_id, kind in sorted(kinds.items()):
+            job = self._running.get(job_id)
+            if job is not None:
+                self.release(job_id)
+                drops.append(Drop(job, kind, was_running=True))
+            else:
+                self._cancelled.discard(job_id)
+                drops.append(Drop(self._waiting.pop(job_id), kind, was_running=False))
+        return tuple(drops)
 
     def _has(self, job_id: int) -> bool:
         return job_id in self._waiting or job_id in self._running
-
-    def _drop_one(self, job_id: int, kind: FailureKind) -> Drop:
-        job = self._running.get(job_id)
-        if job is not None:
-            self.release(job_id)
-            return Drop(job, kind, was_running=True)
-        self._cancelled.discard(job_id)
-        return Drop(self._waiting.pop(job_id), kind, was_running=False)
 
     def _start(self) -> tuple[Job, ...]:
         starts: list[Job] = []
@@ -182,12 +175,12 @@ class Scheduler:
                 break
             encode_tokens += width
             self._source_tokens += width
-            self._rows += job.params.beam_size
+            self.rows += job.params.beam_size
             self._running[job.id] = self._waiting.pop(job.id)
             starts.append(job)
         return tuple(starts)
 
-    def _ahead(self) -> tuple[Job, ...]:
+    def _look_ahead(self) -> tuple[Job, ...]:
         ahead, longest = list[Job](), 0
         for job in self._waiting.values():
             longest = max(longest, len(job.source_ids))
@@ -200,12 +193,12 @@ class Scheduler:
         if not self._running:
             return True
         return (
-            self._rows + job.params.beam_size <= self.config.max_rows
+            self.rows + job.params.beam_size <= self.config.max_rows
             and self._source_tokens + width <= self.config.max_source_tokens
             and (encode_tokens == 0 or encode_tokens + width <= self.config.max_encode_tokens)
         )
 
 
 def source_width(num_tokens: int) -> int:
-    """The power of two that holds a source of this length: sentences of one width share their padding."""
+    """Return the power of two that holds a source of this length: sentences of one width share their padding."""
     return max(SMALLEST_WIDTH, 1 << (num_tokens - 1).bit_length())

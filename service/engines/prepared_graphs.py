@@ -26,7 +26,7 @@ class PreparedGraphs:
     def __init__(self, spec: EngineSpec) -> None:
         """Choose a directory where the spec asks for shared weights; nothing is written yet."""
         self._directory: Path | None = None
-        if spec.shared_weights and spec.runner_factory == ONNX_RUNTIME:
+        if spec.shared_weights and spec.device == "cpu" and spec.runner_factory == ONNX_RUNTIME:
             # `tempfile` would take the first of several directories in which it can write, the working one at last.
             parent = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the name cannot be guessed
             self._directory = parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"

@@ -154,23 +154,20 @@ class _Binding:
         self._input("edit_places", np.zeros(0, np.int64))
         self._input("edit_values", np.zeros(0, np.float32))
         self._input("num_candidates", np.array([width], np.int64))
-        self._bind_caches(state)
-        if state.vocabulary is not None:
-            self._input("vocabulary_weights", state.vocabulary.weights)
-            if state.vocabulary.has_scales:
-                self._input("vocabulary_scales", state.vocabulary.scales)
-            self._input("vocabulary_mask", state.vocabulary.mask)
-        self.best = self._output("candidate_scores", np.zeros((num_sentences, width), np.float32))
-        self.ids = self._output("candidate_ids", np.zeros((num_sentences, width), np.int64))
-        self.check = self._output("check", np.zeros(num_sentences, np.float32))
-
-    def _bind_caches(self, state: CpuState) -> None:
         cross, own = state.cross_arrays(), state.self_arrays()
         for name, array in zip(layer_names("cross", len(cross) // 2), cross, strict=True):
             self._input(name, array)
         for name, array in zip(layer_names("self", len(own) // 2), own, strict=True):
             self._input(name, array)
             self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
+        if state.vocabulary is not None:
+            self._input("vocabulary_weights", state.vocabulary.weights)
+            if state.vocabulary.scales is not None:
+                self._input("vocabulary_scales", state.vocabulary.scales)
+            self._input("vocabulary_mask", state.vocabulary.mask)
+        self.best = self._output("candidate_scores", np.zeros((num_sentences, width), np.float32))
+        self.ids = self._output("candidate_ids", np.zeros((num_sentences, width), np.int64))
+        self.check = self._output("check", np.zeros(num_sentences, np.float32))
 
     def _input(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)

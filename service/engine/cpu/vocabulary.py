@@ -1,14 +1,15 @@
 """The part of the target vocabulary that the live sentences of a group may use, as the shortlist graph reads it.
 
-One set of columns serves all sentences of the group: the union of their shortlists.  A mask keeps each sentence to its
-own.  What a sentence may say does not depend on the others; the sum of the softmax runs over all columns, so the last
-bits of its scores do.  Columns are added as sentences come; when they no longer fit, all are laid out anew for the
+One set of columns, the union of their shortlists, serves all sentences of the group; a mask keeps each sentence to its
+own.  The tokens a sentence may use do not depend on the others; the sum of the softmax runs over all columns, so the
+last bits of its scores do.  Columns are added as sentences come; when there is no room, they are laid out anew for the
 sentences that still live.
 
 Axes: B sentences, N columns, D width, V vocabulary.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,18 +25,17 @@ COLUMNS = 64  # they come in multiples of this: the width of a block in the grap
 _SPARE = 1 / 8  # share of the columns that is left free, at least, for sentences that join others
 
 
-class Projection:
-    """Rows of the output projection: `rows` [V, D], and for integers the `scales` [V] that make them floats again."""
+class Projection(NamedTuple):
+    """Rows of the output projection."""
 
-    def __init__(self, rows: npt.NDArray[np.generic], scales: Floats | None) -> None:
-        self.rows = rows
-        self.scales = scales
+    rows: npt.NDArray[np.generic]  # [V, D]
+    scales: Floats | None  # [V]: what makes integers floats again
 
 
 class LiveVocabulary:
     """Columns of the projection, and which sentence may use which; sentences are numbered as in `BeamSearch`.
 
-    The arrays lie at the beginning of larger memory, so that they seldom move.
+    The arrays lie at the beginning of larger memories, so that they seldom move.
     """
 
     def __init__(self, shortlist: Shortlist, projection: Projection) -> None:
@@ -63,14 +63,9 @@ class LiveVocabulary:
         return self._weights[: width * self.num_columns].reshape(width, self.num_columns)
 
     @property
-    def scales(self) -> Floats:
-        """[N]."""
-        return self._scales[: self.num_columns]
-
-    @property
-    def has_scales(self) -> bool:
-        """Whether the columns are integers."""
-        return self._projection.scales is not None
+    def scales(self) -> Floats | None:
+        """[N]; None where the columns are no integers."""
+        return None if self._projection.scales is None else self._scales[: self.num_columns]
 
     @property
     def mask(self) -> Floats:
@@ -104,8 +99,8 @@ class LiveVocabulary:
         """Columns for the live sentences alone, and room for more."""
         union = np.unique(np.concatenate(self._lists))
         wanted = union.size if len(self._lists) == 1 else int(union.size * (1 + _SPARE))
-        all_tokens = _blocks(self._shortlist.vocab_size)
-        self._reserve(min(_coarsely(_blocks(wanted)), all_tokens) * COLUMNS)
+        num_blocks, most_blocks = -(-wanted // COLUMNS), -(-self._shortlist.vocab_size // COLUMNS)
+        self._reserve(min(_coarsely(num_blocks), most_blocks) * COLUMNS)
         self.tokens[:] = UNK_ID
         self._column_of.fill(-1)
         self._num_used = 0
@@ -132,7 +127,7 @@ class LiveVocabulary:
         self.tokens[new] = tokens
         self.weights[:, new] = self._projection.rows[tokens].T
         if self._projection.scales is not None:
-            self.scales[new] = self._projection.scales[tokens]
+            self._scales[new] = self._projection.scales[tokens]
         self._column_of[tokens] = np.arange(new.start, new.stop)
         self._num_used = new.stop
 
@@ -142,15 +137,11 @@ class LiveVocabulary:
         mask[self._column_of[self._lists[index]]] = 0.0
 
 
-def _blocks(num_tokens: int) -> int:
-    return -(-num_tokens // COLUMNS)
-
-
 def _coarsely(number: int) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
 
-    Few different widths: for each that it has not met with the same other shapes, the runner tells ONNX Runtime anew
-    where all arrays lie, which took 5 % of the time with 16 sentences.
+    There are few different widths, as the runner makes a binding for each width that it meets with new other shapes,
+    which took 5 % of the time with 16 sentences.
     """
     power = 1 << (number - 1).bit_length()
     return power * 3 // 4 if number <= power * 3 // 4 and power > 2 else power

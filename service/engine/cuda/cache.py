@@ -45,6 +45,13 @@ class SlotAddress(NamedTuple):
     num_columns: int
 
 
+class Array(NamedTuple):
+    """Memory on the device as a graph sees it."""
+
+    address: int
+    shape: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class CudaStorage:
     """The device's memory for keys and values, and the graphs that move them."""
@@ -60,16 +67,14 @@ class CudaStorage:
         with explained():
             return on_device(np.zeros(size, self.dtype), self.device)
 
-    def move(
-        self, source: tuple[int, list[int]], added: ort.OrtValue | None, rows: Rows, strides: Rows, target: "_Target"
-    ) -> None:
+    def move(self, source: Array, added: ort.OrtValue | None, rows: Rows, strides: Rows, target: Array) -> None:
         """Run one of the graphs of `export/cuda.py`.
 
         Args:
-            source: address and shape [A, R, d].
+            source: [A, R, d].
             added: [A, B, H, S, d], whose rows are numbered behind those of the source.
             rows, strides: [M, 1, C] and [M, 1, 1].
-            target: address and shape [A, M, H, C, d].
+            target: [A, M, H, C, d].
         """
         session = self.arrange if added is None else self.extend
         binding = session.io_binding()
@@ -77,19 +82,13 @@ class CudaStorage:
             kept = [on_device(array, self.device) for array in (rows, strides)]
             for name, value in zip(("rows", "strides"), kept, strict=True):
                 binding.bind_ortvalue_input(name, value)
-            binding.bind_input("source", self.device, 0, self.dtype, source[1], source[0])
+            binding.bind_input("source", self.device, 0, self.dtype, source.shape, source.address)
             if added is not None:
                 arrays, *_, width = added.shape()
                 shape = [arrays, int(np.prod(added.shape())) // (arrays * width), width]
                 binding.bind_input("added", self.device, 0, self.dtype, shape, added.data_ptr())
             binding.bind_output("target", self.device, 0, self.dtype, target.shape, target.address)
             session.run_with_iobinding(binding)
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    address: int
-    shape: list[int]
 
 
 class CudaSlots:
@@ -172,10 +171,10 @@ class CudaSlots:
         strides = np.full((capacity + 1, 1, 1), self.address.num_columns, np.int32)
         rows[: len(wanted), 0], strides[: len(wanted), 0, 0] = wanted, head_strides
         num_rows = self._num_rows(self.address.capacity + 1)
-        source = (self._front.data_ptr(), [self._num_arrays, num_rows, shape.d_head])
+        source = Array(self._front.data_ptr(), [self._num_arrays, num_rows, shape.d_head])
         target = self._other_memory(self._size(capacity, self.num_columns))
         layout = [self._num_arrays, capacity + 1, shape.num_heads, self.num_columns, shape.d_head]
-        self._storage.move(source, added, rows, strides, _Target(target.data_ptr(), layout))
+        self._storage.move(source, added, rows, strides, Array(target.data_ptr(), layout))
         self._front, self._spare = target, self._front
         self.address = SlotAddress(self.generation, 1 - self.address.side, capacity, self.num_columns)
         self._rows, self._is_settled = self._identity(), True

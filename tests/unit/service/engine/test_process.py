@@ -32,7 +32,6 @@ from service.engine.process import (
     _receive,
     _serve,
     _take,
-    _warm_up,
     command_line,
     environment,
     frame_length,
@@ -96,14 +95,25 @@ def test_inbox_gives_all_there_is_and_waits_for_nothing_when_there_is_work():
 
 @pytest.mark.parametrize("max_rows", [1, 128, 1_000])
 def test_warming_up_fills_the_batch_once_and_leaves_no_trace(max_rows):
-    runner = FakeRunner()
-    engine = EngineLoop(runner, SchedulerConfig(max_rows=max_rows))
+    runners.clear()
+    scheduler = SchedulerConfig(max_rows=max_rows)
 
-    _warm_up(engine, runner.warm_up_source, max_rows)
+    engine = _create_engine(
+        EngineSpec(bundle_dir=Path("b"), runner_factory=f"{__name__}:remember", scheduler=scheduler)
+    )
 
+    (runner,) = runners
     assert min(max_rows, 128) <= max(runner.step_rows) <= max(max_rows, 4)
     assert engine.is_idle
-    assert engine.take_stats() == StepStats(max_rows=max_rows, max_source_tokens=SchedulerConfig().max_source_tokens)
+    assert engine.take_stats() == StepStats(max_rows=max_rows, max_source_tokens=scheduler.max_source_tokens)
+
+
+runners: list[FakeRunner] = []
+
+
+def remember(spec: EngineSpec) -> FakeRunner:
+    runners.append(FakeRunner())
+    return runners[-1]
 
 
 class Enough(Exception):
@@ -203,12 +213,18 @@ def test_engine_imports_what_this_process_imports_and_starts_no_thread_pools_of_
 
 
 def test_model_that_cannot_translate_the_simplest_sentence_does_not_start():
+    spec = EngineSpec(bundle_dir=Path("b"), runner_factory=f"{__name__}:break_encoder")
+
+    with pytest.raises(RuntimeError, match="the model does not run: the encoder failed: ValueError"):
+        _create_engine(spec)
+
+
+def break_encoder(spec: EngineSpec) -> FakeRunner:
     class BrokenRunner(FakeRunner):
         def encode(self, sources):
             raise ValueError("inputs that are not there")
 
-    with pytest.raises(RuntimeError, match="the model does not run: the encoder failed: ValueError"):
-        _warm_up(EngineLoop(BrokenRunner()), (5, 3), 4)
+    return BrokenRunner()
 
 
 def refuse(spec: EngineSpec) -> None:

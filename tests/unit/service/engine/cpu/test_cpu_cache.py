@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.engine.cpu.cache import CpuSlots
-from service.engine.key_value_cache import MASKED, CacheShape, MaskBuffer
+from service.engine.key_value_cache import CacheShape
 from tests.fakes.checked_cache import SHAPE
 
 ONE_NUMBER = CacheShape(num_layers=1, num_heads=1, d_head=1)
@@ -71,24 +71,3 @@ def test_kept_columns_move_to_the_front_in_their_order(columns):
     for number, view in enumerate(buffers.views(2)):
         assert view[1, 0, : len(columns), 0].tolist() == [10 * number + column for column in columns]
         assert view[0, 0, :, 0].tolist() == [10 * number + column for column in range(6)]
-
-
-@pytest.mark.parametrize("num_columns", [6, 9, 5])
-def test_each_hypothesis_sees_its_own_new_column_and_its_parent_s_past(num_columns):
-    mask = MaskBuffer(2, 6)
-    mask.resize(0, 3, 6)
-    mask.rows(3)[:] = MASKED
-
-    mask.show(np.array([0, 2, 3]))
-    mask.resize(3, 3, num_columns)
-    mask.follow(np.array([[1, 1], [0, 1], [1, 0]]))
-
-    seen = [np.flatnonzero(row == 0.0).tolist() for row in mask.rows(3)]
-    assert seen == [[1], [1], [2], [3], [4], [3]]
-
-
-def test_a_column_that_is_not_there_is_an_error_and_not_the_next_hypothesis_s():
-    mask = MaskBuffer(2, 6)
-
-    with pytest.raises(IndexError):
-        mask.show(np.array([5]))

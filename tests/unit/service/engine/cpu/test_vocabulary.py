@@ -23,6 +23,7 @@ def check(vocabulary: LiveVocabulary, shortlist: Shortlist, sources: list[list[i
     assert vocabulary.mask.shape == (len(sources), 1, vocabulary.tokens.size)
     assert vocabulary.tokens.size % COLUMNS == 0
     assert vocabulary.weights.flags.c_contiguous
+    assert vocabulary.scales is not None
     for mask, source in zip(vocabulary.mask[:, 0], sources, strict=True):
         allowed = (mask == 0.0).nonzero()[0]
         assert set(mask.tolist()) <= {0.0, float(FORBIDDEN)}
@@ -49,8 +50,8 @@ def test_any_order_of_coming_and_going(shortlist, seed):
 
 
 def addresses(vocabulary: LiveVocabulary) -> list[int]:
-    arrays = (vocabulary.weights, vocabulary.scales, vocabulary.mask)
-    return [array.__array_interface__["data"][0] for array in arrays]
+    assert vocabulary.scales is not None
+    return [array.ctypes.data for array in (vocabulary.weights, vocabulary.scales, vocabulary.mask)]
 
 
 def test_arrays_stay_where_they_are_unless_the_generation_changes(shortlist):
