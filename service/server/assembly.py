@@ -1,6 +1,7 @@
 """Builds the parts of a front process from its settings and connects them; starts nothing."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import grpc.aio
 
 from service.config import LimitsConfig, ServerConfig
 from service.grpc import admin_servicer, health, reflection, servicer, stream_servicer
+from service.grpc.admin_servicer import AdminServicer, ServerSnapshot
 from service.grpc.authentication import authenticator
 from service.grpc.health import Health
 from service.grpc.interceptors import CallInterceptor
@@ -21,13 +23,17 @@ from service.http.operations import Operations
 from service.http.server import HttpServer
 from service.queue.admission import Admission
 from service.queue.waiting_lines import WaitingLines
-from service.server.diagnosis import MAX_ADMIN_SECONDS, StatusReader, admin_server, call_observers, open_traces
 from service.server.model_hosting import ModelParts
 from service.server.readiness import Readiness
-from service.telemetry.metrics import Metrics
+from service.telemetry.calls import CallObserver
+from service.telemetry.logs import log_level
+from service.telemetry.metrics import Metrics, server_version
+from service.telemetry.observers import SlowCalls, load_traces
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
 
+MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
+MAX_ADMIN_CALLS = 32
 METHODS = frozenset(
     {
         f"{servicer.SERVICE_NAME}/Translate",
@@ -69,8 +75,11 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
     readiness = Readiness(lambda: registry.is_ready, config.lifecycle.unready_exit_s)
     admission = Admission(config.limits, on_empty=all_left.set, on_leave=lines.departed)
     admission.close("the server is starting", reason="starting")
-    traces = open_traces(config)
-    observers = call_observers(config, metrics, traces)
+    traces_class = load_traces(config.telemetry)
+    traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
+    observers: list[CallObserver] = [traces] if traces else []
+    if config.telemetry.slow_request_s is not None:
+        observers.append(SlowCalls(config.telemetry.slow_request_s, count=metrics.count_slow_request))
     guard = authenticator(config.security)
     interceptor, admin_interceptor = (
         CallInterceptor(
@@ -83,15 +92,24 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
         )
         for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
     )
-    status = StatusReader(
-        config=config,
-        metrics=metrics,
-        interceptor=interceptor,
-        admission=admission,
-        readiness=readiness,
-        models=lambda: registry.snapshots(time.monotonic()),
-        queued_work_s=lambda: max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
-    )
+    began = time.monotonic()
+
+    def read_status() -> ServerSnapshot:
+        now = time.monotonic()
+        return ServerSnapshot(
+            version=server_version(),
+            pid=os.getpid(),
+            uptime_s=now - began,
+            state=readiness.state,
+            models=registry.snapshots(now),
+            calls=tuple(interceptor.calls),
+            admitted_tokens=admission.tokens,
+            max_admitted_tokens=config.limits.max_queued_tokens,
+            queued_work_s=max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
+            event_loop_lag_s=metrics.recent_lag_s,
+            log_level=log_level(),
+        )
+
     account, checks = Account(metrics), Health((servicer.SERVICE_NAME,))
     pipeline = Pipeline(registry, admission, account, config.limits, models.executor)
     translation = TranslationServicer(pipeline, registry)
@@ -110,7 +128,7 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
         account=account,
         grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
         tls=server_tls(config.security),
-        admin_server=admin_server(config, admin_interceptor, status, models.reloader),
+        admin_server=_admin_server(config, admin_interceptor, AdminServicer(read_status, models.reloader)),
         http_servers=_http_servers(config, models.metrics, readiness),
         close_traces=traces.close if traces else lambda: None,
     )
@@ -138,6 +156,18 @@ def _grpc_server(
     health.add_to_server(checks, server)
     if config.listen.reflection:
         reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)
+    return server
+
+
+def _admin_server(config: ServerConfig, interceptor: CallInterceptor, admin: AdminServicer) -> grpc.aio.Server:
+    server = grpc.aio.server(
+        interceptors=[interceptor],
+        options=grpc_options(config),
+        maximum_concurrent_rpcs=MAX_ADMIN_CALLS,
+    )
+    admin_servicer.add_to_server(admin, server)
+    if config.listen.reflection:
+        reflection.add_to_server((admin_servicer.SERVICE_NAME,), server, files=reflection.ADMIN_FILES)
     return server
 
 

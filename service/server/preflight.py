@@ -10,7 +10,7 @@ from service.grpc.authentication import authenticator
 from service.grpc.tls import server_tls
 from service.registry.bundle_check import BundleChecker, check_until_good
 from service.registry.repository import bundle_source
-from service.server.diagnosis import require_trace_library
+from service.telemetry.observers import load_traces
 
 
 def check(config: ServerConfig) -> list[str]:
@@ -18,7 +18,7 @@ def check(config: ServerConfig) -> list[str]:
     checks: tuple[Callable[[], object], ...] = (
         lambda: server_tls(config.security),
         lambda: authenticator(config.security),
-        lambda: require_trace_library(config),
+        lambda: load_traces(config.telemetry),
     )
     problems = list(_bad_models(config))
     for make in checks:  # as the server makes these parts

@@ -181,7 +181,7 @@ def test_second_server_on_a_port_ends_at_once(start_server, echo_bundle, seen: S
 def test_no_timeout_depends_on_the_wall_clock(seen: Seen):
     """time.time and datetime stand nowhere but where a moment is told to people and Prometheus."""
     tellers = {
-        "service/telemetry/model_metrics.py",  # when a model was loaded
+        "service/telemetry/metrics.py",  # when a model was loaded
         "service/grpc/authentication.py",  # keys expire on a date
     }
     found: list[str] = []

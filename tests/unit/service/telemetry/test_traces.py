@@ -1,26 +1,19 @@
-"""Spans of calls: what they say, whom they belong to, and that a real collector gets them."""
+"""Spans of calls: what they say, whom they belong to, and what happens without the libraries."""
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from threading import Event
-from typing import Any
 
-import grpc
 import pytest
 
 from service.config import load_config
 from service.queue.callers import Caller
-from service.server.diagnosis import open_traces
 from service.telemetry.calls import Call
+from service.telemetry.observers import load_traces
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -119,44 +112,8 @@ def test_only_the_server_s_own_failures_are_errors(code, status):
     assert span.status.status_code is status
 
 
-class Collector(otlp_grpc.TraceServiceServicer):
-    def __init__(self) -> None:
-        self.requests: list[Any] = []
-        self.came = Event()
-
-    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
-        self.requests.append(request)
-        self.came.set()
-        return otlp.ExportTraceServiceResponse()
-
-
-@pytest.fixture
-def collector() -> Iterator[tuple[Collector, str]]:
-    servicer, server = Collector(), grpc.server(ThreadPoolExecutor(1))
-    otlp_grpc.add_TraceServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]  # generated
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield servicer, f"http://127.0.0.1:{port}"
-    server.stop(None).wait()
-
-
-def test_a_collector_gets_what_was_recorded_at_the_latest_at_the_end(collector, monkeypatch):
-    monkeypatch.setattr("service.telemetry.traces.EXPORT_TIMEOUT_S", 20.0)
-    servicer, endpoint = collector
-    traces = Traces.to(endpoint)
-    traces(ended(headers=CALLER))
-    traces.close()
-
-    (request,) = servicer.requests
-    (resource,) = request.resource_spans
-    assert "dragoman" in {item.value.string_value for item in resource.resource.attributes}
-    spans = [span for scope in resource.scope_spans for span in scope.spans]
-    assert len(spans) == 1 + len(PHASES)
-    assert {int.from_bytes(span.trace_id, "big") for span in spans} == {TRACE_ID}
-
-
 def test_traces_go_nowhere_by_default_and_nothing_is_loaded():
-    assert open_traces(load_config(None)) is None
+    assert load_traces(load_config(None).telemetry) is None
 
     code = (
         "import sys, service.server.assembly\n"
@@ -172,4 +129,4 @@ def test_without_the_libraries_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
     with pytest.raises(ValueError, match=r"`pip install opentelemetry-sdk .*` \(extra `otel`\)"):
-        open_traces(load_config(None, {"telemetry.otlp_endpoint": "http://127.0.0.1:1"}))
+        load_traces(load_config(None, {"telemetry.otlp_endpoint": "http://127.0.0.1:1"}).telemetry)

@@ -7,7 +7,7 @@ import pytest
 from service.queue.callers import Caller
 from service.telemetry.calls import Call, Phase
 from service.telemetry.logs import LogLimit
-from service.telemetry.slow_calls import SlowCalls
+from service.telemetry.observers import SlowCalls
 from tests.fakes.logs import log
 
 __all__ = ["log"]

@@ -1,27 +1,27 @@
-"""The log of slow calls: one line each with where the time went, and never more lines than a reader can take.
+"""Who is told of each call that has ended: the log of slow calls, and traces where they are wanted.
 
-Holds numbers and names, no texts.
+Both hold numbers and names, no texts.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+from service.config import TelemetryConfig
+from service.extras import how_to_install
 from service.telemetry.calls import Call
 from service.telemetry.logs import LogLimit, get_logger
 
-_MAX_LINES, _PERIOD_S = 20, 20.0
+if TYPE_CHECKING:
+    from service.telemetry.traces import Traces
+
+_MAX_LINES, _PERIOD_S = 20, 20.0  # what a reader of the log can take
 
 
 class SlowCalls:
-    """Logs calls that took longer than the threshold; a `CallObserver`."""
+    """Logs calls that took longer than the threshold, a line each with where the time went; a `CallObserver`."""
 
-    def __init__(
-        self,
-        threshold_s: float,
-        *,
-        count: Callable[[], None],
-        limit: LogLimit | None = None,
-    ) -> None:
+    def __init__(self, threshold_s: float, *, count: Callable[[], None], limit: LogLimit | None = None) -> None:
         """Watch calls.
 
         Args:
@@ -34,10 +34,8 @@ class SlowCalls:
 
     def __call__(self, call: Call) -> None:
         """Look at a call that has ended; streams, be they texts or a health Watch, last as long as they please."""
-        if call.duration_s <= self._threshold_s:
-            return
         timings = call.timings()
-        if timings is None:
+        if call.duration_s <= self._threshold_s or timings is None:
             return
         self._count()
         left_out = self._limit.take()
@@ -61,3 +59,19 @@ class SlowCalls:
             target_tokens=call.target_tokens,
             left_out=left_out,
         )
+
+
+def load_traces(config: TelemetryConfig) -> "type[Traces] | None":
+    """Return the class that sends traces, or None where nobody wants them; its libraries are loaded only here.
+
+    Raises:
+        ValueError: the libraries are missing.
+    """
+    if config.otlp_endpoint is None:
+        return None
+    try:
+        from service.telemetry.traces import Traces  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is not installed: {how_to_install('otel')}"
+        raise ValueError(f"telemetry.otlp_endpoint is {config.otlp_endpoint!r} and {missing}") from error
+    return Traces
