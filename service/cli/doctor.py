@@ -112,7 +112,7 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
 def _examine_models(source: BundleSource, precision: str | None) -> Iterator[Finding]:
     """Check the version of each model that would serve, which is the first valid one."""
     try:
-        candidates = source.scan()
+        candidates = source()
     except ValueError as error:  # RepositoryError
         yield Finding(Level.FAIL, "bundle", str(error))
         return

@@ -34,7 +34,7 @@ class Reloader:
     def __init__(
         self,
         registry: Registry,
-        source: BundleSource,
+        scan: BundleSource,
         check: Callable[[BundleCandidate], Bundle],
         make_host: Callable[[BundleCandidate, Bundle], ModelHost],
         *,
@@ -48,7 +48,7 @@ class Reloader:
             watch_period_s: between two looks at the source; None: only on request.
         """
         self._registry = registry
-        self._source = source
+        self._scan_source = scan
         self._check = check
         self._make_host = make_host
         self._watch_period_s = watch_period_s
@@ -71,7 +71,7 @@ class Reloader:
             checks = (check_until_good(self._check, found) for found in self._followed.values())
             return {candidate: outcome for checked in checks for candidate, outcome in checked.items()}
 
-        self._seen = self._followed = await in_daemon_thread(self._source.scan)
+        self._seen = self._followed = await in_daemon_thread(self._scan_source)
         self._checked = await in_daemon_thread(check_all)
         errors = {candidate: error for candidate, error in self._checked.items() if isinstance(error, Exception)}
         for candidate, error in errors.items():
@@ -174,7 +174,7 @@ class Reloader:
 
     async def _scan(self) -> BundleCandidates:
         try:
-            return await in_daemon_thread(self._source.scan)
+            return await in_daemon_thread(self._scan_source)
         except RepositoryError as error:
             raise FailedPrecondition(str(error)) from error
 

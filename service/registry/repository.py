@@ -10,9 +10,11 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from model.bundle import DEFAULT_NAME, MANIFEST_NAME, PRETRAINED_DIR, included_bundle_dirs
 
@@ -48,77 +50,54 @@ class BundleCandidate:
 BundleCandidates = dict[str, tuple[BundleCandidate, ...]]
 
 
-class BundleSource(Protocol):
-    """Where candidates come from."""
-
-    def scan(self) -> BundleCandidates:
-        """Return the candidates that are there now.
-
-        Raises:
-            RepositoryError: there is none.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SingleBundle:
-    """One bundle of any name; the key of its candidate is the empty string."""
-
-    directory: Path
-
-    def scan(self) -> BundleCandidates:
-        """See `BundleSource.scan`."""
-        return {"": (_candidate(self.directory),)}
-
-
-@dataclass(frozen=True, slots=True)
-class IncludedBundles:
-    """The models that come with the package, named after their directories; the English-German one is the default."""
-
-    directory: Path = PRETRAINED_DIR
-
-    def scan(self) -> BundleCandidates:
-        """See `BundleSource.scan`."""
-        found = included_bundle_dirs(self.directory)
-        if not found:
-            raise RepositoryError(f"there is no included model in {self.directory}; install Dragoman again")
-        # The default is a candidate even if it is missing: otherwise another model would answer unspecific requests.
-        names = dict.fromkeys([DEFAULT_NAME, *(path.name for path in found)])
-        return {
-            name: (
-                replace(
-                    _candidate(self.directory / name, name=name), is_default=name == DEFAULT_NAME, is_required=True
-                ),
-            )
-            for name in names
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """A directory of NAME/VERSION/."""
-
-    directory: Path
-
-    def scan(self) -> BundleCandidates:
-        """See `BundleSource.scan`."""
-        try:
-            found = {name.name: _versions(name) for name in _directories(self.directory)}
-        except OSError as error:
-            raise RepositoryError(f"model repository {self.directory} cannot be read: {error.strerror}") from error
-        candidates = {name: found[name] for name in sorted(found) if found[name]}
-        if not candidates:
-            raise RepositoryError(
-                f"model repository {self.directory} is empty; put bundles at {self.directory}/NAME/VERSION/"
-            )
-        return candidates
+# Lists the candidates that are there now; raises RepositoryError where there is none.
+BundleSource = Callable[[], BundleCandidates]
 
 
 def bundle_source(config: "ServerConfig") -> BundleSource:
     """Return the source that the settings name; without one, the included models."""
     if config.models.directory is not None:
-        return Repository(config.models.directory)
-    return IncludedBundles() if config.engine.bundle is None else SingleBundle(config.engine.bundle)
+        return partial(scan_repository, config.models.directory)
+    return scan_included if config.engine.bundle is None else partial(scan_single, config.engine.bundle)
+
+
+def scan_single(directory: Path) -> BundleCandidates:
+    """Return one bundle of any name, under the empty string."""
+    return {"": (_candidate(directory),)}
+
+
+def scan_included(directory: Path = PRETRAINED_DIR) -> BundleCandidates:
+    """Return the package's models, named after their directories, all required; the English-German one is the default.
+
+    Raises:
+        RepositoryError: there is none.
+    """
+    found = included_bundle_dirs(directory)
+    if not found:
+        raise RepositoryError(f"there is no included model in {directory}; install Dragoman again")
+    # The default is a candidate even if it is missing: otherwise another model would answer unspecific requests.
+    names = dict.fromkeys([DEFAULT_NAME, *(path.name for path in found)])
+    candidates = {name: _candidate(directory / name, name=name) for name in names}
+    return {
+        name: (replace(candidate, is_default=name == DEFAULT_NAME, is_required=True),)
+        for name, candidate in candidates.items()
+    }
+
+
+def scan_repository(directory: Path) -> BundleCandidates:
+    """Return what lies at NAME/VERSION/ in a directory.
+
+    Raises:
+        RepositoryError: the directory cannot be read, or holds no candidate.
+    """
+    try:
+        found = {name.name: _versions(name) for name in _directories(directory)}
+    except OSError as error:
+        raise RepositoryError(f"model repository {directory} cannot be read: {error.strerror}") from error
+    candidates = {name: found[name] for name in sorted(found) if found[name]}
+    if not candidates:
+        raise RepositoryError(f"model repository {directory} is empty; put bundles at {directory}/NAME/VERSION/")
+    return candidates
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:

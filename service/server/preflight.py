@@ -36,7 +36,7 @@ def _bad_models(config: ServerConfig) -> Iterator[str]:
     """Yield a problem for each name without a version that can serve: that of the newest version."""
     try:
         checker = BundleChecker(config)
-        candidates = bundle_source(config).scan()
+        candidates = bundle_source(config)()
     except ValueError as error:
         yield str(error)
         return

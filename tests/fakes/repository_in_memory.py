@@ -77,7 +77,7 @@ class Directory:
         self.metrics = Metrics()
         self.registry = Registry(self.metrics, drain_s=5.0)
         make_host: Any = self.make_host
-        self.reloader = Reloader(self.registry, self, self.check, make_host, watch_period_s=0.001)
+        self.reloader = Reloader(self.registry, self.scan, self.check, make_host, watch_period_s=0.001)
 
     def scan(self) -> BundleCandidates:
         self.were_daemons.append(threading.current_thread().daemon)

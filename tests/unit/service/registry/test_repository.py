@@ -15,11 +15,10 @@ from model.bundle import BundleError
 from service.config import EngineConfig, ModelsConfig, ServerConfig
 from service.registry.bundle_check import BundleChecker
 from service.registry.repository import (
-    IncludedBundles,
-    Repository,
     RepositoryError,
-    SingleBundle,
     bundle_source,
+    scan_included,
+    scan_repository,
     version_order,
 )
 
@@ -46,7 +45,7 @@ def test_names_come_in_order_each_with_its_highest_version_first(tmp_path):
     (tmp_path / "README").write_text("no model")
     (tmp_path / "a" / "notes.txt").write_text("no version")
 
-    found = Repository(tmp_path).scan()
+    found = scan_repository(tmp_path)
 
     assert {name: [one.version for one in candidates] for name, candidates in found.items()} == {
         "a": ["1"],
@@ -74,14 +73,14 @@ def test_directory_that_cannot_be_read_stops_no_other_and_is_refused_for_that(tm
         (tmp_path / name / "1").mkdir(parents=True)
     unreadable(monkeypatch, tmp_path / "mine", PermissionError(errno.EACCES, "Permission denied"))
 
-    found = Repository(tmp_path).scan()
+    found = scan_repository(tmp_path)
 
     assert {name: [one.label for one in candidates] for name, candidates in found.items()} == {
         "a": ["a/1"],
         "mine": ["mine"],
         "z": ["z/1"],
     }
-    assert Repository(tmp_path).scan() == found
+    assert scan_repository(tmp_path) == found
     with pytest.raises(BundleError, match=r"/mine cannot be read: Permission denied$"):
         BundleChecker(ServerConfig())(found["mine"][0])
 
@@ -95,7 +94,7 @@ def test_link_that_cannot_be_followed_stops_no_other_and_is_refused_for_that(tmp
     for path in ["a/3", "gone"]:
         (tmp_path / path).symlink_to("nothing")
 
-    found = Repository(tmp_path).scan()
+    found = scan_repository(tmp_path)
 
     assert {name: [one.label for one in candidates] for name, candidates in found.items()} == {
         "a": ["a/2", "a/1"],
@@ -112,14 +111,7 @@ def test_directory_that_goes_during_the_scan_is_as_one_that_has_gone_before(tmp_
         (tmp_path / name / "1").mkdir(parents=True)
     unreadable(monkeypatch, tmp_path / "z", FileNotFoundError(errno.ENOENT, "No such file or directory"))
 
-    assert list(Repository(tmp_path).scan()) == ["a"]
-
-
-def test_repository_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
-    unreadable(monkeypatch, tmp_path, PermissionError(errno.EACCES, "Permission denied"))
-
-    with pytest.raises(RepositoryError, match="cannot be read: Permission denied"):
-        Repository(tmp_path).scan()
+    assert list(scan_repository(tmp_path)) == ["a"]
 
 
 def test_what_a_file_system_has_of_its_own_is_no_model(tmp_path, monkeypatch):
@@ -127,25 +119,20 @@ def test_what_a_file_system_has_of_its_own_is_no_model(tmp_path, monkeypatch):
     (tmp_path / "lost+found").mkdir()
     unreadable(monkeypatch, tmp_path / "lost+found", PermissionError(errno.EACCES, "Permission denied"))
 
-    assert list(Repository(tmp_path).scan()) == ["a"]
+    assert list(scan_repository(tmp_path)) == ["a"]
 
 
-def test_missing_repository_is_an_error(tmp_path):
-    with pytest.raises(RepositoryError, match="/none cannot be read: No such file or directory"):
-        Repository(tmp_path / "none").scan()
-
-
-def test_repository_without_a_bundle_is_an_error_that_says_where_they_go(tmp_path):
-    (tmp_path / "a").mkdir()
-
+def test_source_without_a_candidate_is_an_error_that_says_what_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "name").mkdir()
     with pytest.raises(RepositoryError, match=r"is empty; put bundles at .*/NAME/VERSION/"):
-        Repository(tmp_path).scan()
-
-
-def test_single_bundle_may_have_any_name(tmp_path):
-    (candidate,) = SingleBundle(tmp_path).scan()[""]
-
-    assert (candidate.directory, candidate.name, candidate.version) == (tmp_path, "", "")
+        scan_repository(tmp_path)
+    with pytest.raises(RepositoryError, match="there is no included model in"):
+        scan_included(tmp_path)
+    with pytest.raises(RepositoryError, match="/none cannot be read: No such file or directory"):
+        scan_repository(tmp_path / "none")
+    unreadable(monkeypatch, tmp_path, PermissionError(errno.EACCES, "Permission denied"))
+    with pytest.raises(RepositoryError, match="cannot be read: Permission denied"):
+        scan_repository(tmp_path)
 
 
 def test_included_bundles_have_the_names_of_their_directories_and_the_english_german_one_is_the_default(tmp_path):
@@ -154,7 +141,7 @@ def test_included_bundles_have_the_names_of_their_directories_and_the_english_ge
         if name != "no-bundle":
             (tmp_path / name / "manifest.json").write_text("{}")
 
-    found = IncludedBundles(tmp_path).scan()
+    found = scan_included(tmp_path)
 
     assert list(found) == ["en-de", "de-en", "fr-de"]
     assert [(one.name, one.label, one.is_default, one.is_required) for (one,) in found.values()] == [
@@ -168,21 +155,19 @@ def test_default_is_looked_for_also_where_only_others_are(tmp_path):
     (tmp_path / "de-en").mkdir()
     (tmp_path / "de-en" / "manifest.json").write_text("{}")
 
-    found = IncludedBundles(tmp_path).scan()
+    found = scan_included(tmp_path)
 
     assert [one.label for (one,) in found.values()] == ["en-de", "de-en"]
     assert found["en-de"][0].manifest_sha256 == ""
 
 
-def test_installation_without_models_is_an_error(tmp_path):
-    with pytest.raises(RepositoryError, match="there is no included model in"):
-        IncludedBundles(tmp_path).scan()
-
-
 def test_bundles_come_from_where_the_settings_say_or_with_the_package(tmp_path):
-    assert bundle_source(ServerConfig()) == IncludedBundles()
-    assert bundle_source(ServerConfig(engine=EngineConfig(bundle=tmp_path))) == SingleBundle(tmp_path)
-    assert bundle_source(ServerConfig(models=ModelsConfig(directory=tmp_path))) == Repository(tmp_path)
+    (tmp_path / "a" / "1").mkdir(parents=True)
+
+    assert list(bundle_source(ServerConfig())()) == ["en-de", "de-en"]
+    assert list(bundle_source(ServerConfig(models=ModelsConfig(directory=tmp_path)))()) == ["a"]
+    (candidate,) = bundle_source(ServerConfig(engine=EngineConfig(bundle=tmp_path)))()[""]
+    assert (candidate.directory, candidate.name, candidate.version) == (tmp_path, "", "")
 
 
 @pytest.fixture
@@ -195,13 +180,10 @@ def bundle(tmp_path):
     return directory
 
 
-def test_directory_that_nobody_touches_stays_the_same(tmp_path, bundle):
-    assert Repository(tmp_path).scan() == Repository(tmp_path).scan()
-
-
 @pytest.mark.parametrize("action", ["grow", "same size", "add", "remove", "replace", "manifest"])
 def test_any_change_of_a_file_is_seen(tmp_path, bundle, action):
-    before = Repository(tmp_path).scan()["a"][0]
+    before = scan_repository(tmp_path)["a"][0]
+    assert before == scan_repository(tmp_path)["a"][0]
     weights = bundle / "int8" / "weights.data"
 
     match action:
@@ -219,7 +201,7 @@ def test_any_change_of_a_file_is_seen(tmp_path, bundle, action):
             (bundle / "draft").replace(weights)
         case "manifest":
             (bundle / "manifest.json").write_text("[]")
-    after = Repository(tmp_path).scan()["a"][0]
+    after = scan_repository(tmp_path)["a"][0]
 
     assert before.fingerprint != after.fingerprint
     assert (before.manifest_sha256 != after.manifest_sha256) is (action == "manifest")
