@@ -1,4 +1,7 @@
-"""What is true of the whole tree: whose the package names are, what the server imports, how big the repository is."""
+"""Facts of the whole tree: package names, declared dependencies, the size of the repository, the wheel.
+
+Which part may import which is import-linter's, in pyproject.toml.
+"""
 
 import ast
 import re
@@ -27,7 +30,7 @@ needs_checkout = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a 
 
 
 def tracked_files() -> list[Path]:
-    """What git has or would take in."""
+    """The files that git has or would take in."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
     return [path for name in listing.split("\0") if name and (path := ROOT / name).is_file()]
@@ -39,15 +42,11 @@ def test_the_name_is_provided_by_our_distribution_alone(name):
 
 
 @needs_checkout
-def test_the_tests_are_no_package():
-    assert [path for path in tracked_files() if path.parts[-1] == "__init__.py" and "tests" in path.parts] == []
-
-
-@needs_checkout
-def test_no_two_test_modules_share_a_name():
+def test_the_tests_are_no_package_and_no_two_of_their_modules_share_a_name():
     names = [path.name for path in tracked_files() if path.name.startswith("test_")]
 
     assert sorted(names) == sorted(set(names))
+    assert [path for path in tracked_files() if path.name == "__init__.py" and "tests" in path.parts] == []
 
 
 @needs_checkout
@@ -68,33 +67,8 @@ def test_no_python_file_of_ours_is_imported_without_its_package():
                     assert not {alias.name for alias in node.names} & set(NAMES), path
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "service.server.lifecycle",
-        "service.client",
-        "service.cli.app",
-        "service.local",
-        "service.cli.doctor",
-    ],
-)
-def test_the_module_imports_without_the_training_libraries(module):
-    """In a fresh interpreter in which those libraries cannot be imported at all."""
-    code = (
-        "import sys\n"
-        f"for name in {NOT_FOR_SERVING!r}: sys.modules[name] = None\n"
-        f"import {module}\n"
-        f"ours = sorted(name for name in sys.modules if name.startswith('model.'))\n"
-        "print(*ours)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) <= MODEL_FOR_SERVING
-
-
 def served_modules() -> Iterator[tuple[str, Path]]:
-    """Names and files of all modules that a server or a client can load."""
+    """Yield names and files of all modules that a server or a client can load."""
     for path in tracked_files():
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if path.suffix == ".py" and name != GENERATOR and name.startswith(("service.", "protos.", *MODEL_FOR_SERVING)):
@@ -102,7 +76,7 @@ def served_modules() -> Iterator[tuple[str, Path]]:
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Dotted names of everything a file imports, wherever in the file it does."""
+    """Return dotted names of everything that a file imports, wherever in the file."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -113,19 +87,12 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def distribution_of(module: str, providers: Mapping[str, Sequence[str]]) -> str:
-    """The distribution that provides a module, by its normal name."""
+    """Return the normalised name of the distribution that provides a module."""
     if module.startswith("google."):
         return GOOGLE[".".join(module.split(".")[:2])]
     top = module.partition(".")[0]
     (name,) = set(providers.get(top, [top]))  # one that is not installed, of an extra, has its own name
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-@needs_checkout
-def test_one_module_alone_needs_the_extra_for_traces():
-    users = {name for name, path in served_modules() for part in imported_modules(path) if part.startswith(TRACING)}
-
-    assert users == {"service.telemetry.traces"}
 
 
 @needs_checkout
@@ -141,6 +108,8 @@ def test_what_serving_imports_is_declared_and_what_is_declared_is_imported():
     on_request = {re.split(r"[\[<>=]", requirement)[0] for name in ON_REQUEST for requirement in extras.get(name, ())}
     providers = metadata.packages_distributions()
     assert {distribution_of(name, providers) for name in others} - on_request == declared
+    tracing = {name for name, path in served_modules() for part in imported_modules(path) if part.startswith(TRACING)}
+    assert tracing == {"service.telemetry.traces"}  # an extra of its own
 
 
 @pytest.mark.slow

@@ -15,10 +15,8 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from tests.docs_run.pages import DOCUMENTS, ROOT, Step, steps_in
-from tests.docs_run.report import Outcome, print_table, summary
+from tests.docs_run.report import Outcome, summary
 from tests.docs_run.scene import NotRun, Scene, StepFailed
 
 
@@ -53,7 +51,6 @@ def _title(step: Step) -> str:
 def main(pages: list[str]) -> int:
     """0 if every step that is run did what it should, else 1."""
     outcomes = [one for page in [Path(page) for page in pages] or DOCUMENTS for one in run_page(page.resolve())]
-    print_table(outcomes, Console(width=None if sys.stdout.isatty() else 160, markup=False))
     print(*summary(outcomes), sep="\n")
     return 1 if any(outcome.result == "failed" for outcome in outcomes) else 0
 

@@ -1,12 +1,9 @@
-"""What came of the documents' steps: a table of all, then in sum how many held, and why others were not run."""
+"""What came of the documents' steps: how many held, why others were not run, and each failure."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from rich.console import Console
-from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +31,3 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
         *(f"{count:>5}  {reason}" for reason, count in reasons.most_common()),
         *(str(outcome) for outcome in outcomes if outcome.result == "failed"),
     ]
-
-
-def print_table(outcomes: Sequence[Outcome], console: Console) -> None:
-    """A row for each step."""
-    table = Table("document", "step", "result", "what happened", title="Documents")
-    for outcome in outcomes:
-        table.add_row(outcome.page, outcome.step, outcome.result, outcome.said)
-    console.print(table)
