@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from service.cli.reporting import EXIT_INTERRUPTED, EXIT_NO_ANSWER, EXIT_SOME_FAILED, EXIT_USAGE
+from service.cli.reporting import EXIT_INTERRUPTED, EXIT_NO_ANSWER, EXIT_SOME_FAILED, EXIT_USAGE, reported
 
 __all__ = ["COMMANDS", "EXIT_INTERRUPTED", "EXIT_NO_ANSWER", "EXIT_SOME_FAILED", "EXIT_USAGE", "app", "command_named"]
 
@@ -45,7 +45,7 @@ def command_named(name: str) -> Any:
     if hasattr(module, "app"):  # a group of commands
         return typer.main.get_command(module.app)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, epilog=module.EPILOG)(getattr(module, function_name))
+    single.command(name, epilog=module.EPILOG)(reported()(getattr(module, function_name)))
     return typer.main.get_command(single)
 
 

@@ -19,24 +19,20 @@ from service.bulk.run import translate_parts
 from service.bulk.source import Source
 from service.bulk.workers import BundleWorker, ServerWorker
 from service.cli.options import (
-    ApiKeyFile,
     BundleDir,
-    Ca,
-    Cert,
     Connection,
     FromLanguage,
-    Key,
     Model,
     Precision,
     Server,
-    Tls,
     ToLanguage,
     bundle_dir,
     examples,
     require_bundle_options,
     server_address,
+    with_connection,
 )
-from service.cli.reporting import EXIT_SOME_FAILED, reported
+from service.cli.reporting import EXIT_SOME_FAILED
 from service.records import TranslateOptions
 from service.registry.model_info import index_of
 from service.translation.search_options import search_params
@@ -51,7 +47,9 @@ EPILOG = examples(
 )
 
 
+@with_connection
 def bulk(
+    connection: Connection,
     source: Annotated[
         Path,
         typer.Argument(metavar="IN", help=".txt, .csv, .tsv (quotes are text), .jsonl, .parquet; others are lines."),
@@ -60,11 +58,6 @@ def bulk(
     column: Annotated[str | None, typer.Option(help="Column or field with the text.  [default: text]")] = None,
     target: Annotated[str, typer.Option(help="Column or field for the translation.")] = "translation",
     server: Server = None,
-    tls: Tls = False,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = None,
-    api_key_file: ApiKeyFile = None,
     source_language: FromLanguage = "",
     target_language: ToLanguage = "",
     model: Model = None,
@@ -99,30 +92,29 @@ def bulk(
     Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage, a file that cannot be
     used, or a wrong API key; 3: no answer, or another version of the model in mid-file: go on later.
     """
-    with reported():
-        directory = bundle_dir(bundle)
-        require_bundle_options(directory, server=server, precision=precision)
-        wanted = Bulk(
-            source=source,
-            output=output,
-            column=column,
-            target=target,
-            server=None if directory else server_address(server),
-            connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
-            model=model,
-            source_language=source_language,
-            target_language=target_language,
-            bundle=directory,
-            precision=precision,
-            options=TranslateOptions(beam_size=beam_size, use_shortlist=shortlist),
-            engine=engine,
-            ray_address=ray_address,
-            num_workers=workers,
-            part_size=part_size,
-            is_forced=force,
-            max_outage_s=max_outage,
-        )
-        num_failed = run(wanted, Console(stderr=True, width=None if sys.stderr.isatty() else 140))
+    directory = bundle_dir(bundle)
+    require_bundle_options(directory, server=server, precision=precision)
+    wanted = Bulk(
+        source=source,
+        output=output,
+        column=column,
+        target=target,
+        server=None if directory else server_address(server),
+        connection=connection,
+        model=model,
+        source_language=source_language,
+        target_language=target_language,
+        bundle=directory,
+        precision=precision,
+        options=TranslateOptions(beam_size=beam_size, use_shortlist=shortlist),
+        engine=engine,
+        ray_address=ray_address,
+        num_workers=workers,
+        part_size=part_size,
+        is_forced=force,
+        max_outage_s=max_outage,
+    )
+    num_failed = run(wanted, Console(stderr=True, width=None if sys.stderr.isatty() else 140))
     if num_failed:
         raise typer.Exit(EXIT_SOME_FAILED)
 

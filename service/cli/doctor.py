@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples
-from service.cli.reporting import EXIT_SOME_FAILED, reported
+from service.cli.reporting import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
@@ -48,22 +48,21 @@ def doctor(
 
     Exit code 0 if nothing failed; warnings do not fail.
     """
-    with reported():
-        settings = load_config(
-            config,
-            {
-                "engine.bundle": bundle_dir(bundle),
-                "engine.precision": precision,
-                "listen.grpc_port": port,
-                "listen.http_port": http_port,
-            },
-        )
-        findings = []
-        for finding in examine(settings):
-            findings.append(finding)
-            if not as_json:
-                color = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "red"}[finding.level]
-                typer.echo(f"{typer.style(finding.level.upper(), fg=color)}  {finding.subject}: {finding.detail}")
+    settings = load_config(
+        config,
+        {
+            "engine.bundle": bundle_dir(bundle),
+            "engine.precision": precision,
+            "listen.grpc_port": port,
+            "listen.http_port": http_port,
+        },
+    )
+    findings = []
+    for finding in examine(settings):
+        findings.append(finding)
+        if not as_json:
+            color = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "red"}[finding.level]
+            typer.echo(f"{typer.style(finding.level.upper(), fg=color)}  {finding.subject}: {finding.detail}")
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     if any(finding.level is Level.FAIL for finding in findings):

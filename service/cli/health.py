@@ -7,25 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.options import ApiKeyFile, Ca, Cert, Connection, Key, Server, Tls, examples, server_address
-from service.cli.reporting import EXIT_SOME_FAILED, fail, reported
+from service.cli.options import Connection, Server, examples, server_address, with_connection
+from service.cli.reporting import EXIT_SOME_FAILED, fail
 
 EPILOG = examples("dragoman health", "dragoman health --server translate.example:50051")
 
 
+@with_connection
 def health(
+    connection: Connection,
     server: Server = None,
-    tls: Tls = False,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = None,
-    api_key_file: ApiKeyFile = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0,
 ) -> None:
     """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""
-    with reported():
-        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
-        problem = _look(server_address(server), connection, timeout)
+    problem = _look(server_address(server), connection, timeout)
     if problem:
         fail(problem, EXIT_SOME_FAILED)
 

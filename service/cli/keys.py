@@ -33,6 +33,7 @@ def keys() -> None:
 
 
 @app.command(epilog=EPILOG)
+@reported()
 def new(
     name: Annotated[str, typer.Argument(help="Whose it is; a key and its successor may share a name.")],
     file: Annotated[Path | None, typer.Option("--file", help="Takes the entry; made if there is none.")] = None,
@@ -44,20 +45,19 @@ def new(
     expires: Annotated[datetime | None, typer.Option(help="Good before this moment, UTC.")] = None,
 ) -> None:
     """Make a key and print it: once, as only its digest is kept."""
-    with reported():
-        new_key = NewKey(
-            name=name,
-            priority=priority,
-            weight=weight,
-            max_queued_tokens=max_queued_tokens,
-            models=tuple(models) if models else None,
-            admin=admin or None,
-            expires=expires,
-        )
-        key = generate_key()
-        entry = entry_of(new_key, key)
-        if file is not None:
-            append_entry(file, entry)
+    new_key = NewKey(
+        name=name,
+        priority=priority,
+        weight=weight,
+        max_queued_tokens=max_queued_tokens,
+        models=tuple(models) if models else None,
+        admin=admin or None,
+        expires=expires,
+    )
+    key = generate_key()
+    entry = entry_of(new_key, key)
+    if file is not None:
+        append_entry(file, entry)
     print(key)
     if file is None:
         print(f"\n# for the file that security.api_keys names:\n{entry}", end="")

@@ -18,20 +18,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from service.cli.options import (
-    ApiKeyFile,
-    Ca,
-    Cert,
     Connection,
     FromLanguage,
-    Key,
     Model,
     Server,
-    Tls,
     ToLanguage,
     examples,
     server_address,
+    with_connection,
 )
-from service.cli.reporting import reported
 from service.client.channel import ClientConfig, RetryPolicy, credentials
 from service.errors import Unavailable
 from service.grpc.codec import encode_request
@@ -65,13 +60,10 @@ EPILOG = examples(
 )
 
 
+@with_connection
 def loadtest(
+    connection: Connection,
     server: Server = None,
-    tls: Tls = False,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = None,
-    api_key_file: ApiKeyFile = None,
     source_language: FromLanguage = "",
     target_language: ToLanguage = "",
     model: Model = None,
@@ -110,31 +102,30 @@ def loadtest(
     Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
     With the last two, the finished stages are shown and reported all the same.
     """
-    with reported():
-        command = LoadTest(
-            server=server_address(server),
-            connection=Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file),
-            source_language=source_language,
-            target_language=target_language,
-            model=model,
-            texts=texts,
-            texts_per_call=texts_per_call,
-            rates=tuple(rate or ()),
-            find_p99_ms=find_p99,
-            first_rate=first_rate,
-            concurrency=concurrency,
-            duration_s=duration,
-            warm_up_s=warm_up,
-            arrivals=arrivals,
-            options=tuple(TranslateOptions(beam_size=size) for size in beam_size or (None,)),
-            priorities=tuple(priority_of(name) for name in priority or ()) or (None,),
-            timeout_s=timeout,
-            target_ms=target,
-            num_workers=workers,
-            seed=seed,
-            reports=tuple(report or ()),
-        )
-        run(command, Console(width=None if sys.stdout.isatty() else 140))
+    command = LoadTest(
+        server=server_address(server),
+        connection=connection,
+        source_language=source_language,
+        target_language=target_language,
+        model=model,
+        texts=texts,
+        texts_per_call=texts_per_call,
+        rates=tuple(rate or ()),
+        find_p99_ms=find_p99,
+        first_rate=first_rate,
+        concurrency=concurrency,
+        duration_s=duration,
+        warm_up_s=warm_up,
+        arrivals=arrivals,
+        options=tuple(TranslateOptions(beam_size=size) for size in beam_size or (None,)),
+        priorities=tuple(priority_of(name) for name in priority or ()) or (None,),
+        timeout_s=timeout,
+        target_ms=target,
+        num_workers=workers,
+        seed=seed,
+        reports=tuple(report or ()),
+    )
+    run(command, Console(width=None if sys.stdout.isatty() else 140))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,45 +9,35 @@ import typer
 
 from service.cli.options import (
     READY_WITHIN_S,
-    ApiKeyFile,
     AsJson,
     BundleDir,
-    Ca,
-    Cert,
     Connection,
-    Key,
     Server,
-    Tls,
     Wait,
     bundle_dir,
     examples,
     require_bundle_options,
     server_address,
     wait_for,
+    with_connection,
 )
-from service.cli.reporting import reported
 from service.records import ModelInfo
 
 EPILOG = examples("dragoman models", "dragoman models --server translate.example:50051 --json")
 
 
+@with_connection
 def models(
+    connection: Connection,
     server: Server = None,
-    tls: Tls = False,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = None,
-    api_key_file: ApiKeyFile = None,
     bundle: BundleDir = None,
     wait: Wait = READY_WITHIN_S,
     as_json: AsJson = False,
 ) -> None:
     """List the models of a server, or describe a bundle."""
-    with reported():
-        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
-        directory = bundle_dir(bundle)
-        require_bundle_options(directory, server=server)
-        infos = _list_models(server, connection, directory, wait)
+    directory = bundle_dir(bundle)
+    require_bundle_options(directory, server=server)
+    infos = _list_models(server, connection, directory, wait)
     if as_json:
         typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
     else:

@@ -4,9 +4,12 @@ The API key comes from the environment or a file, never from an argument: those 
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -141,6 +144,28 @@ class Connection:
             None if file is None else file.absolute() for file in (self.ca, self.cert, self.key, self.api_key_file)
         )
         return replace(self, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
+
+
+def with_connection(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a connection after `--server`; it takes them as its first argument."""
+
+    @wraps(command)
+    def with_options(
+        *, tls: bool, ca: Path | None, cert: Path | None, key: Path | None, api_key_file: Path | None, **others: Any
+    ) -> None:
+        command(Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file), **others)
+
+    kinds = {"tls": Tls, "ca": Ca, "cert": Cert, "key": Key, "api_key_file": ApiKeyFile}
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False if kind is Tls else None, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    parameters: list[Parameter] = []
+    for parameter in list(signature(command, eval_str=True).parameters.values())[1:]:
+        parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+        parameters += options if parameter.name == "server" else []
+    vars(with_options)["__signature__"] = Signature(parameters)  # typer reads it
+    return with_options
 
 
 def server_address(server: str | None) -> str:

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from service.cli.options import AsJson, examples
-from service.cli.reporting import reported
 from service.extras import how_to_install
 from service.planning.balancer import Balancer
 from service.planning.fit import Fit, fit
@@ -56,24 +55,23 @@ def plan(
 
     Exit code 0 with an answer; 2: wrong usage, or no number of replicas holds the target.
     """
-    with reported():
-        check_chart(chart)
-        question = Question(
-            reports=tuple(reports),
-            rate=rate,
-            p99_ms=p99_ms,
-            spare=spare,
-            texts_per_call=texts_per_call,
-            balancer=balancer,
-            seed=seed,
-        )
-        found = answer(question, Console(stderr=True))
-        if as_json:
-            print(json.dumps(to_json(found), indent=2))
-        else:
-            _print(found, Console(width=None if sys.stdout.isatty() else 140))
-        if chart is not None:
-            _draw(found, chart)
+    check_chart(chart)
+    question = Question(
+        reports=tuple(reports),
+        rate=rate,
+        p99_ms=p99_ms,
+        spare=spare,
+        texts_per_call=texts_per_call,
+        balancer=balancer,
+        seed=seed,
+    )
+    found = answer(question, Console(stderr=True))
+    if as_json:
+        print(json.dumps(to_json(found), indent=2))
+    else:
+        _print(found, Console(width=None if sys.stdout.isatty() else 140))
+    if chart is not None:
+        _draw(found, chart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

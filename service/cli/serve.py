@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.options import BundleDir, ConfigFile, bundle_dir, examples
-from service.cli.reporting import reported
 from service.config import ServerConfig, load_config, setting_sources
 from service.errors import DragomanError
 
@@ -70,31 +69,30 @@ def serve(
     flags |= {"http_port": http_port, "admin_port": admin_port}
     with suppress(ValueError):  # not in the main thread, where no server runs
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a wish to reload ends no server that is only starting
-    with reported():
-        flags["bundle"] = bundle_dir(bundle)
-        given = _parse_settings(settings or [])
-        given |= {FLAGS[flag]: value for flag, value in flags.items() if value is not None}
-        server_config = load_config(config, given)
-        if print_config:
-            from service.cli.settings_page import to_toml
+    flags["bundle"] = bundle_dir(bundle)
+    given = _parse_settings(settings or [])
+    given |= {FLAGS[flag]: value for flag, value in flags.items() if value is not None}
+    server_config = load_config(config, given)
+    if print_config:
+        from service.cli.settings_page import to_toml
 
-            typer.echo(to_toml(server_config, setting_sources(config, given)))
-            return
-        if check_config:
-            preflight(server_config)
-            typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
-            return
-        # Engines are spawned, not forked; gRPC would write a line of its own among the log's whenever one starts.
-        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # gRPC reads it when it is imported
+        typer.echo(to_toml(server_config, setting_sources(config, given)))
+        return
+    if check_config:
+        preflight(server_config)
+        typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
+        return
+    # Engines are spawned, not forked; gRPC would write a line of its own among the log's whenever one starts.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # gRPC reads it when it is imported
 
-        import asyncio
+    import asyncio
 
-        import uvloop
+    import uvloop
 
-        from service.server.lifecycle import serve as serve_until_stopped
+    from service.server.lifecycle import serve as serve_until_stopped
 
-        with demonstration(demo, server_config), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            exit_code = runner.run(serve_until_stopped(server_config))
+    with demonstration(demo, server_config), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        exit_code = runner.run(serve_until_stopped(server_config))
     raise typer.Exit(exit_code)
 
 

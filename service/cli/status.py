@@ -16,17 +16,12 @@ from rich.text import Text
 from protos import admin_pb2 as pb
 from service.cli.options import (
     AdminServer,
-    ApiKeyFile,
     AsJson,
-    Ca,
-    Cert,
     Connection,
-    Key,
-    Tls,
     admin_address,
     examples,
+    with_connection,
 )
-from service.cli.reporting import reported
 from service.client.admin import AdminClient
 
 WATCH_PERIOD_S = 1.0
@@ -41,31 +36,26 @@ EPILOG = examples(
 )
 
 
+@with_connection
 def status(
+    connection: Connection,
     server: AdminServer = None,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second until Ctrl-C.")] = False,
     requests: Annotated[int, typer.Option(min=1, max=10_000, help="Calls to list, oldest first.")] = 20,
-    tls: Tls = False,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = None,
-    api_key_file: ApiKeyFile = None,
 ) -> None:
     """Show what a running server is doing: calls with age and phase, queue, engines.
 
     It asks the server's admin port, which is off by default: `dragoman serve --admin-port 50052`.
     """
-    with reported():
-        connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
-        with AdminClient(admin_address(server), connection.client_config()) as client:
-            read = partial(client.status, requests)
-            if as_json:
-                _print_json(read, watch=watch)
-            elif watch:
-                _watch(read)
-            else:
-                _console().print(report(read()))
+    with AdminClient(admin_address(server), connection.client_config()) as client:
+        read = partial(client.status, requests)
+        if as_json:
+            _print_json(read, watch=watch)
+        elif watch:
+            _watch(read)
+        else:
+            _console().print(report(read()))
 
 
 def report(status: pb.GetStatusResponse) -> RenderableType:

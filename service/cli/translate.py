@@ -13,17 +13,12 @@ import typer
 from service.cli.lines import LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
 from service.cli.options import (
     READY_WITHIN_S,
-    ApiKeyFile,
     BundleDir,
-    Ca,
-    Cert,
     Connection,
     FromLanguage,
-    Key,
     Model,
     Precision,
     Server,
-    Tls,
     ToLanguage,
     Wait,
     bundle_dir,
@@ -31,8 +26,9 @@ from service.cli.options import (
     require_bundle_options,
     server_address,
     wait_for,
+    with_connection,
 )
-from service.cli.reporting import EXIT_SOME_FAILED, reported
+from service.cli.reporting import EXIT_SOME_FAILED
 from service.errors import DragomanError, InvalidInput
 from service.records import TranslateAll, TranslateOptions
 
@@ -48,15 +44,12 @@ EPILOG = examples(
 )
 
 
+@with_connection
 def translate(
+    connection: Connection,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines are read.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from here, not standard input.")] = None,
     server: Server = None,
-    tls: Tls = False,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = None,
-    api_key_file: ApiKeyFile = None,
     bundle: BundleDir = None,
     precision: Precision = None,
     threads: Annotated[int | None, typer.Option(min=1, help="With --bundle.  [default: allowed CPUs]")] = None,
@@ -95,7 +88,7 @@ def translate(
         max_target_tokens=max_target_tokens,
         use_shortlist=shortlist,
     )
-    with reported(), ExitStack() as stack:
+    with ExitStack() as stack:
         if texts and file is not None:
             raise ValueError("give texts or --file, not both")
         directory = bundle_dir(bundle)
@@ -113,7 +106,6 @@ def translate(
             translator.require(model=model, source_language=source_language, target_language=target_language)
             translate_all = partial(translator.translate_all, options=options)
         else:
-            connection = Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
             client = stack.enter_context(_open_client(server, connection, batch_size))
             wait_for(client, wait)
             translate_all = partial(
