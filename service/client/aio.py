@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -26,6 +27,23 @@ from service.errors import DeadlineExceeded
 from service.grpc.codec import decode_models, decode_result, encode_request, encode_settings
 from service.queue.callers import Priority
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest, TranslationResult
+
+
+def request_of(
+    options: TranslateOptions | None,
+    model: str | None,
+    source_language: str,
+    target_language: str,
+    priority: Priority | None,
+) -> TranslationRequest:
+    """Return what a caller's arguments ask for, without texts."""
+    return TranslationRequest(
+        options=options or TranslateOptions(),
+        model=model,
+        source_language=source_language,
+        target_language=target_language,
+        priority=priority,
+    )
 
 
 class Cancellable(Protocol):
@@ -93,17 +111,8 @@ class AsyncClient:
             TypeError: the texts are one str, or something among them is none; so in the other methods.
         """
         require_several(texts)
-        request = encode_request(
-            TranslationRequest(
-                texts=list(texts),
-                options=options or TranslateOptions(),
-                model=model,
-                source_language=source_language,
-                target_language=target_language,
-                priority=priority,
-            )
-        )
-        return await self.send(request, timeout_s)
+        wanted = request_of(options, model, source_language, target_language, priority)
+        return await self.send(replace(wanted, texts=list(texts)), timeout_s)
 
     async def translate_all(
         self,
@@ -127,20 +136,11 @@ class AsyncClient:
         Raises:
             DragomanError: a call failed; the others are cancelled.
         """
+        wanted = request_of(options, model, source_language, target_language, priority)
         tasks: list[asyncio.Task[TranslationResult]] = []
 
         def start(texts_of_call: list[str]) -> asyncio.Task[TranslationResult]:
-            request = encode_request(
-                TranslationRequest(
-                    texts=texts_of_call,
-                    options=options or TranslateOptions(),
-                    model=model,
-                    source_language=source_language,
-                    target_language=target_language,
-                    priority=priority,
-                )
-            )
-            task = asyncio.create_task(self.send(request, timeout_s))
+            task = asyncio.create_task(self.send(replace(wanted, texts=texts_of_call), timeout_s))
             tasks.append(task)
             return task
 
@@ -178,16 +178,8 @@ class AsyncClient:
             DragomanError: the stream failed, or could not be resumed.
         """
         require_several(texts)
-        settings = encode_settings(
-            TranslationRequest(
-                options=options or TranslateOptions(),
-                model=model,
-                source_language=source_language,
-                target_language=target_language,
-                priority=priority,
-            )
-        )
-        return _one_by_one(self.stream(settings, TaskReader(texts, self.config.max_stream_texts), timeout_s))
+        wanted = request_of(options, model, source_language, target_language, priority)
+        return _one_by_one(self.stream(wanted, TaskReader(texts, self.config.max_stream_texts), timeout_s))
 
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """Return the loaded models, in the order in which a request that names none tries them."""
@@ -216,14 +208,15 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def send(self, request: pb.TranslateRequest, timeout_s: float | None) -> TranslationResult:
-        """Send one request of `encode_request` and return the answer."""
-        return decode_result(await self._answer(self._stub.Translate, request, timeout_s), len(request.texts))
+    async def send(self, request: TranslationRequest, timeout_s: float | None) -> TranslationResult:
+        """Send one request and return the answer."""
+        response = await self._answer(self._stub.Translate, encode_request(request), timeout_s)
+        return decode_result(response, len(request.texts))
 
     def stream(
-        self, settings: pb.StreamSettings, reader: TaskReader | ThreadReader, timeout_s: float | None
+        self, wanted: TranslationRequest, reader: TaskReader | ThreadReader, timeout_s: float | None
     ) -> StreamCall:
-        """Return a stream of the texts that `reader` takes."""
+        """Return a stream of the texts that `reader` takes; raises InvalidInput for an option that cannot be sent."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
         def open_stream() -> Any:
@@ -234,7 +227,7 @@ class AsyncClient:
         unanswered = Unanswered(
             max_text_bytes=self.config.max_text_bytes, give_up_s=self.config.timeout_s, retry=self.config.retry
         )
-        return StreamCall(open_stream, settings, reader, unanswered, deadline=deadline)
+        return StreamCall(open_stream, encode_settings(wanted), reader, unanswered, deadline=deadline)
 
     async def _answer(self, method: Any, request: object, timeout_s: float | None) -> Any:
         """Return the response of a call, or raise the error that its status stands for."""

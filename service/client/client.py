@@ -18,19 +18,19 @@ import weakref
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from service.client.aio import AsyncClient, in_turn
+from service.client.aio import AsyncClient, in_turn, request_of
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig
 from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
 from service.client.texts import require_several, split_into_calls
 from service.errors import Unavailable
-from service.grpc.codec import encode_request, encode_settings
 from service.queue.callers import Priority
-from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest, TranslationResult
+from service.records import ModelInfo, TranslateOptions, Translation, TranslationResult
 
 _Result = TypeVar("_Result")
 
@@ -139,17 +139,8 @@ class Client:
     ) -> TranslationResult:
         """Do as `AsyncClient.translate`."""
         require_several(texts)
-        request = encode_request(
-            TranslationRequest(
-                texts=list(texts),
-                options=options or TranslateOptions(),
-                model=model,
-                source_language=source_language,
-                target_language=target_language,
-                priority=priority,
-            )
-        )
-        return self._loop.run(self._client.send(request, timeout_s))
+        wanted = request_of(options, model, source_language, target_language, priority)
+        return self._loop.run(self._client.send(replace(wanted, texts=list(texts)), timeout_s))
 
     def translate_all(
         self,
@@ -163,19 +154,10 @@ class Client:
         timeout_s: float | None = None,
     ) -> Iterator[Translation]:
         """Do as `AsyncClient.translate_all`; texts are read in the caller's thread."""
+        wanted = request_of(options, model, source_language, target_language, priority)
 
         def start(texts_of_call: list[str]) -> "Future[TranslationResult]":
-            request = encode_request(
-                TranslationRequest(
-                    texts=texts_of_call,
-                    options=options or TranslateOptions(),
-                    model=model,
-                    source_language=source_language,
-                    target_language=target_language,
-                    priority=priority,
-                )
-            )
-            return self._loop.submit(self._client.send(request, timeout_s))
+            return self._loop.submit(self._client.send(replace(wanted, texts=texts_of_call), timeout_s))
 
         config = self._client.config
         parts = split_into_calls(texts, config.batch_size, config.max_text_bytes)
@@ -196,17 +178,9 @@ class Client:
     ) -> Generator[tuple[int, Translation], None, None]:
         """Do as `AsyncClient.translate_stream`; texts are read in a thread of their own.  `close()` leaves it early."""
         require_several(texts)
-        settings = encode_settings(
-            TranslationRequest(
-                options=options or TranslateOptions(),
-                model=model,
-                source_language=source_language,
-                target_language=target_language,
-                priority=priority,
-            )
-        )
+        wanted = request_of(options, model, source_language, target_language, priority)
         reader = ThreadReader(texts, self._client.config.max_stream_texts)
-        return self._one_by_one(self._client.stream(settings, reader, timeout_s))
+        return self._one_by_one(self._client.stream(wanted, reader, timeout_s))
 
     def _one_by_one(self, call: StreamCall) -> Generator[tuple[int, Translation], None, None]:
         try:
