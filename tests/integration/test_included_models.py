@@ -102,10 +102,3 @@ def test_server_is_not_alive_when_one_of_its_models_has_had_no_engine_for_too_lo
 
     for server in running(installation, tmp_path / "server", "--set", "lifecycle.unready_exit_s=0.3"):
         asyncio.run(lose(server))
-
-
-async def test_server_of_one_that_is_named_has_no_other(both, tmp_path):
-    for server in running(both, tmp_path, "--bundle", "default"):
-        async with calling(server.address) as calls:
-            assert await models_of(calls) == ["en-de"]
-        assert len(server.engine_pids()) == 1

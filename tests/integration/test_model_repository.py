@@ -66,25 +66,6 @@ async def version_of(calls: Calls, **request: Any) -> tuple[str, str]:
 
 
 class TestStart:
-    async def test_each_name_is_served_in_its_highest_version_and_found_by_name_and_by_pair(self, serve, repository):
-        for name, version, pair in [
-            ("en-de", "9", ("en", "de")),
-            ("en-de", "10", ("en", "de")),
-            ("de-en", "1", ("de", "en")),
-            ("en-de-large", "1", ("en", "de")),
-        ]:
-            repository.put(name, version, languages=pair)
-        server = serve()
-
-        async with calling(server.address) as calls:
-            assert await models_of(calls) == [("de-en", "1"), ("en-de", "10"), ("en-de-large", "1")]
-            assert await version_of(calls, model="en-de-large") == ("en-de-large", "1")
-            assert await version_of(calls, source_language="en", target_language="de") == ("en-de", "10")
-            assert await version_of(calls, source_language="de", target_language="en") == ("de-en", "1")
-            assert await version_of(calls) == ("de-en", "1")
-        assert server.metric("dragoman_model_info", model="en-de", version="10") == 1
-        assert len(server.engine_pids()) == 3
-
     def test_repository_with_nothing_good_in_it_ends_the_start_with_one_line(self, echo_bundle, repository):
         repository.put_bad("echo", "1", tamper)
 
@@ -210,18 +191,3 @@ class TestStop:
 
         assert await asyncio.to_thread(server.wait) == 0
         assert psutil.wait_procs(engines, timeout=5)[1] == []
-
-    async def test_signal_while_an_old_version_is_leaving_lets_its_call_finish(self, serve, repository):
-        repository.put("echo", "1")
-        server = serve(ECHO_STEP_S="0.02")
-        async with calling(server.address) as calls:
-            under_way = calls.translate("x" * 100)
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            with held(server):
-                await change(server, "loaded", lambda: repository.put("echo", "2"))
-                assert not under_way.done()
-
-                server.terminate()
-
-            assert (await under_way).model_version == "1"
-        assert await asyncio.to_thread(server.wait) == 0

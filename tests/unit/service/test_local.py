@@ -11,7 +11,7 @@ from model.bundle import Bundle
 from model.config import EOS_ID
 from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
-from service.errors import InternalError, InvalidInput, NotFound
+from service.errors import InternalError, InvalidInput, NotFound, TooLong
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 from service.registry.bundle_check import load_tokenizer
@@ -155,23 +155,15 @@ def test_with_a_window_of_one_each_text_is_answered_before_the_next_is_read():
     assert events == ["read ab", "answer ba", "read cd", "answer dc"]
 
 
-def test_a_text_over_a_limit_fails_alone():
-    translations = list(translator().translate_all(["ok", "x" * 10, "y" * 10_001, "bad \ud800", "fine"]))
+def test_text_that_is_too_long_or_that_the_engine_fails_for_has_an_error_of_its_own():
+    texts = ["ok", "x" * 10, "y" * 10_001, "bad \ud800", "broken", "fine"]
+
+    translations = list(translator(BackwardsLoop(broken="broken")).translate_all(texts))
 
     errors = [translation.error for translation in translations]
-    assert errors[0] is None
-    assert all(
-        isinstance(error, InvalidInput) and f"texts[{i}]" in str(error) for i, error in [*enumerate(errors)][1:4]
-    )
-    assert translations[4].text == "enif"
-
-
-def test_a_failure_of_the_engine_stays_with_its_text():
-    translations = list(translator(BackwardsLoop(broken="bad")).translate_all(["good", "bad", "fine"]))
-
-    assert isinstance(translations[1].error, InternalError)
-    assert "non-finite" in str(translations[1].error)
-    assert [translations[0].text, translations[2].text] == ["doog", "enif"]
+    assert [type(error) for error in errors] == [type(None), TooLong, TooLong, InvalidInput, InternalError, type(None)]
+    assert all(f"texts[{index}]" in str(errors[index]) for index in (1, 2, 3))
+    assert [translations[0].text, translations[5].text] == ["ko", "enif"]
 
 
 def test_options_override_the_model_s_defaults_one_by_one():

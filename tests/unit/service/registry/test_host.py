@@ -1,7 +1,6 @@
 """One version's life, with a dispatcher that has no processes."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,37 +8,12 @@ import pytest
 
 from model.bundle import Bundle, BundleError
 from service.config import ModelsConfig, ServerConfig
-from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import InternalError
 from service.registry.host import HostState, ModelHost
 from service.registry.model_info import describe
 from service.registry.repository import BundleCandidate
 from tests.fakes.echo_bundle import write_echo_bundle
-
-
-class EchoDispatcher:
-    """Says every source again, at once."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.error: Exception | None = None
-
-    async def start(self) -> None:
-        self.calls.append("start")
-        if self.error:
-            raise self.error
-
-    def submit(
-        self, source_ids: Sequence[int], params: SearchParams, deadline: float | None
-    ) -> "asyncio.Future[JobResult]":
-        best = Hypothesis(token_ids=tuple(source_ids[:-1]), score=-0.1, finish_reason=FinishReason.END_OF_SENTENCE)
-        future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
-        future.set_result(JobResult(job_id=0, hypotheses=(best,), queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=1))
-        self.calls.append("submit")
-        return future
-
-    async def close(self) -> None:
-        self.calls.append("close")
+from tests.fakes.echo_dispatcher import EchoDispatcher
 
 
 def host_of(directory: Path, dispatcher: Any, *, self_test: bool = True) -> ModelHost:
@@ -60,7 +34,7 @@ async def test_host_serves_once_its_engines_are_up_and_its_golden_sentences_have
     await host.start()
 
     states.append(host.state)
-    assert dispatcher.calls == ["start", "submit", "submit"]
+    assert (dispatcher.state, len(dispatcher.asked)) == ("started", 2)
     assert states == [HostState.LOADING, HostState.SERVING]
 
 
@@ -93,4 +67,4 @@ async def test_host_is_drained_when_its_last_call_has_left_and_ends_its_engines_
 
     assert (was_in_time, await draining) == (False, True)
     await host.close()
-    assert dispatcher.calls[-1] == "close"
+    assert dispatcher.state == "closed"

@@ -1,6 +1,5 @@
 """The self-test: what passes, and what is refused with what."""
 
-import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -8,42 +7,20 @@ from typing import Any
 import pytest
 
 from model.bundle import BundleError, GoldenSentence
-from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.job import SearchParams
 from service.errors import InternalError
 from service.registry.self_test import run_self_test
+from tests.fakes.echo_dispatcher import EchoDispatcher
 
 
 class Letters:
-    """A tokenizer: a letter is its code point."""
+    """A tokenizer: a letter is its code point, and 0 ends a sentence."""
 
     def encode(self, text: str) -> list[int]:
-        return [ord(letter) for letter in text]
+        return [*map(ord, text), 0]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
-
-
-class Echo:
-    """An engine that says the source again."""
-
-    def __init__(self, score: float = -0.5, error: Exception | None = None) -> None:
-        self.score = score
-        self.error = error
-        self.asked: list[SearchParams] = []
-
-    def submit(
-        self, source_ids: Sequence[int], params: SearchParams, deadline: float | None
-    ) -> "asyncio.Future[JobResult]":
-        self.asked.append(params)
-        future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
-        if self.error:
-            future.set_exception(self.error)
-        else:
-            best = Hypothesis(token_ids=tuple(source_ids), score=self.score, finish_reason=FinishReason.END_OF_SENTENCE)
-            future.set_result(
-                JobResult(job_id=0, hypotheses=(best,), queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=1)
-            )
-        return future
 
 
 def golden(*pairs: tuple[str, str]) -> list[GoldenSentence]:
@@ -56,7 +33,7 @@ async def run(engine: Any, sentences: Sequence[GoldenSentence], max_target_token
 
 @pytest.mark.parametrize(("limit", "asked"), [(256, 64), (16, 16)])
 async def test_sentences_that_come_out_as_expected_pass_within_the_model_s_limit(limit, asked):
-    engine = Echo()
+    engine = EchoDispatcher()
 
     await run(engine, golden(("one", "one"), ("two", "two")), limit)
 
@@ -72,22 +49,22 @@ async def test_one_in_five_may_differ(num, num_different, passes):
     sentences += golden(*[(f"text {number}", "other") for number in range(num_different)])
 
     if passes:
-        await run(Echo(), sentences)
+        await run(EchoDispatcher(), sentences)
     else:
         facts = f"{num_different} of {num} golden sentences differ, at most {num // 5} may: 'text 0' gave 'text 0'"
         with pytest.raises(BundleError, match=facts):
-            await run(Echo(), sentences)
+            await run(EchoDispatcher(), sentences)
 
 
 async def test_without_golden_sentences_one_text_must_give_a_finite_score():
-    engine = Echo()
+    engine = EchoDispatcher()
     await run(engine, [])
     assert len(engine.asked) == 1
 
     with pytest.raises(BundleError, match="scores that are no numbers"):
-        await run(Echo(score=math.nan), [])
+        await run(EchoDispatcher(score=math.nan), [])
 
 
 async def test_engine_s_error_is_the_reason():
     with pytest.raises(InternalError, match="non-finite"):
-        await run(Echo(error=InternalError("the model produced non-finite scores")), [])
+        await run(EchoDispatcher(error=InternalError("the model produced non-finite scores")), [])

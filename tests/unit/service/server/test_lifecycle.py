@@ -20,27 +20,16 @@ class Node:
     """Something that can be part of a cycle."""
 
 
-def test_what_is_loaded_is_looked_at_no_more():
-    node = Node()
-
-    spare_what_is_loaded()
-
-    assert not any(item is node for item in gc.get_objects())
-
-
-def test_garbage_that_comes_later_is_found():
-    spare_what_is_loaded()
-    node = Node()
-    node.itself = node  # type: ignore[attr-defined]
-    del node
-
-    assert gc.collect() >= 1
-
-
-def test_collections_of_everything_are_rarer_and_the_others_are_not():
+def test_what_is_loaded_is_looked_at_no_more_and_later_garbage_less_often():
+    loaded = Node()
     young, middle, full = gc.get_threshold()
 
     spare_what_is_loaded()
+    later = Node()
+    later.itself = later  # type: ignore[attr-defined]
+    del later
 
+    assert not any(item is loaded for item in gc.get_objects())
+    assert gc.collect() >= 1
     assert gc.get_threshold()[:2] == (young, middle)
     assert gc.get_threshold()[2] > full
