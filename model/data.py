@@ -145,7 +145,11 @@ class PieceSampling(NamedTuple):
     seed: int  # below 2**32
 
     def encoder(self, tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-        """Return a function from text to token ids; equal seeds and texts in equal order give equal ids."""
+        """Return a function from text to token ids.
+
+        The same seed chooses the same texts on every machine; their pieces repeat within a process only, because
+        SentencePiece 0.2.3 salts its random generator by process.
+        """
         rng = random.Random(self.seed)
         tokenizer.seed(self.seed)
         return lambda text: (
@@ -210,7 +214,10 @@ def cut_batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[E
 
 
 class EpochBatches:
-    """Training batches; epoch e of a seed is the same sequence on every machine and after every resume."""
+    """Training batches; epoch e of a seed is the same sequence on every machine and after every resume.
+
+    Where pieces are sampled, a resumed epoch has the same pairs in other pieces (`PieceSampling`).
+    """
 
     def __init__(
         self,

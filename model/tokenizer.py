@@ -17,7 +17,7 @@ _SPECIAL_IDS = frozenset({PAD_ID, BOS_ID, EOS_ID})
 
 
 def normalize_text(text: str) -> str:
-    """The text with control characters (Unicode category Cc: C0, C1, DEL) as spaces and no blanks at its ends."""
+    """Return the text with control characters (Unicode category Cc) as spaces and no blanks at its ends."""
     return text.translate(_CONTROL_TO_SPACE).strip()
 
 
@@ -30,7 +30,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The tokenizer stored in a `.spm` file.
+        """Return the tokenizer stored in a `.spm` file.
 
         Raises:
             ValueError: the file is missing, no SentencePiece model, or has other special ids than the project's.
@@ -49,12 +49,12 @@ class Tokenizer:
         return cls(processor)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of one sentence, end-of-sentence last; blank text gives an empty list."""
+        """Return the token ids of one sentence, end-of-sentence last; blank text gives an empty list."""
         ids: list[int] = self._processor.encode(normalize_text(text), out_type=int)
         return [*ids, EOS_ID] if ids else []
 
     def sample(self, text: str, alpha: float) -> list[int]:
-        """As `encode`, but in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
+        """Encode a sentence in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
 
         Args:
             text: one sentence.
@@ -67,16 +67,16 @@ class Tokenizer:
 
     @staticmethod
     def seed(seed: int) -> None:
-        """Make what this thread's `sample` draws from now on repeatable, for all tokenizers; 0 <= seed < 2**32."""
+        """Make the draws of `sample` in this thread repeatable within this process; 0 <= seed < 2**32."""
         sentencepiece.set_random_generator_seed(seed)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids; padding, begin and end of sentence are skipped."""
+        """Return the text of token ids without padding, begin and end of sentence."""
         text: str = self._processor.decode([int(token) for token in ids if token not in _SPECIAL_IDS])
         return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The ids one by one as people read them; a word's first piece begins with U+2581."""
+        """Return the piece of each id; a word's first piece begins with U+2581."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
 
