@@ -16,7 +16,8 @@ from protos import admin_pb2 as pb
 from service.engines.handle import EngineSnapshot
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
 from service.grpc.wire import deserializer
-from service.registry.registry import ModelChange, ModelSnapshot, Result
+from service.registry.host import ModelHost
+from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader
 from service.telemetry.calls import Call
 from service.telemetry.logs import describe_error, get_logger, set_log_level
@@ -36,7 +37,8 @@ class ServerSnapshot:
     pid: int
     uptime_s: float
     state: ServerState
-    models: Sequence[ModelSnapshot]
+    hosts: Sequence[ModelHost]
+    refusals: Sequence[Refusal]
     calls: Collection[Call]
     admitted_tokens: int
     max_admitted_tokens: int
@@ -135,7 +137,10 @@ def encode_status(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb
         pid=snapshot.pid,
         uptime_s=snapshot.uptime_s,
         state=snapshot.state,
-        models=[_encode_model(model) for model in snapshot.models],
+        models=[
+            *(_encode_host(host, now) for host in snapshot.hosts),
+            *(_encode_refusal(refusal) for refusal in snapshot.refusals),
+        ],
         requests=[_encode_call(call, now) for call in oldest],
         num_requests=len(snapshot.calls),
         admitted_tokens=snapshot.admitted_tokens,
@@ -146,24 +151,32 @@ def encode_status(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb
     )
 
 
-def _encode_model(model: ModelSnapshot) -> pb.ModelStatus:
-    message = pb.ModelStatus(
-        name=model.name,
-        version=model.version,
-        state=model.state,
-        sha256_12=model.sha256_12,
-        reason=model.reason,
+def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
+    info, dispatch = host.info, host.dispatcher.snapshot(now)
+    return pb.ModelStatus(
+        name=info.name,
+        version=info.version,
+        state=host.state,
+        sha256_12=host.sha256_12,
+        source_language=info.source_language,
+        target_language=info.target_language,
+        precision=info.precision,
+        device=info.device,
+        queued_jobs=dispatch.queued_jobs,
+        queued_tokens=dispatch.queued_tokens,
+        engines=[_encode_engine(engine) for engine in dispatch.engines],
     )
-    if model.info is not None:
-        message.source_language = model.info.source_language
-        message.target_language = model.info.target_language
-        message.precision = model.info.precision
-        message.device = model.info.device
-    if model.dispatch is not None:
-        message.queued_jobs = model.dispatch.queued_jobs
-        message.queued_tokens = model.dispatch.queued_tokens
-        message.engines.extend(_encode_engine(engine) for engine in model.dispatch.engines)
-    return message
+
+
+def _encode_refusal(refusal: Refusal) -> pb.ModelStatus:
+    candidate = refusal.candidate
+    return pb.ModelStatus(
+        name=refusal.name,
+        version=candidate.version,
+        state="refused",
+        sha256_12=candidate.manifest_sha256[:12],
+        reason=refusal.reason,
+    )
 
 
 def _encode_engine(engine: EngineSnapshot) -> pb.EngineStatus:

@@ -1,7 +1,7 @@
 """What a server translates with: the versions of models that serve, come and go, and those that were refused.
 
-The registry finds the model of a request, counts changes and says what each version does.  It does not know why a
-version comes or goes: the reloader decides that.
+The registry finds the model of a request and counts changes.  It does not know why a version comes or goes: the
+reloader decides that.
 """
 
 import asyncio
@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from service.engine.process import return_freed_memory
-from service.engines.dispatcher import Dispatcher, DispatchSnapshot
+from service.engines.dispatcher import Dispatcher
 from service.errors import DragomanError
-from service.records import ModelInfo
 from service.registry.host import HostState, ModelHost
 from service.registry.model_info import index_of
 from service.registry.repository import BundleCandidate
@@ -57,6 +55,7 @@ class ModelChange:
 class Refusal:
     """A candidate that may not serve."""
 
+    name: str  # of the model that it is a version of
     candidate: BundleCandidate
     error: Exception
 
@@ -70,19 +69,6 @@ class Refusal:
         """The error in one line, with its kind if it is an unforeseen one."""
         text = " ".join(str(self.error).split())
         return text if self.is_foreseen else f"{type(self.error).__name__}: {text}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSnapshot:
-    """What one version of a model does at one moment."""
-
-    name: str
-    version: str
-    state: Literal["loading", "serving", "draining", "refused"]
-    info: ModelInfo | None = None  # None: refused before it could be read
-    sha256_12: str = ""
-    dispatch: DispatchSnapshot | None = None  # None: it has no engines
-    reason: str = ""  # why it was refused
 
 
 class Registry:
@@ -144,36 +130,7 @@ class Registry:
 
     def is_refused(self, name: str) -> bool:
         """Whether a version of this model lies there, above the one that serves, that may not serve."""
-        return any(self._name_of(refusal.candidate) == name for refusal in self._refusals.values())
-
-    def snapshots(self, now: float) -> list[ModelSnapshot]:
-        """Return what every version that has engines does, and what was refused.
-
-        Args:
-            now: time.monotonic().
-        """
-        hosts = [
-            ModelSnapshot(
-                name=host.info.name,
-                version=host.info.version,
-                state=host.state.value,
-                info=host.info,
-                sha256_12=host.sha256_12,
-                dispatch=host.dispatcher.snapshot(now),
-            )
-            for host in self.hosts
-        ]
-        refusals = [
-            ModelSnapshot(
-                name=self._name_of(refusal.candidate),
-                version=refusal.candidate.version,
-                state="refused",
-                sha256_12=refusal.candidate.manifest_sha256[:12],
-                reason=refusal.reason,
-            )
-            for refusal in self._refusals.values()
-        ]
-        return [*hosts, *refusals]
+        return any(refusal.name == name for refusal in self._refusals.values())
 
     def host_of(self, candidate: BundleCandidate) -> ModelHost | None:
         """Return the host that serves this very bundle."""
@@ -225,7 +182,9 @@ class Registry:
 
     def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""
-        refusal = Refusal(candidate=candidate, error=error)
+        # A single bundle of any name replaces the model that serves.
+        name = candidate.name or next((host.info.name for host in self.models), candidate.directory.name)
+        refusal = Refusal(name=name, candidate=candidate, error=error)
         self._refusals.pop(candidate.directory, None)
         self._refusals[candidate.directory] = refusal
         digits = candidate.manifest_sha256[:12]
@@ -234,7 +193,7 @@ class Registry:
             get_logger().error("model_refused_unexpectedly", **describe_error(error))
         # The frames hold the host that failed, with its tokenizer and all else.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        return self._changed(self._name_of(candidate), candidate.version, Result.REFUSED, refusal.reason)
+        return self._changed(name, candidate.version, Result.REFUSED, refusal.reason)
 
     def has_refused(self, candidate: BundleCandidate) -> bool:
         """Whether this candidate was refused and has not changed since."""
@@ -264,10 +223,6 @@ class Registry:
             del self._leaving[host]
         return_freed_memory()
         get_logger().info("model_retired", model=model, version=version)
-
-    def _name_of(self, candidate: BundleCandidate) -> str:
-        """Return the model that it is a version of; a single bundle of any name replaces the one that serves."""
-        return candidate.name or next((host.info.name for host in self.models), candidate.directory.name)
 
     def _changed(self, name: str, version: str, result: Result, reason: str = "") -> ModelChange:
         of_model = self._metrics.model(name)

@@ -20,7 +20,7 @@ GAUGES = ("queued_jobs", "queued_tokens", "queued_work_s", "running_jobs", "live
 
 def idle_engines(load: int = 0) -> Any:
     """A dispatcher that takes work and has this much of everything that is measured of it."""
-    return SimpleNamespace(**dict.fromkeys(GAUGES, load), is_ready=True, snapshot=lambda now: None)
+    return SimpleNamespace(**dict.fromkeys(GAUGES, load), is_ready=True)
 
 
 @dataclass(eq=False)

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -18,8 +20,10 @@ from service.grpc.admin_servicer import (
     encode_status,
 )
 from service.queue.callers import Caller
-from service.registry.registry import ModelChange, ModelSnapshot, Result
+from service.registry.host import HostState, ModelHost
+from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader
+from service.registry.repository import BundleCandidate
 from service.telemetry.calls import Call
 from service.telemetry.logs import get_logger
 from tests.fakes.calls import eventually
@@ -31,15 +35,18 @@ __all__ = ["log"]
 
 NOW = 1_000.0
 ENGINE = EngineSnapshot(pid=None, state="waiting", jobs=1, rows=4, max_rows=64, restarts=3, silent_s=0.5)
-SERVING = ModelSnapshot(
-    name="m",
-    version="2",
-    state="serving",
+DISPATCH = DispatchSnapshot(queued_jobs=5, queued_tokens=50, engines=(ENGINE,))
+SERVING = SimpleNamespace(
     info=model_info("m", "2", source_language="en", precision="int8"),
+    state=HostState.SERVING,
     sha256_12="0" * 12,
-    dispatch=DispatchSnapshot(queued_jobs=5, queued_tokens=50, engines=(ENGINE,)),
+    dispatcher=SimpleNamespace(snapshot=lambda now: DISPATCH),
 )
-REFUSED = ModelSnapshot(name="m", version="3", state="refused", reason="weights.data is truncated")
+REFUSED = Refusal(
+    name="m",
+    candidate=BundleCandidate(directory=Path("m/3"), name="m", version="3"),
+    error=ValueError("weights.data is truncated"),
+)
 
 
 def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Call:
@@ -62,7 +69,8 @@ def snapshot(*calls: Call) -> ServerSnapshot:
         pid=42,
         uptime_s=60.0,
         state="serving",
-        models=[SERVING, REFUSED],
+        hosts=[cast("ModelHost", SERVING)],
+        refusals=[REFUSED],
         calls=calls,
         admitted_tokens=7,
         max_admitted_tokens=100,
