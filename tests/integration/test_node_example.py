@@ -78,21 +78,6 @@ async def test_mistake_of_the_caller_is_not_called_again(scripted):
     assert len(scripted.service.requests) == 1
 
 
-async def test_deadline_goes_with_the_call(scripted):
-    await node(scripted.address, "--timeout", "7", "one")
-
-    (left,) = scripted.service.deadlines
-    assert left is not None
-    assert 0 < left <= 7
-
-
-async def test_languages_go_with_the_call(scripted):
-    await node(scripted.address, "--from", "de", "--to", "en", "eins")
-
-    (request,) = scripted.service.requests
-    assert (request.source_language, request.target_language) == ("de", "en")
-
-
 async def test_languages_go_with_the_stream(server):
     output = await node(server.address, "--stream", "--from", "fr", "--to", "xx", "un")
 

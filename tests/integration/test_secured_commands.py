@@ -76,9 +76,3 @@ def test_load_reaches_it(secured, tmp_path):
     (stage,) = json.loads(report.read_text())["stages"]
     assert stage["codes"] == {"OK": 20}
     assert secured.key_file.read_text().strip() not in report.read_text()
-
-
-def test_files_of_a_load_that_cannot_be_read_are_one_line():
-    done = dragoman("loadtest", "--server", "127.0.0.1:1", "--ca", "/nowhere/ca.pem", "--rate", "1")
-
-    assert (done.returncode, done.stderr) == (2, "dragoman: /nowhere/ca.pem: No such file or directory\n")

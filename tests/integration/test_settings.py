@@ -40,15 +40,6 @@ async def test_server_listens_where_it_is_told(start_server):
         server.get("/healthz")
 
 
-async def test_two_engines_serve(start_server):
-    server = start_server(DRAGOMAN_ENGINE__NUM_ENGINES="2")
-    texts = [f"text {number}" for number in range(100)]
-
-    async with calling(server.address) as calls:
-        assert await calls.texts(*texts) == texts
-    assert len(server.engine_pids()) == 2
-
-
 def test_engine_that_is_not_ready_in_time_ends_the_start(echo_bundle):
     status, errors = run_to_end(echo_bundle, ECHO_LOAD_S="30", DRAGOMAN_LIFECYCLE__START_TIMEOUT_S="0.5")
 

@@ -11,7 +11,7 @@ from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig
 from service.engine.job import FinishReason
-from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, TooLong
+from service.errors import DeadlineExceeded, InvalidInput, NotFound, TooLong
 from service.records import TranslateOptions, Translation
 from tests.fakes.command_line import run_against
 from tests.fakes.connected_client import QUICK, client
@@ -67,20 +67,6 @@ async def test_one_failed_text_keeps_its_own_error(client, running):
     with pytest.raises(InvalidInput, match="at most 8"):
         _ = bad.text
     assert good.text == "gut"
-
-
-@pytest.mark.parametrize("num_answers", [0, 1, 3])
-async def test_answer_with_another_number_of_translations_is_refused(client, running, num_answers):
-    async def miscounting(_: object, __: object) -> pb.TranslateResponse:
-        return pb.TranslateResponse(translations=[pb.Translation(hypotheses=[pb.Hypothesis(text="gut")])] * num_answers)
-
-    running.service.handler = miscounting
-    message = f"the answer has {num_answers} translations for 2 texts"
-
-    with pytest.raises(InternalError, match=message):
-        await client.translate(["one", "two"])
-    with pytest.raises(InternalError, match=message):
-        _ = [translation async for translation in client.translate_all(["one", "two"])]
 
 
 async def test_cancelling_the_task_cancels_the_call(client, running):

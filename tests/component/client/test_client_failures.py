@@ -131,14 +131,6 @@ async def test_pushback_of_minus_one_ends_the_retries(client, running):
     assert len(running.service.requests) == 1
 
 
-async def test_the_caller_s_mistake_is_not_retried(client, running):
-    running.service.handler = failing(grpc.StatusCode.INVALID_ARGUMENT)
-
-    with pytest.raises(InvalidInput):
-        await client.translate(["one"])
-    assert len(running.service.requests) == 1
-
-
 async def test_attempts_are_counted_and_can_be_switched_off(running):
     running.service.handler = failing(grpc.StatusCode.UNAVAILABLE)
     for attempts in (1, 2):

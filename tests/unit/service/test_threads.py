@@ -47,10 +47,6 @@ def test_version_1_quota_is_read_from_the_cpu_controller(cgroup):
     assert cgroup("5:memory:/other\n4:cpu,cpuacct:/app\n", files) == 3.0
 
 
-def test_version_1_minus_one_is_no_limit(cgroup):
-    assert cgroup("4:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}) is None
-
-
 def test_missing_and_broken_files_are_no_limit(cgroup):
     assert cgroup("0::/gone\n", {}) is None
     assert cgroup("0::/app\n", {"app/cpu.max": "many few\n"}) is None

@@ -22,16 +22,10 @@ FAILED = Translation(error=InternalError("the model produced non-finite scores")
 
 
 def test_line_ends_and_byte_order_mark_are_no_text():
-    lines = list(from_bytes(io.BytesIO("\ufeffone\r\ntwo\n\n three \nfour".encode())))
+    lines = list(from_bytes(io.BytesIO("\ufeffone\r\ntwo\n\n three\u2028\x0c \nfour".encode())))
 
-    assert [line.text for line in lines] == ["one", "two", "", " three ", "four"]
+    assert [line.text for line in lines] == ["one", "two", "", " three\u2028\x0c ", "four"]
     assert [line.number for line in lines] == [1, 2, 3, 4, 5]
-
-
-def test_only_line_feeds_end_a_line():
-    (line,) = from_bytes(io.BytesIO("a\u2028b\x0cc\x1dd".encode()))
-
-    assert line.text == "a\u2028b\x0cc\x1dd"
 
 
 def test_bytes_that_are_no_utf8_cost_only_their_line():
@@ -73,13 +67,6 @@ def test_json_holds_source_hypotheses_and_error():
     assert (row["source_tokens"], row["error"]) == (2, None)
     assert failed["error"] == {"kind": "InternalError", "message": "the model produced non-finite scores"}
     assert failed["hypotheses"] == []
-
-
-def test_json_of_a_line_that_was_no_text_shows_no_translation_of_the_blank_sent_for_it():
-    row = json.loads(as_json_line(Line(1, "", InvalidInput("no text", field="text")), BLANK_TRANSLATION))
-
-    assert row["hypotheses"] == []
-    assert row["error"] == {"kind": "InvalidInput", "message": "no text"}
 
 
 def test_failures_are_told_with_their_line_number_and_counted():

@@ -102,10 +102,3 @@ def test_a_stage_that_the_load_generator_held_up_is_named(report):
 
     expected = "10 calls/s: calls were sent up to 60 ms late; measure again, on a quiet machine"
     assert expected in json.loads(done.stdout)["warnings"]
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    done = plan(tmp_path / "none.json", "--rate", 1, "--p99-ms", 100)
-
-    assert done.exit_code == 2
-    assert "none.json: No such file" in done.stderr

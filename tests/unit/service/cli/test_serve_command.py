@@ -113,8 +113,8 @@ def test_serve_is_not_ended_by_a_wish_to_reload_that_comes_too_early():
 
 async def test_demo_translates_one_text_and_prints_both(server, monkeypatch):
     async def serve_until_printed(_: object) -> int:
-        (demo,) = (thread for thread in threading.enumerate() if thread.name == "demo")
-        await asyncio.to_thread(demo.join)
+        for demo in [thread for thread in threading.enumerate() if thread.name == "demo"]:  # none: it is over already
+            await asyncio.to_thread(demo.join)
         return 0
 
     monkeypatch.setattr("service.server.lifecycle.serve", serve_until_printed)

@@ -69,15 +69,6 @@ def admin() -> Iterator[tuple[Admin, str]]:
     server.stop(None).wait()
 
 
-@pytest.fixture
-def data_port() -> Iterator[str]:
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None).wait()
-
-
 def run(*arguments: str, **environment: str) -> Result:
     return CliRunner().invoke(app, ["status", *arguments], env=environment)
 
@@ -101,15 +92,6 @@ def test_tables_show_server_models_engines_and_calls():
     assert any("weights.data is truncated" in row for row in rows)
 
 
-def test_status_asks_the_address_it_is_given(admin):
-    servicer, address = admin
-
-    result = run("--server", address, "--requests", "7")
-
-    assert (result.exit_code, servicer.asked[0][0]) == (0, 7)
-    assert "en-de" in result.stdout
-
-
 def test_json_has_every_field_and_numbers_as_numbers(admin):
     answer = json.loads(run("--server", admin[1], "--json").stdout)
 
@@ -121,25 +103,26 @@ def test_json_has_every_field_and_numbers_as_numbers(admin):
 def test_address_and_api_key_of_the_environment_are_used(admin):
     servicer, address = admin
 
-    assert "en-de" in run(DRAGOMAN_ADMIN_SERVER=address, DRAGOMAN_API_KEY="k1").stdout
-    assert servicer.asked[0][1]["authorization"] == "Bearer k1"
+    result = run("--requests", "7", DRAGOMAN_ADMIN_SERVER=address, DRAGOMAN_API_KEY="k1")
+
+    assert "en-de" in result.stdout
+    ((num_requests, metadata),) = servicer.asked
+    assert (num_requests, metadata["authorization"]) == (7, "Bearer k1")
 
 
-def test_a_data_port_is_told_from_an_admin_port(data_port):
-    result = run("--server", data_port)
+def test_where_no_admin_port_answers_the_error_says_how_to_switch_it_on():
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
 
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert f"{data_port} has no admin service there" in result.stderr
-    assert "dragoman serve --admin-port 50052" in result.stderr
+    other, nobody = run("--server", f"127.0.0.1:{port}"), run("--server", "127.0.0.1:1")
+    server.stop(None).wait()
 
-
-def test_where_nothing_answers_the_error_says_how_to_switch_it_on():
-    result = run("--server", "127.0.0.1:1")
-
-    assert result.exit_code == 3
-    assert "no admin port answers at 127.0.0.1:1" in result.stderr
-    assert "--admin-port 50052" in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert f"127.0.0.1:{port} has no admin service there" in other.stderr
+    assert "no admin port answers at 127.0.0.1:1" in nobody.stderr
+    for result in (other, nobody):
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (3, "", 1)
+        assert "dragoman serve --admin-port 50052" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`dragoman translate`: what it prints where, and its exit codes, with a server and without."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -9,18 +8,11 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
-from service.records import TranslateOptions
 from tests.fakes.command_line import mirror, run, run_against
 from tests.fakes.scripted_server import Context, failing
 from tests.fakes.scripted_server import running as server
 
 __all__ = ["mirror", "server"]
-
-
-async def test_translate_prints_one_translation_a_line(server):
-    result = await run_against(server, "translate", "one", "two")
-
-    assert (result.exit_code, result.stdout) == (0, "ONE\nTWO\n")
 
 
 async def test_translate_reads_standard_input_and_keeps_blank_lines(server):
@@ -55,12 +47,6 @@ async def test_translate_json_has_scores(server):
     assert (row["source"], row["hypotheses"][0]["text"], row["hypotheses"][0]["score"]) == ("one", "ONE", -0.5)
 
 
-async def test_translate_several_hypotheses_are_numbered(server):
-    result = await run_against(server, "translate", "-n", "2", "one")
-
-    assert result.stdout == "1\t-0.5000\tONE\n"
-
-
 async def test_one_failed_text_leaves_an_empty_line_and_exit_code_1(server):
     async def second_fails(request: pb.TranslateRequest, _: Context) -> pb.TranslateResponse:
         bad = pb.Status(code=3, message="texts[1] has 900 tokens, at most 512 are accepted")
@@ -73,13 +59,6 @@ async def test_one_failed_text_leaves_an_empty_line_and_exit_code_1(server):
 
     assert (result.exit_code, result.stdout) == (1, "a\n\nc\n")
     assert result.stderr == "dragoman: line 2: the text has 900 tokens, at most 512 are accepted\n"
-
-
-async def test_bytes_that_are_no_text_leave_an_empty_line(server):
-    result = await run_against(server, "translate", stdin=b"one\n\xff\xfe\ntwo\n")
-
-    assert (result.exit_code, result.stdout) == (1, "ONE\n\nTWO\n")
-    assert "line 2: the text is not valid UTF-8" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -111,12 +90,6 @@ async def test_a_server_that_is_not_ready_is_named_with_a_way_out(server):
     assert "--bundle" in result.stderr
 
 
-async def test_the_server_s_address_can_come_from_the_environment(server):
-    result = await asyncio.to_thread(run, "translate", "one", env={"DRAGOMAN_SERVER": server.address})
-
-    assert result.stdout == "ONE\n"
-
-
 def test_translate_in_process_needs_no_server(mirror):
     result = run("translate", "--bundle", "some/where", "--threads", "1", "--precision", "fp32", stdin="abc\n\nxyz\n")
 
@@ -125,24 +98,11 @@ def test_translate_in_process_needs_no_server(mirror):
     assert (mirror.opened["threads"], mirror.opened["precision"]) == (1, "fp32")
 
 
-def test_translate_in_process_hands_on_options_and_names(mirror):
-    run("translate", "--bundle", "x", "--beam-size", "3", "--to", "de", "one")
-
-    assert mirror.options == TranslateOptions(beam_size=3)
-    assert mirror.opened["target_language"] == "de"
-
-
 @pytest.mark.parametrize("name", ["default", "en-de"])
 def test_included_bundle_is_meant_by_its_name(mirror, name):
     run("translate", "--bundle", name, "one")
 
     assert mirror.opened["directory"].parts[-3:] == ("model", "pretrained", "en-de")
-
-
-def test_directory_of_the_same_name_is_meant_by_its_path(mirror, tmp_path):
-    run("translate", "--bundle", str(tmp_path / "en-de"), "one")
-
-    assert mirror.opened["directory"] == tmp_path / "en-de"
 
 
 @pytest.mark.parametrize(
@@ -168,9 +128,3 @@ def test_wrong_usage_is_exit_code_2_and_says_what(arguments, message):
 def test_progress_is_silent_unless_standard_error_is_a_terminal(mirror):
     assert run("translate", "--bundle", "x", "one").stderr == ""
     assert "1/1" in run("translate", "--bundle", "x", "one", "--progress").stderr
-
-
-def test_progress_never_mixes_with_the_translations(mirror):
-    result = run("translate", "--bundle", "x", "--progress", stdin="ab\ncd\n")
-
-    assert result.stdout == "ba\ndc\n"

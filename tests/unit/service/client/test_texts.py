@@ -67,19 +67,16 @@ def taken(*texts: str, give_up_s: float = 60.0) -> Unanswered:
     return unanswered
 
 
-def test_texts_are_numbered_and_sent_once():
+def test_texts_are_numbered_sent_and_answered_once():
+    bad = Translation(error=InvalidInput("too long", field="texts.text"))
     unanswered = taken("a", "b")
+    unanswered.close()
 
     assert unanswered.next_message(0.0) == [(0, "a"), (1, "b")]
     assert unanswered.next_message(0.0) == []
-
-
-def test_it_is_done_when_all_that_will_ever_be_is_answered():
-    unanswered = taken("a")
-    unanswered.close()
+    assert [unanswered.answered(number, GOOD, 0.0) for number in (0, 0, 7)] == [GOOD, None, None]
     assert not unanswered.is_done
-
-    unanswered.answered(0, GOOD, 0.0)
+    assert unanswered.answered(1, bad, 0.0) is bad
     assert unanswered.is_done
 
 
@@ -99,12 +96,6 @@ def test_a_new_connection_is_sent_what_has_no_answer_in_order():
     assert unanswered.next_message(2.0) == [(0, "a"), (2, "c")]
 
 
-def test_second_answer_and_unknown_number_are_nobody_s():
-    unanswered = taken("a")
-
-    assert [unanswered.answered(number, GOOD, 0.0) for number in (0, 0, 7)] == [GOOD, None, None]
-
-
 def test_text_of_a_lost_engine_is_sent_again_after_a_pause():
     unanswered = taken("a", "b")
     unanswered.next_message(0.0)
@@ -116,12 +107,6 @@ def test_text_of_a_lost_engine_is_sent_again_after_a_pause():
     assert unanswered.next_message(10.0) == []
     assert unanswered.next_message(10.0 + pause) == [(0, "a")]
     assert unanswered.pause_s(20.0) is None
-
-
-def test_error_of_a_text_itself_is_its_answer():
-    bad = Translation(error=InvalidInput("too long", field="texts.text"))
-
-    assert taken("a").answered(0, bad, 0.0) is bad
 
 
 def test_trouble_that_lasts_is_passed_on():
