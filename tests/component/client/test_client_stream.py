@@ -164,7 +164,7 @@ async def test_texts_are_read_only_as_answers_are_taken(running):
 async def test_interrupted_stream_is_resumed_with_what_has_no_answer(translate, running, code):
     pushback = (("grpc-retry-pushback-ms", "5"),)
     late = failing(grpc.StatusCode.DEADLINE_EXCEEDED, after=2)  # the server's own: the caller set none
-    scripted(running, failing(code, after=3), failing(code, trailers=pushback), late, shout_each)
+    scripted(running, failing(code, after=3, trailers=pushback), failing(code, trailers=pushback), late, shout_each)
 
     assert_each_once(await translate(TEXTS))
     assert set(running.service.deadlines) == {None}
