@@ -1,1 +1,1 @@
-"""Files of any length through a model: in parts, resumable, in order."""
+"""Translates files of any length through a model: in parts, resumable, in order."""

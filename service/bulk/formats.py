@@ -1,39 +1,219 @@
-"""Which format a file is of."""
+"""What a file is to a bulk translation: parts, which a format cuts it into, reads, writes and joins again.
 
+A part is read from its place alone, so that any process can take any part.  What is written depends on the part alone,
+so that whoever writes it, and however often, writes the same bytes.
+
+The formats with a record a line are here: plain lines, and JSON.  Only line feeds, with or without a carriage return,
+end a line.  A byte order mark is no text, and is not written.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from service.bulk.lines import JsonLines, Lines
-from service.bulk.parquet import Parquet
-from service.bulk.parts import Format
-from service.bulk.table import Table
+from service.text.lines import on_one_line, without_end
 
-SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
-
-# Goes up when any format reads or writes otherwise than before: parts of both kinds would not fit one output.
-_READING = 2
+_JSON_BLANKS = " \t\r\n"
+_KINDS = {bool: "a boolean", list: "a list", dict: "an object"}
 
 
-def format_of(file: Path, column: str | None, target: str) -> Format:
-    """The format that a file's suffix names; without a known one, lines.
+@dataclass(frozen=True, slots=True)
+class BulkPart:
+    """A stretch of the input."""
+
+    index: int
+    start: int  # bytes from the beginning of the file; of Parquet, rows
+    count: int  # records
+
+
+class Format(Protocol):
+    """One way to keep texts in a file."""
+
+    def plan(self, file: Path, part_size: int) -> Iterator[BulkPart]:
+        """Cut the file into parts of so many records, the last one shorter.
+
+        All of the file is read, so that nothing is translated of a file whose end cannot be.
+
+        Raises:
+            ValueError: it is not of this format, or has no place for the translations; the message names file and line.
+        """
+        ...
+
+    def texts(self, file: Path, parts: Sequence[BulkPart]) -> Iterator[str]:
+        """Return what is to be translated of these parts, a text for each record; of a blank record a blank text.
+
+        Args:
+            parts: in their order in the file; some may be left out.
+        """
+        ...
+
+    def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
+        """Return the output of a part."""
+        ...
+
+    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+        """Write one file of all parts' outputs."""
+        ...
+
+
+def parts_of(ends: Iterable[int], part_size: int, start: int = 0) -> Iterator[BulkPart]:
+    """Cut records that lie one after another into parts.
 
     Args:
-        column: of tables and objects, the column or field that holds the text; None for "text".
-        target: the column or field that the translation goes to.
+        ends: where each record ends.
+        start: where the first one begins.
     """
-    match file.suffix.lower():
-        case ".csv":
-            return Table(column or "text", target, delimiter=",")
-        case ".tsv":
-            return Table(column or "text", target, delimiter="\t")
-        case ".jsonl" | ".ndjson":
-            return JsonLines(column or "text", target)
-        case ".parquet":
-            return Parquet(column or "text", target)
-    if column is not None:
-        raise ValueError(f"{file} has no columns, and --column is {column!r}: columns are in {', '.join(SUFFIXES[1:])}")
-    return Lines()
+    index, count = 0, 0
+    for end in ends:
+        count += 1
+        if count == part_size:
+            yield BulkPart(index, start, count)
+            index, start, count = index + 1, end, 0
+    if count:
+        yield BulkPart(index, start, count)
 
 
-def name_of(file_format: Format) -> str:
-    """What tells formats apart whose parts do not go together."""
-    return f"{file_format!r}, reading {_READING}"
+def concatenate(head: bytes, parts: Iterable[Path], output: Path) -> None:
+    """Write the head and all parts, one after another."""
+    with output.open("wb") as stream:
+        stream.write(head)
+        for part in parts:
+            stream.write(part.read_bytes())
+
+
+def target_exists(what: str, target: str) -> ValueError:
+    """Return the error of a file that has a column or field where the translations would go."""
+    return ValueError(f"{what} {target!r} already: give another name for the translations with --target")
+
+
+def text_of(value: object) -> str:
+    """Return what is to be translated of a value: text, also in bytes, or a number; of none, nothing.
+
+    Raises:
+        ValueError: it is neither; the message says what it is.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"byte 0x{value[error.start]:02x} is no UTF-8") from error
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        kind = _KINDS.get(type(value), type(value).__name__)
+        raise ValueError(f"{kind} is neither text nor a number")  # noqa: TRY004 - of the file, as other ones
+    return str(value)
+
+
+class Line(NamedTuple):
+    """A line of a UTF-8 file, with its end."""
+
+    text: str
+    number: int  # counted from where reading began, the first one is 1
+    end: int  # where the next one begins, in bytes from the beginning of the file
+
+
+def utf8_lines(stream: io.BufferedReader, file: Path) -> Iterator[Line]:
+    """Yield the lines from where the stream is.
+
+    Raises:
+        ValueError: a line is no UTF-8; the message names it.
+    """
+    end = stream.tell()
+    for number, line in enumerate(stream, start=1):
+        try:
+            text = line.decode("utf-8-sig" if end == 0 else "utf-8")
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise ValueError(f"{file}, line {number}: byte 0x{byte:02x} is no UTF-8") from error
+        end += len(line)
+        yield Line(text, number, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A text a line; the translation of an empty line is an empty line."""
+
+    def plan(self, file: Path, part_size: int) -> Iterator[BulkPart]:
+        with file.open("rb") as stream:
+            yield from parts_of((line.end for line in utf8_lines(stream, file)), part_size)
+
+    def texts(self, file: Path, parts: Sequence[BulkPart]) -> Iterator[str]:
+        return _lines(file, parts)
+
+    def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
+        return "".join(f"{on_one_line(translation)}\n" for translation in translations).encode()
+
+    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+        concatenate(b"", parts, output)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """An object a line, with the text in one field; the translation is added as another, behind them.
+
+    The others keep their bytes: a number may have more digits than any number of Python's.  Blank lines stay.
+    """
+
+    field: str
+    target: str
+
+    def plan(self, file: Path, part_size: int) -> Iterator[BulkPart]:
+        with file.open("rb") as stream:
+            yield from parts_of((self._checked(line, file).end for line in utf8_lines(stream, file)), part_size)
+
+    def texts(self, file: Path, parts: Sequence[BulkPart]) -> Iterator[str]:
+        for line in _lines(file, parts):
+            yield text_of(_parsed(line)[self.field]) if line.strip() else ""
+
+    def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
+        pairs = zip(_lines(file, [part]), translations, strict=True)
+        # A lone surrogate, which UTF-8 cannot carry, is written as JSON does: its escapes are Python's.
+        return "".join(f"{self._with(line, text)}\n" for line, text in pairs).encode("utf-8", "backslashreplace")
+
+    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+        concatenate(b"", parts, output)
+
+    def _checked(self, line: Line, file: Path) -> Line:
+        if not line.text.strip():
+            return line
+        where = f"{file}, line {line.number}"
+        try:
+            record = _parsed(line.text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{where}: no JSON: {error}") from error
+        if not isinstance(record, dict) or self.field not in record:
+            raise ValueError(f"{where}: no object with a field {self.field!r}: {line.text.strip()[:80]!a}")
+        if self.target in record:
+            raise target_exists(f"{where}: there is a field", self.target)
+        try:
+            text_of(record[self.field])
+        except ValueError as error:
+            raise ValueError(f"{where}: the field {self.field!r}: {error}") from error
+        return line
+
+    def _with(self, line: str, translation: str) -> str:
+        if not line.strip():
+            return line
+        fields = line.rstrip(_JSON_BLANKS).removesuffix("}").rstrip(_JSON_BLANKS)  # one at least, that of the text
+        target, text = (json.dumps(value, ensure_ascii=False) for value in (self.target, translation))
+        return f"{fields}, {target}: {text}}}"
+
+
+def _parsed(line: str) -> Any:
+    """Return what a line of JSON says; numbers as they are written, as text."""
+    return json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
+
+
+def _lines(file: Path, parts: Iterable[BulkPart]) -> Iterator[str]:
+    """Return the lines of these parts, without their ends."""
+    with file.open("rb") as stream:
+        for part in parts:
+            stream.seek(part.start)
+            for line in islice(utf8_lines(stream, file), part.count):
+                yield without_end(line.text)

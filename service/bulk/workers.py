@@ -8,15 +8,22 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from service.bulk.halving import TranslateBatch, is_too_large, translated_in_pieces
-from service.bulk.patience import MAX_OUTAGE_S, WaitReport, late_if_alive, until_answered
+from service.bulk.run import (
+    MAX_OUTAGE_S,
+    TranslateBatch,
+    WaitReport,
+    is_too_large,
+    late_if_alive,
+    translated_in_pieces,
+    until_answered,
+)
 from service.client.channel import RetryPolicy
 from service.errors import DragomanError
 from service.queue.callers import Priority
@@ -40,11 +47,9 @@ class OtherVersion(DragomanError):
 
 
 class Opener(Protocol):
-    """Opens what translates, in the process that calls it."""
+    """Opens what translates, in the process that calls it; `say` is told why it waits."""
 
-    def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
-        """What translates; `say` is told why it waits."""
-        ...
+    def __call__(self, say: Say = say_on_stderr) -> TranslateAll: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,7 @@ class ServerWorker:
     max_calls: int = 8
 
     def info(self) -> ModelInfo:
-        """The model that will answer.
+        """Return the model that will answer.
 
         Raises:
             DragomanError: no server, or no such model.
@@ -81,7 +86,7 @@ class ServerWorker:
         return infos[index_of(infos, model=self.model, source_language=source, target_language=target)]
 
     def pinned(self, info: ModelInfo) -> Self:
-        """The same, with which no other model or version may answer."""
+        """Return the same, with which no other model or version may answer."""
         return replace(self, model=info.name, model_version=info.version)
 
     def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
@@ -114,11 +119,10 @@ class ServerWorker:
         # here is not to be sent five times by gRPC first.
         once = RetryPolicy(max_attempts=1)
         config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False, retry=once)
-        with (
-            Client(self.address, config) as client,
-            closing(batches_in_order(texts, translate, self.batch_size, self.max_calls)) as batches,
-            _set_at_the_end(has_ended),
-        ):
+        with ExitStack() as stack:
+            client = stack.enter_context(Client(self.address, config))
+            batches = stack.enter_context(closing(batches_in_order(texts, translate, self.batch_size, self.max_calls)))
+            stack.callback(has_ended.set)
             for translations in batches:
                 yield from translations
 
@@ -134,14 +138,14 @@ class BundleWorker:
     model_version: str | None = None  # that it has to be; None: any
 
     def info(self) -> ModelInfo:
-        """The bundle's model."""
+        """Return the bundle's model."""
         from model.bundle import Bundle
         from service.registry.model_info import describe
 
         return describe(Bundle.load(self.bundle), self.precision)
 
     def pinned(self, info: ModelInfo) -> Self:
-        """The same, with which no other version may be loaded."""
+        """Return the same, with which no other version may be loaded."""
         return replace(self, model_version=info.version)
 
     def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
@@ -149,19 +153,7 @@ class BundleWorker:
 
         local = LocalTranslator.open(self.bundle, precision=self.precision, threads=self.threads)
         require_version(self.model_version, local.info.version, str(self.bundle))
-
-        def translate_all(texts: Iterable[str]) -> Iterator[Translation]:
-            return local.translate_all(texts, self.options)
-
-        return translate_all
-
-
-@contextmanager
-def _set_at_the_end(event: threading.Event) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        event.set()
+        return partial(local.translate_all, options=self.options)
 
 
 def require_version(wanted: str | None, given: str, where: str) -> None:
@@ -180,7 +172,7 @@ def require_version(wanted: str | None, given: str, where: str) -> None:
 def batches_in_order(
     texts: Iterable[str], translate: TranslateBatch, batch_size: int, max_calls: int
 ) -> Generator[Sequence[Translation], None, None]:
-    """The translations of each batch of texts, `max_calls` batches at a time; texts are taken as translations are."""
+    """Yield the translations of each batch, `max_calls` batches at a time; texts are taken as translations are."""
     iterator = iter(texts)
     calls: deque[Future[Sequence[Translation]]] = deque()
     pool = ThreadPoolExecutor(max_calls, thread_name_prefix="bulk")

@@ -10,13 +10,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from service.bulk.formats import format_of, name_of
-from service.bulk.job import Description, Job
-from service.bulk.parts import Part
-from service.bulk.patience import MAX_OUTAGE_S
-from service.bulk.ray_engine import RayConfig, translate_on_ray
-from service.bulk.run import translate_parts
-from service.bulk.source import Source
+from service.bulk.formats import BulkPart
+from service.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of
+from service.bulk.ray_engine import translate_on_ray
+from service.bulk.run import MAX_OUTAGE_S, translate_parts
 from service.bulk.workers import BundleWorker, ServerWorker
 from service.cli.options import (
     BundleDir,
@@ -165,25 +162,24 @@ def run(wanted: Bulk, console: Console) -> int:
     index_of([info], model=wanted.model, source_language=wanted.source_language, target_language=wanted.target_language)
     file_format = format_of(wanted.source, wanted.column, wanted.target)
     worker = worker.pinned(info)
-    source = Source.of(wanted.source.resolve())
-    description = Description(
+    source = BulkSource.of(wanted.source.resolve())
+    description = JobDescription(
         source_sha256=source.sha256,
-        format=name_of(file_format),
+        format=format_name(file_format),
         part_size=wanted.part_size,
         model=info.name,
         model_version=info.version,
         precision=info.precision,
         options=asdict(search_params(info, wanted.options)),
     )
-    job = Job(source, wanted.output.resolve(), file_format, description)
+    job = BulkJob(source, wanted.output.resolve(), file_format, description)
     with job.opened(is_forced=wanted.is_forced):
         missing = job.missing()
         with _Reporter(console, job, missing) as reporter:
             if not missing:
                 pass  # no worker starts for nothing
             elif wanted.engine == "ray":
-                config = RayConfig(address=wanted.ray_address, num_workers=wanted.num_workers)
-                translate_on_ray(job, missing, worker, config, reporter.part_done)
+                translate_on_ray(job, missing, worker, wanted.ray_address, wanted.num_workers, reporter.part_done)
             else:
                 translate_parts(job, missing, worker(), reporter.part_done)
         job.finish()
@@ -214,7 +210,7 @@ def _worker(wanted: Bulk) -> ServerWorker | BundleWorker:
 class _Reporter:
     """Shows a progress bar, a line for each failure, and a line at the end."""
 
-    def __init__(self, console: Console, job: Job, missing: list[Part]) -> None:
+    def __init__(self, console: Console, job: BulkJob, missing: list[BulkPart]) -> None:
         self._console = console
         self._job = job
         waiting = set(missing)
@@ -242,7 +238,7 @@ class _Reporter:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def part_done(self, part: Part) -> None:
+    def part_done(self, part: BulkPart) -> None:
         self._done += part.count
         self._bar.update(self._task, advance=part.count, rate=f"{self._rate():,.0f}/s")
         self._report_failures(part)
@@ -251,7 +247,7 @@ class _Reporter:
         found = f", {self._found:,} were there" if self._found else ""
         self._say(f"{self._job.output}: {self._total:,} records{found}; {self._rate():,.1f} a second")
 
-    def _report_failures(self, part: Part) -> None:
+    def _report_failures(self, part: BulkPart) -> None:
         for number, reason in self._job.failures(part):
             self.num_failed += 1
             self._say(f"record {self._firsts[part.index] + number + 1}: {reason}")

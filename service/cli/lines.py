@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from service.errors import DragomanError, InvalidInput
 from service.records import Translation
-from service.text_lines import on_one_line, text_of_line
+from service.text.lines import on_one_line, text_of_line
 
 
 @dataclass(frozen=True, slots=True)

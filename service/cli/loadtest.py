@@ -38,7 +38,7 @@ from service.loadtest.search import LatencyTarget, highest_rate
 from service.loadtest.worker import SendProgress
 from service.queue.callers import Priority
 from service.records import TranslateOptions, TranslationRequest
-from service.text_lines import text_of_line
+from service.text.lines import text_of_line
 
 _SEND_DELAY_LIMIT_MS = 20.0
 _CPU_LIMIT = 0.8  # of a CPU for each worker

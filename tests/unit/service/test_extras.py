@@ -20,7 +20,7 @@ UNUSED: Any = None  # the package is missed before anything is looked at
 
 
 def run_on_ray() -> None:
-    ray_engine.translate_on_ray(UNUSED, UNUSED, UNUSED, UNUSED, UNUSED)
+    ray_engine.translate_on_ray(UNUSED, UNUSED, UNUSED, None, 1, UNUSED)
 
 
 @pytest.mark.parametrize("extra", sorted(PACKAGES))
@@ -36,7 +36,11 @@ def test_packages_that_are_named_are_those_of_the_extra(extra):
     [
         ("matplotlib", lambda: report.check_file(Path("a.html")), "a.html needs matplotlib: "),
         ("matplotlib", lambda: plan.check_chart(Path("a.png")), "a.png needs matplotlib: "),
-        ("pyarrow.parquet", parquet._parquet, "Parquet files need pyarrow: "),
+        (
+            "pyarrow.parquet",
+            lambda: list(parquet.Parquet("a", "b").plan(Path("a.parquet"), 1)),
+            "Parquet files need pyarrow: ",
+        ),
         ("ray", run_on_ray, "--engine ray needs Ray: "),
         (
             "cryptography.hazmat.primitives.asymmetric.ed25519",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.files import write_whole
-from service.text_lines import on_one_line, text_of_line
+from service.text.lines import on_one_line, text_of_line
 
 
 def mode_of(file: Path) -> int:

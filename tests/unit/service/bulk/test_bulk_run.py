@@ -1,224 +1,187 @@
-"""`dragoman bulk` as a whole, with a translator of our own: what a resumed run says, and when nothing is started."""
+"""Batches that are too large, and what a bulk run waits for, and for how long."""
 
-import hashlib
-import io
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-import typer
-from rich.console import Console
 
-from service.bulk.job import Job
-from service.bulk.source import JobError
-from service.bulk.workers import OtherVersion
-from service.cli import bulk as bulk_command
-from service.cli.bulk import Bulk, run
-from service.cli.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
-from service.engine.job import FinishReason
-from service.errors import (
-    InternalError,
-    InvalidInput,
-    NotFound,
-    PermissionDenied,
-    TooLong,
-    Unauthenticated,
-    Unavailable,
-)
-from service.records import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
-from tests.fakes.model_info import model_info
+from service.bulk.run import WaitReport, is_too_large, late_if_alive, translated_in_pieces, until_answered
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
+from service.records import Translation
+
+AWAY = Unavailable("nobody there")
+LATE = DeadlineExceeded("the limit of 60 s passed")
+MESSAGE = Overloaded("SERVER: Received message larger than max (5 vs. 4)", reason="", retry_after_s=0.0)
+TOO_MANY = InvalidInput("texts has 9 entries, from 1 to 4 are accepted", field="texts")
 
 
-class Worker:
-    """Shouts; has no answer to "bad", and is gone at "gone" the first time."""
-
-    def __init__(self) -> None:
-        self.is_gone = True
-        self.times_opened = 0
-
-    def info(self) -> ModelInfo:
-        return model_info()
-
-    def pinned(self, info: ModelInfo) -> "Worker":
-        return self
-
-    def __call__(self) -> TranslateAll:
-        self.times_opened += 1
-        return self.translate_all
-
-    def translate_all(self, texts: Iterable[str]) -> Iterator[Translation]:
-        for text in texts:
-            if text == "gone" and self.is_gone:
-                self.is_gone = False
-                raise Unavailable("the server went away")
-            yield self._translation(text)
-
-    def _translation(self, text: str) -> Translation:
-        if text == "bad":
-            return Translation(error=TooLong("the text is bad", field="texts[0]"))
-        hypothesis = TranslatedText(text=text.upper(), score=0, finish_reason=FinishReason.LENGTH, target_tokens=1)
-        return Translation(hypotheses=(hypothesis,))
+def refused(reason: str = "queue_full") -> Overloaded:
+    return Overloaded("no room", reason=reason, retry_after_s=2.0)
 
 
-@pytest.fixture
-def worker(monkeypatch) -> Worker:
-    made = Worker()
-    monkeypatch.setattr(bulk_command, "_worker", lambda bulk: made)
-    return made
+class SmallServer:
+    """Takes batches of so many characters."""
 
+    def __init__(self, most: int, refusal: DragomanError) -> None:
+        self.most = most
+        self.refusal = refusal
+        self.asked: list[str] = []
 
-def bulk(folder: Path, engine: str = "local") -> Bulk:
-    return Bulk(
-        source=folder / "in.txt",
-        output=folder / "out.txt",
-        column=None,
-        target="translation",
-        server="x:1",
-        model=None,
-        bundle=None,
-        precision=None,
-        options=TranslateOptions(),
-        engine=engine,
-        ray_address=None,
-        num_workers=1,
-        part_size=2,
-        is_forced=False,
-    )
-
-
-def test_a_run_that_goes_on_counts_the_failures_of_the_one_before(worker, tmp_path):
-    (tmp_path / "in.txt").write_text("a\nbad\nb\ngone\n")
-    said = io.StringIO()
-
-    with pytest.raises(Unavailable):
-        run(bulk(tmp_path), Console(file=io.StringIO()))
-    num_failed = run(bulk(tmp_path), Console(file=said))
-
-    assert num_failed == 1
-    assert "record 2: the text is bad" in said.getvalue()
-    assert (tmp_path / "out.txt").read_text() == "A\n\nB\nGONE\n"
-
-
-def changing_what_is_hashed(monkeypatch: pytest.MonkeyPatch, source: Path, content: str) -> None:
-    """The source has another content as soon as its hash is known."""
-    file_digest = hashlib.file_digest
-
-    def digest_and_change(stream: io.BufferedReader, name: str) -> object:
-        digest = file_digest(stream, name)
-        source.write_text(content)
-        return digest
-
-    monkeypatch.setattr(hashlib, "file_digest", digest_and_change)
-
-
-def test_a_source_that_changes_while_it_is_hashed_is_not_mixed_with_what_is_done(worker, tmp_path, monkeypatch):
-    source = tmp_path / "in.txt"
-    source.write_text("a1\na2\ngone\na4\n")
-    with pytest.raises(Unavailable):
-        run(bulk(tmp_path), Console(file=io.StringIO()))
-
-    with monkeypatch.context() as patched:
-        changing_what_is_hashed(patched, source, "new b1\nnew b2\nnew b3\nnew b4\n")
-        with pytest.raises(JobError, match="has changed"):
-            run(bulk(tmp_path), Console(file=io.StringIO()))
-    assert not (tmp_path / "out.txt").exists()
-    source.write_text("a1\na2\ngone\na4\n")
-    run(bulk(tmp_path), Console(file=io.StringIO()))
-
-    assert (tmp_path / "out.txt").read_text() == "A1\nA2\nGONE\nA4\n"
-
-
-@pytest.mark.parametrize("wanted", [{"model": "other"}, {"source_language": "de"}, {"target_language": "fr"}])
-def test_a_model_that_is_not_the_one_that_was_named_translates_nothing(worker, tmp_path, wanted):
-    (tmp_path / "in.txt").write_text("a\n")
-
-    with pytest.raises(NotFound, match="there is no model"):
-        run(replace(bulk(tmp_path), **wanted), Console(file=io.StringIO()))
-
-    assert worker.times_opened == 0
-
-
-def test_the_last_line_has_the_output_s_path_as_it_is(worker, tmp_path):
-    folder = tmp_path / "[x] :x:" / ("long " * 20)
-    folder.mkdir(parents=True)
-    (folder / "in.txt").write_text("a\n")
-    said = io.StringIO()
-
-    run(bulk(folder), Console(file=said, width=80))
-
-    assert f"{(folder / 'out.txt').resolve()}: 1 records; " in said.getvalue()
-
-
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
-    (tmp_path / "in.txt").write_text("")
-    monkeypatch.setattr(bulk_command, "translate_on_ray", lambda *_: pytest.fail("Ray was started"))
-
-    assert run(bulk(tmp_path, engine), Console(file=io.StringIO())) == 0
-
-    assert worker.times_opened == 0
-    assert (tmp_path / "out.txt").read_text() == ""
-
-
-@pytest.mark.parametrize("name", ["in.txt", "link.txt"])
-def test_a_file_is_not_translated_into_itself(tmp_path, name):
-    (tmp_path / "in.txt").write_text("a\n")
-    (tmp_path / "link.txt").symlink_to("in.txt")
-
-    with pytest.raises(ValueError, match="the output is another file"):
-        replace(bulk(tmp_path), output=tmp_path / name, is_forced=True)
+    def __call__(self, batch: list[str]) -> list[Translation]:
+        self.asked.append(" ".join(batch))
+        if sum(map(len, batch)) > self.most:
+            raise self.refusal
+        return [Translation(source_tokens=len(text)) for text in batch]
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    "refusal", [MESSAGE, TOO_MANY, LATE, refused("out_of_memory"), refused("deadline_unattainable")]
+)
+def test_batch_that_is_too_large_is_halved_until_it_fits_and_keeps_its_order(refusal):
+    server = SmallServer(3, refusal)
+
+    translations = translated_in_pieces(["a", "bb", "c", "d", "ee"], server)
+
+    assert [item.source_tokens for item in translations] == [1, 2, 1, 1, 2]
+    assert server.asked == ["a bb c d ee", "a bb", "c d ee", "c", "d ee"]
+
+
+def test_text_that_fits_in_no_message_has_that_as_its_error():
+    before, too_long, after = translated_in_pieces(["a", "bbbbb", "c"], SmallServer(3, MESSAGE))
+
+    assert isinstance(too_long.error, TooLong)
+    assert str(MESSAGE) in str(too_long.error)
+    assert (before.error, after.error) == (None, None)
+
+
+@pytest.mark.parametrize("refusal", [LATE, refused("out_of_memory"), refused("deadline_unattainable")])
+def test_text_that_finds_no_memory_or_time_even_alone_is_the_server_s_trouble(refusal):
+    server = SmallServer(0, refusal)
+
+    with pytest.raises(type(refusal)):
+        translated_in_pieces(["a", "b"], server)
+
+    assert server.asked == ["a b", "a"]
+
+
+@pytest.mark.parametrize(
+    "error",
     [
-        (OtherVersion("version 2 answers"), EXIT_NO_ANSWER),
-        (InternalError("2 translations for 3 texts"), EXIT_NO_ANSWER),
-        (JobError("in.txt has changed"), EXIT_USAGE),
-        (Unauthenticated("no API key"), EXIT_USAGE),
-        (PermissionDenied("the key is not good for this model"), EXIT_USAGE),
+        *map(refused, ("queue_full", "token_budget", "client_budget", "queue_seconds")),
+        Overloaded("Concurrent RPC limit exceeded!", reason="", retry_after_s=0.0),
+        InvalidInput("options.beam_size is 99", field="options.beam_size"),
     ],
 )
-def test_exit_code_says_whether_to_go_on_later(error, code):
-    with pytest.raises(typer.Exit) as ended, reported():
+def test_want_of_room_and_wrong_options_are_not_mended_by_smaller_batches(error):
+    assert not is_too_large(error, 64)
+
+
+class Server:
+    """Fails as scripted, then answers; its clock goes on by the pauses alone."""
+
+    def __init__(self, *failures: DragomanError) -> None:
+        self.failures = list(failures)
+        self.pauses: list[float] = []
+        self.said: list[str] = []
+
+    def clock(self) -> float:
+        return sum(self.pauses)
+
+    def call(self) -> str:
+        if self.failures:
+            raise self.failures.pop(0)
+        return "answer"
+
+    def pause(self, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        return True
+
+    def ask(self, *, pause: Callable[[float], bool] | None = None) -> str:
+        report = WaitReport(self.said.append, max_outage_s=60.0, clock=self.clock)
+        return until_answered(
+            self.call,
+            max_outage_s=60.0,
+            pause=pause or self.pause,
+            on_wait=report.waits,
+            is_final=lambda error: "too large" in str(error),
+            clock=self.clock,
+        )
+
+
+@pytest.mark.parametrize("reason", ["queue_full", "token_budget", "client_budget", "queue_seconds"])
+def test_room_is_waited_for_however_long_it_takes_and_no_sooner_than_the_server_says(reason):
+    server = Server(*[refused(reason)] * 500)
+
+    assert server.ask() == "answer"
+    assert len(server.pauses) == 500
+    assert min(server.pauses) == 2.0
+    assert sum(server.pauses) > 60 * 60
+
+
+@pytest.mark.parametrize(
+    "failure", [AWAY, LATE, *map(refused, ("", "of_a_proxy", "deadline_unattainable", "out_of_memory"))]
+)
+def test_what_is_not_for_want_of_room_ends_it_when_it_lasts_too_long(failure):
+    server = Server(*[failure] * 500)
+
+    with pytest.raises(type(failure), match=str(failure)):
+        server.ask()
+    assert 60.0 <= sum(server.pauses) < 75.0
+
+
+def test_server_that_says_it_has_no_room_is_not_away():
+    server = Server(*([AWAY] * 6 + [refused()]) * 20)
+
+    assert server.ask() == "answer"
+    assert sum(server.pauses) > 60.0
+
+
+@pytest.mark.parametrize("error", [InvalidInput("no such beam", field="options"), Unavailable("too large")])
+def test_failure_that_stays_is_not_tried_again(error):
+    server = Server(error)
+
+    with pytest.raises(type(error), match=str(error)):
+        server.ask()
+    assert server.pauses == []
+
+
+def test_nobody_who_has_ended_waits():
+    with pytest.raises(Overloaded):
+        Server(refused()).ask(pause=lambda _: False)
+
+
+def test_wait_is_told_with_its_reason_and_again_each_minute():
+    server = Server(*[refused()] * 14, AWAY, AWAY)  # pauses of 10 s, more or less, but for the first few
+
+    server.ask()
+
+    assert server.said[0] == "waiting, until there is room: no room"
+    assert server.said[-1] == "waiting, at most 60 s (--max-outage): nobody there"
+    assert len(server.said) == 3
+
+
+def failing(error: DragomanError) -> Callable[[], None]:
+    def fail() -> None:
         raise error
-    assert ended.value.exit_code == code
+
+    return fail
 
 
-def test_a_file_that_cannot_be_used_is_one_line_and_nothing_is_started(worker, tmp_path, capsys):
-    (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n")
-
-    with pytest.raises(typer.Exit) as ended, reported():
-        run(bulk(tmp_path), Console(file=io.StringIO()))
-
-    assert ended.value.exit_code == EXIT_USAGE
-    assert capsys.readouterr().err == f"dragoman: {(tmp_path / 'in.txt').resolve()}, line 2: byte 0xff is no UTF-8\n"
-    assert worker.times_opened == 0
-    assert not (tmp_path / "out.txt.parts").exists()
+@pytest.mark.parametrize("ask", [lambda: None, failing(refused("streams"))], ids=["serves", "refuses the question"])
+def test_late_call_of_a_server_that_lives_was_late(ask):
+    with pytest.raises(DeadlineExceeded, match="60 s"):
+        late_if_alive(failing(LATE), ask)
 
 
-def test_a_run_after_a_kill_in_the_clearing_counts_what_failed_and_starts_nothing(worker, tmp_path, monkeypatch):
-    (tmp_path / "in.txt").write_text("a\nbad\n")
-
-    def killed(_: Job) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Job, "_leave", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(bulk(tmp_path), Console(file=io.StringIO()))
-    num_failed = run(bulk(tmp_path), Console(file=io.StringIO()))
-
-    assert (num_failed, worker.times_opened) == (1, 1)
-    assert (tmp_path / "out.txt").read_text() == "A\n\n"
-    assert not (tmp_path / "out.txt.parts").exists()
+def test_late_call_of_a_server_that_does_not_serve_is_an_outage_and_says_why():
+    with pytest.raises(Unavailable, match=r"60 s.* and nobody there"):
+        late_if_alive(failing(LATE), failing(AWAY))
 
 
-def test_an_option_out_of_range_is_refused_before_anything_is_begun(tmp_path, worker):
-    (tmp_path / "in.txt").write_text("one\n")
+@pytest.mark.parametrize("error", [AWAY, refused()])
+def test_only_late_calls_raise_the_question(error):
+    def not_asked() -> None:
+        pytest.fail("the server is asked")
 
-    with pytest.raises(InvalidInput, match=r"options\.beam_size is 99, from 1 to 16 is accepted"):
-        run(replace(bulk(tmp_path), options=TranslateOptions(beam_size=99)), Console(file=io.StringIO()))
-
-    assert (worker.times_opened, [path.name for path in tmp_path.iterdir()]) == (0, ["in.txt"])
+    with pytest.raises(type(error), match=str(error)):
+        late_if_alive(failing(error), not_asked)
+    assert late_if_alive(lambda: "answer", not_asked) == "answer"
