@@ -93,6 +93,8 @@ def _families(name: str) -> set[str]:
 def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
     """This environment with settings for a server on free ports with the echo runner, and with `variables`.
 
+    A variable that is empty is not set.
+
     Args:
         bundle: None: none is named, and the server takes the included ones.
     """
@@ -106,7 +108,7 @@ def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
         "DRAGOMAN_LISTEN__HTTP_PORT": "0",
         "DRAGOMAN_TELEMETRY__LOG_FORMAT": "json",
     }
-    return {**inherited, **settings, **variables}
+    return {name: value for name, value in {**inherited, **settings, **variables}.items() if value}
 
 
 def spawn(bundle: Path | None, log: Path, *options: str, **variables: str) -> subprocess.Popen[str]:

@@ -1,9 +1,12 @@
 """Real servers for the promises, whose books are checked whenever a test is done with them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.fakes import timed_runner
@@ -16,6 +19,33 @@ __all__ = ["echo_bundle", "seen", "start_paced", "start_server", "start_unchecke
 
 Seen = Callable[[str], None]
 CAPACITY = 100  # texts a second of a paced server
+SLOW = {"ECHO_STEP_S": "0.02"}
+LONG = "x" * 250  # five seconds when slow
+
+
+@contextmanager
+def kept_to(cpu: int) -> Iterator[None]:
+    """Keeps this process, and what it starts meanwhile, on one CPU."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def p99_ms(waits_s: Iterable[float]) -> float:
+    return float(np.quantile(list(waits_s), 0.99)) * 1e3
+
+
+async def waits_of(call: Callable[[], Awaitable[object]], count: int) -> list[float]:
+    """Seconds that each of so many calls takes, one after the other."""
+    waits: list[float] = []
+    for _ in range(count):
+        began = time.monotonic()
+        await call()
+        waits.append(time.monotonic() - began)
+    return waits
 
 
 @pytest.fixture

@@ -28,6 +28,19 @@ class Row:
     skipped: list[str] = field(default_factory=list)  # reasons
     seen: list[str] = field(default_factory=list)
 
+    def enter(self, report: pytest.TestReport) -> None:
+        """Count one part of a test."""
+        test = report.nodeid.rpartition("::")[2]
+        if report.failed:
+            self.failed.append(test if report.when == "call" else f"{test} ({report.when})")
+        elif report.skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.skipped.append(reason.removeprefix("Skipped: "))
+        elif report.when == "call":
+            self.passed.append(test)
+        if report.when == "call":
+            self.seen += [str(value) for key, value in report.user_properties if key == "seen"]
+
     def status(self, promise: Promise) -> str:
         """One word or two."""
         if self.failed:
@@ -65,25 +78,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = yield
     for marker in item.iter_markers("promise"):
         for name in marker.args:
-            _enter(item.config.stash[ROWS][name], report)
+            item.config.stash[ROWS][name].enter(report)
     return report
-
-
-def _enter(row: Row, report: pytest.TestReport) -> None:
-    test = report.nodeid.rpartition("::")[2]
-    if report.failed:
-        row.failed.append(test if report.when == "call" else f"{test} ({report.when})")
-    elif report.skipped:
-        row.skipped.append(_reason(report))
-    elif report.when == "call":
-        row.passed.append(test)
-    if report.when == "call":
-        row.seen += [str(value) for key, value in report.user_properties if key == "seen"]
-
-
-def _reason(report: pytest.TestReport) -> str:
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return reason.removeprefix("Skipped: ")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,13 +1,12 @@
 """F and G: what a server says of itself stays quick, bounded and true, whatever is done to it."""
 
 import asyncio
+import os
 import random
+import signal
 import socket
-import time
 from contextlib import suppress
 
-import grpc
-import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2
 
@@ -17,23 +16,11 @@ from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.load import offer
 from tests.fakes.load_process import Source
 from tests.fakes.server_process import ServerProcess
-from tests.reliability.conftest import CAPACITY, Seen
+from tests.reliability.conftest import CAPACITY, Seen, p99_ms, waits_of
 
 pytestmark = pytest.mark.reliability
 
 OVERLOAD = ((3.0 * CAPACITY, 10.0),)
-
-
-@pytest.mark.promise("F4")
-async def test_admin_calls_are_unknown_on_the_data_port(start_server, seen: Seen):
-    server = start_server()
-    async with calling(server.address) as calls:
-        codes = [
-            await code_of(calls.method(f"/dragoman.admin.v1.AdminService/{name}")(b""))
-            for name in ("GetStatus", "ReloadModels", "SetLogLevel")
-        ]
-    seen(f"{ {code.name for code in codes} }")
-    assert set(codes) <= {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED}
 
 
 @pytest.mark.promise("G1", "G5")
@@ -47,18 +34,15 @@ async def test_scrapes_and_health_checks_are_quick_at_three_times_the_capacity(s
                 offer(server.address, Source(phases=OVERLOAD, timeout_s=1.0, num_channels=2), directory=scratch)
             )
             while not load.done():
-                began = time.monotonic()
-                await calls.health.Check(health_pb2.HealthCheckRequest())
-                waits.append(time.monotonic() - began)
+                waits += await waits_of(lambda: calls.health.Check(health_pb2.HealthCheckRequest()), 1)
                 await asyncio.sleep(0.02)
             await load
-    p99 = float(np.quantile(waits, 0.99))
     seen(
         f"{len(watch.moments)} scrapes, slowest {watch.slowest_scrape_s * 1e3:.0f} ms; "
-        f"{len(waits)} checks, p99 {p99 * 1e3:.0f} ms"
+        f"{len(waits)} checks, p99 {p99_ms(waits):.0f} ms"
     )
     assert watch.slowest_scrape_s <= 0.25
-    assert p99 < 0.1
+    assert p99_ms(waits) < 100
     assert not watch.failures
     assert not watch.imbalances
 
@@ -68,28 +52,21 @@ async def test_hundred_hanging_scrapers_do_not_slow_calls(start_server, seen: Se
     """One byte of the request a second; at the limit of connections, the oldest of them make room."""
     server = start_server()
 
-    async def p99(calls: object) -> float:
-        waits: list[float] = []
-        for _ in range(100):
-            began = time.monotonic()
-            await calls.translate("Hi.", options=pb.TranslateOptions(beam_size=1))  # type: ignore[attr-defined]
-            waits.append(time.monotonic() - began)
-        return float(np.quantile(waits, 0.99))
-
     async with calling(server.address) as calls:
-        alone = await p99(calls)
+        one_row = pb.TranslateOptions(beam_size=1)
+        alone = p99_ms(await waits_of(lambda: calls.translate("Hi.", options=one_row), 100))
         hanging = [socket.create_connection(("127.0.0.1", server.http_port), timeout=10) for _ in range(100)]
         try:
             for connection in hanging:
                 with suppress(OSError):
                     connection.sendall(b"G")
-            beside = await p99(calls)
+            beside = p99_ms(await waits_of(lambda: calls.translate("Hi.", options=one_row), 100))
         finally:
             for connection in hanging:
                 connection.close()
         await eventually(lambda: server.get("/healthz")[0] == 200)
-    seen(f"p99 {alone * 1e3:.1f} -> {beside * 1e3:.1f} ms")
-    assert beside <= 3 * alone + 0.02
+    seen(f"p99 {alone:.1f} -> {beside:.1f} ms")
+    assert beside <= 3 * alone + 20
 
 
 @pytest.mark.promise("G3")
@@ -131,9 +108,6 @@ def num_series(server: ServerProcess) -> int:
 @pytest.mark.timeout(120)
 async def test_books_balance_on_every_page_of_a_storm(start_server, scratch, seen: Seen):
     """Good, bad, late, cancelled, refused and unknown calls at once, and the engine dies in between."""
-    import os
-    import signal
-
     server = start_server(
         DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="30",
         ECHO_STEP_S="0.004",

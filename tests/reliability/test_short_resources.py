@@ -1,16 +1,10 @@
 """A: what the machine gives too little of: disk, file descriptors, memory, CPUs."""
 
 import asyncio
-import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import grpc
 import psutil
@@ -22,13 +16,13 @@ from tests.fakes.http2_peer import idle_connection, num_open_files
 from tests.fakes.load import offer
 from tests.fakes.load_process import Source
 from tests.fakes.own_text import own_sentences
-from tests.fakes.server_process import ROOT, ServerProcess
-from tests.reliability.conftest import Seen
+from tests.fakes.server_process import start
+from tests.reliability.conftest import SLOW, Seen, kept_to
 
 pytestmark = pytest.mark.reliability
 
 RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
-SLOW = {"ECHO_STEP_S": "0.02"}
+DEFAULTS = {"DRAGOMAN_ENGINE__NUM_ENGINES": "", "DRAGOMAN_ENGINE__RUNNER_FACTORY": ""}
 
 
 @pytest.mark.promise("A12")
@@ -138,8 +132,8 @@ async def test_texts_that_wait_are_refused_before_they_fill_the_memory(start_ser
 async def test_on_one_cpu_of_several_one_thread_computes(tmp_path, seen: Seen):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two CPUs")
-    with pinned(min(os.sched_getaffinity(0))):
-        server = await asyncio.to_thread(start_default, tmp_path)
+    with kept_to(min(os.sched_getaffinity(0))):
+        server = await asyncio.to_thread(start, None, tmp_path, **DEFAULTS)
     try:
         async with calling(server.address) as calls:
             for _ in range(3):
@@ -156,38 +150,3 @@ async def test_on_one_cpu_of_several_one_thread_computes(tmp_path, seen: Seen):
     finally:
         server.process.kill()
         server.process.wait()
-
-
-@contextmanager
-def pinned(cpu: int) -> Iterator[None]:
-    """Lets this process, and what it starts meanwhile, use one CPU only."""
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
-
-
-def start_default(directory: Path) -> ServerProcess:
-    """A server with the default number of engines, which the tests' environment sets otherwise."""
-    ports_file, log = directory / "ports.json", directory / "server.log"
-    settings = ["listen.grpc_port=0", "listen.http_port=0", f"lifecycle.ports_file={ports_file}"]
-    options = [part for setting in settings for part in ("--set", setting)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "service", "serve", *options],
-            cwd=ROOT,
-            env={**environment, "PYTHONPATH": str(ROOT)},
-            stdout=stream,
-            stderr=stream,
-            text=True,
-        )
-    deadline = time.monotonic() + 60
-    while not ports_file.exists():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    ports = json.loads(ports_file.read_text())
-    return ServerProcess(process, log, ports["grpc_port"], ports["http_port"])

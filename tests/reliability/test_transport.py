@@ -28,13 +28,9 @@ from tests.fakes.http2_peer import (
 )
 from tests.fakes.probe import probing
 from tests.fakes.server_process import ROOT, ServerProcess
-from tests.reliability.conftest import Seen
+from tests.reliability.conftest import LONG, Seen
 
 pytestmark = pytest.mark.reliability
-
-SLOW = {"ECHO_STEP_S": "0.02"}
-LONG = "x" * 250  # five seconds when slow
-ONE_ROW = pb.TranslateOptions(beam_size=1)
 
 
 async def quiet_p99(calls: Calls) -> float:
@@ -45,27 +41,6 @@ async def quiet_p99(calls: Calls) -> float:
 
 def resident(server: ServerProcess) -> int:
     return int(psutil.Process(server.process.pid).memory_info().rss)
-
-
-@pytest.mark.promise("B3")
-async def test_text_that_is_late_in_the_queue_is_never_computed(start_paced, seen: Seen):
-    """Behind a second of work, a call with 50 ms gets none of the engine's time."""
-    server = start_paced()
-    async with calling(server.address) as calls:
-        held = asyncio.ensure_future(calls.translate(*["abcdefgh"] * 100, options=ONE_ROW))
-        await eventually(lambda: server.metric("dragoman_queue_requests") > 60)
-        began = time.monotonic()
-
-        code = await code_of(calls.translate("late", options=ONE_ROW, timeout=0.05))
-
-        ended_s = time.monotonic() - began
-        await held
-        dropped = server.metric("dragoman_cancelled_total", where="queue")
-        refused = server.metric("dragoman_rejected_total", reason="deadline_unattainable")
-    seen(f"{code.name} after {ended_s * 1e3:.0f} ms at a deadline of 50")
-    assert code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
-    assert dropped + refused == 1
-    assert server.metric("dragoman_cancelled_total", where="decode") == 0
 
 
 @pytest.mark.promise("B7")

@@ -116,6 +116,7 @@ class TestDrops:
             with pytest.raises(DeadlineExceeded):
                 await dispatcher.submit(NORMAL, PARAMS, time.monotonic() - 1)
 
+    @pytest.mark.promise("B3")
     @pytest.mark.parametrize(("num_blockers", "where", "words"), [(5, "queue", "queued"), (0, "decode", "decoding")])
     async def test_deadline_holds_in_the_queue_and_beside_an_engine_that_is_stuck(self, num_blockers, where, words):
         counts = Counts()
