@@ -6,16 +6,15 @@ Served on an address of its own, where only operators reach it.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 import grpc
 import grpc.aio
 
 from protos import admin_pb2 as pb
-from service.engines.handle import EngineSnapshot
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
-from service.grpc.wire import deserializer
+from service.grpc.wire import add_service, unary
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader
@@ -51,13 +50,11 @@ class AdminServicer:
     """Answers the service's three methods."""
 
     def __init__(self, read: Callable[[], ServerSnapshot], reloader: Reloader) -> None:
-        """An operator's view of a server."""
         self._read = read
         self._reloader = reloader
         self._reloads: set[asyncio.Task[Sequence[ModelChange]]] = set()
 
     async def get_status(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:
-        """What the server is doing now."""
         return encode_status(self._read(), time.monotonic(), request.max_requests)
 
     async def reload_models(self, request: pb.ReloadModelsRequest, context: object) -> pb.ReloadModelsResponse:
@@ -85,7 +82,6 @@ class AdminServicer:
         )
 
     async def set_log_level(self, request: pb.SetLogLevelRequest, context: object) -> pb.SetLogLevelResponse:
-        """Change the level of the log."""
         try:
             previous = set_log_level(request.level)
         except ValueError as error:
@@ -96,24 +92,12 @@ class AdminServicer:
 
 def add_to_server(servicer: AdminServicer, server: grpc.aio.Server) -> None:
     """Serve `servicer` on `server`."""
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "GetStatus": grpc.unary_unary_rpc_method_handler(
-            servicer.get_status,
-            request_deserializer=deserializer(pb.GetStatusRequest),
-            response_serializer=pb.GetStatusResponse.SerializeToString,
-        ),
-        "ReloadModels": grpc.unary_unary_rpc_method_handler(
-            servicer.reload_models,
-            request_deserializer=deserializer(pb.ReloadModelsRequest),
-            response_serializer=pb.ReloadModelsResponse.SerializeToString,
-        ),
-        "SetLogLevel": grpc.unary_unary_rpc_method_handler(
-            servicer.set_log_level,
-            request_deserializer=deserializer(pb.SetLogLevelRequest),
-            response_serializer=pb.SetLogLevelResponse.SerializeToString,
-        ),
+    methods = {
+        "GetStatus": unary(servicer.get_status, pb.GetStatusRequest),
+        "ReloadModels": unary(servicer.reload_models, pb.ReloadModelsRequest),
+        "SetLogLevel": unary(servicer.set_log_level, pb.SetLogLevelRequest),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+    add_service(server, SERVICE_NAME, methods)
 
 
 def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
@@ -125,7 +109,7 @@ def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
 
 
 def encode_status(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb.GetStatusResponse:
-    """The message for a snapshot.
+    """Return the message for a snapshot.
 
     Args:
         now: time.monotonic().
@@ -164,7 +148,7 @@ def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
         device=info.device,
         queued_jobs=dispatch.queued_jobs,
         queued_tokens=dispatch.queued_tokens,
-        engines=[_encode_engine(engine) for engine in dispatch.engines],
+        engines=[pb.EngineStatus(**asdict(engine)) for engine in dispatch.engines],
     )
 
 
@@ -176,18 +160,6 @@ def _encode_refusal(refusal: Refusal) -> pb.ModelStatus:
         state="refused",
         sha256_12=candidate.manifest_sha256[:12],
         reason=refusal.reason,
-    )
-
-
-def _encode_engine(engine: EngineSnapshot) -> pb.EngineStatus:
-    return pb.EngineStatus(
-        pid=engine.pid or 0,
-        state=engine.state,
-        jobs=engine.jobs,
-        rows=engine.rows,
-        max_rows=engine.max_rows,
-        restarts=engine.restarts,
-        silent_s=engine.silent_s,
     )
 
 

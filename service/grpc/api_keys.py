@@ -19,7 +19,7 @@ import hmac
 import secrets
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
@@ -33,7 +33,6 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from service.config import ConfigError
 from service.grpc.watched_files import WatchedFiles
 from service.queue.callers import Caller, Priority
-from service.telemetry.logs import get_logger
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key
 KEY_BYTES = 32
@@ -62,7 +61,7 @@ _ENTRIES: TypeAdapter[list[KeyEntry]] = TypeAdapter(list[KeyEntry])
 class ApiKey:
     """What the holder of a key is and may do."""
 
-    client: Caller
+    caller: Caller
     digest: bytes = field(repr=False)
     models: frozenset[str] | None = None  # None: all
     is_admin: bool = False
@@ -110,104 +109,67 @@ def parse_keys(text: str) -> KeyRing:
         ValueError: what is wrong, in one line, without any value of an entry (somebody may have put a key there).
     """
     document = tomllib.loads(text)
+    written = document.get("keys")
+    if set(document) != {"keys"} or not isinstance(written, list) or not written:
+        raise ValueError("it needs [[keys]] entries, at least one, and nothing else")
+    if len(written) > MAX_KEYS:
+        raise ValueError(f"it has {len(written):,} keys, at most {MAX_KEYS:,} are accepted")
     try:
-        entries = _ENTRIES.validate_python(_entries_of(document))
+        entries = _ENTRIES.validate_python(written)
     except ValidationError as error:
-        raise ValueError(_explain(error)) from None
+        first = error.errors(include_url=False, include_input=False)[0]
+        index, *names = first["loc"]
+        raise ValueError(f"keys[{index}]{''.join(f'.{name}' for name in names)}: {first['msg']}") from None
     digests = {entry.sha256 for entry in entries}
     if len(digests) < len(entries):
         raise ValueError("two entries have the same sha256")
     return KeyRing([_to_key(entry) for entry in entries])
 
 
-def _entries_of(document: Mapping[str, object]) -> list[object]:
-    entries = document.get("keys")
-    if set(document) != {"keys"} or not isinstance(entries, list) or not entries:
-        raise ValueError("it needs [[keys]] entries, at least one, and nothing else")
-    if len(entries) > MAX_KEYS:
-        raise ValueError(f"it has {len(entries):,} keys, at most {MAX_KEYS:,} are accepted")
-    return entries
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    index, *names = first["loc"]
-    return f"keys[{index}]{''.join(f'.{name}' for name in names)}: {first['msg']}"
-
-
 def _to_key(entry: KeyEntry) -> ApiKey:
-    client = Caller(
-        name=entry.name,
-        source="key",
-        priority=Priority[entry.priority.upper()],
-        weight=entry.weight,
-        max_queued_tokens=entry.max_queued_tokens,
-    )
+    expires = entry.expires
+    if expires is not None and not isinstance(expires, datetime):
+        expires = datetime.combine(expires, time_of_day())  # a date is its first moment
+    if expires is not None and expires.tzinfo is None:
+        expires = expires.replace(tzinfo=UTC)
     return ApiKey(
-        client=client,
+        caller=Caller(
+            name=entry.name,
+            source="key",
+            priority=Priority[entry.priority.upper()],
+            weight=entry.weight,
+            max_queued_tokens=entry.max_queued_tokens,
+        ),
         digest=bytes.fromhex(entry.sha256),
         models=None if entry.models is None else frozenset(entry.models),
         is_admin=entry.admin,
-        expires=_moment(entry.expires),
+        expires=expires,
     )
 
 
-def _moment(expires: datetime | date | None) -> datetime | None:
-    """A date is its first moment; without a time zone it is UTC."""
-    if expires is None:
-        return None
-    moment = expires if isinstance(expires, datetime) else datetime.combine(expires, time_of_day())
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def watch_keys(file: Path, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> WatchedFiles[KeyRing]:
+    """Return the keys of a file that may be replaced.
 
-
-class KeyFile:
-    """The keys of a file that may be replaced.
-
-    While a new one cannot be taken, the keys before it stay good, it is tried again each period, and each reason is
-    logged once.
+    Raises:
+        ConfigError: the file cannot be read or is no file of keys.
     """
+    return WatchedFiles(
+        [file],
+        lambda: _read_keys(file),
+        name="api_keys",
+        facts=lambda keys: {"keys": len(keys)},
+        period_s=period_s,
+        clock=clock,
+    )
 
-    def __init__(self, file: Path, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the file.
 
-        Args:
-            period_s: a change is noticed by the first call after this.
-
-        Raises:
-            ConfigError: it cannot be read or is no file of keys.
-        """
-        self._file = file
-        self._clock = clock
-        self._watched = WatchedFiles([file], period_s=period_s, now=clock())
-        self._keys = self._read()
-        self._problem: str | None = None  # that is logged already
-
-    @property
-    def keys(self) -> KeyRing:
-        """The keys that are good now."""
-        if self._watched.have_changed(self._clock()):
-            self._reload()
-        return self._keys
-
-    def _reload(self) -> None:
-        try:
-            self._keys = self._read()
-        except ConfigError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                get_logger().error("api_keys_not_reloaded", reason=self._problem, keys=len(self._keys))
-            return
-        self._watched.taken()
-        self._problem = None
-        get_logger().info("api_keys_reloaded", keys=len(self._keys))
-
-    def _read(self) -> KeyRing:
-        try:
-            return parse_keys(self._file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"security.api_keys: {self._file} cannot be read: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"security.api_keys: {self._file} is not valid TOML: {error}") from None
-        except ValueError as error:  # also bad UTF-8
-            reason = "it is not valid UTF-8" if isinstance(error, UnicodeError) else error
-            raise ConfigError(f"security.api_keys: {self._file}: {reason}") from None
+def _read_keys(file: Path) -> KeyRing:
+    try:
+        return parse_keys(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"security.api_keys: {file} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"security.api_keys: {file} is not valid TOML: {error}") from None
+    except ValueError as error:  # also bad UTF-8
+        reason = "it is not valid UTF-8" if isinstance(error, UnicodeError) else error
+        raise ConfigError(f"security.api_keys: {file}: {reason}") from None

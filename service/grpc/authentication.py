@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 from urllib.parse import unquote
 
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 from service.grpc import health
-from service.grpc.api_keys import ApiKey, KeyFile
+from service.grpc.api_keys import ApiKey, KeyRing, watch_keys
+from service.grpc.watched_files import WatchedFiles
 from service.queue.callers import Caller
 from service.telemetry.logs import printable
 
@@ -44,7 +45,7 @@ class TrustedProxies:
     networks: tuple[IPv4Network | IPv6Network, ...]
 
     def client_named(self, metadata: Metadata, address: IpAddress | None) -> str | None:
-        """The name in the metadata, or None: not from a proxy of ours, not given, or given more than once.
+        """Return the name in the metadata, or None: not from a proxy of ours, not given, or given more than once.
 
         More than once means that the proxy lets its clients' own headers through; which is whose cannot be known.
         """
@@ -55,7 +56,7 @@ class TrustedProxies:
 
 
 def trusted_proxies(config: SecurityConfig) -> TrustedProxies | None:
-    """What the settings say about proxies; None: nobody is trusted.
+    """Return what the settings say about proxies; None: nobody is trusted.
 
     Raises:
         ConfigError: one setting without the other, or a value that is none.
@@ -67,37 +68,39 @@ def trusted_proxies(config: SecurityConfig) -> TrustedProxies | None:
         raise ConfigError("security.identity_header and security.trusted_proxies need each other")
     if not _VALID_HEADER.fullmatch(header) or header.endswith("-bin") or header.startswith(_RESERVED):
         raise ConfigError(f"security.identity_header is {header!r}: lower-case letters, digits and -_. are allowed")
-    return TrustedProxies(header=header, networks=tuple(_network(part.strip()) for part in written.split(",")))
-
-
-def _network(written: str) -> IPv4Network | IPv6Network:
     try:
-        return ip_network(written)
-    except ValueError as error:
-        raise ConfigError(f"security.trusted_proxies has {written!r}: {error}") from None
+        networks = tuple(ip_network(part.strip()) for part in written.split(","))
+    except ValueError as error:  # names the part at fault
+        raise ConfigError(f"security.trusted_proxies: {error}") from None
+    return TrustedProxies(header=header, networks=networks)
 
 
 def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> Caller:
-    """The client behind a call without a key.
+    """Return the caller behind a call without a key.
 
     Args:
         peer: gRPC's name of the other end, such as "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234".
     """
-    address, client = _party_at(peer.rpartition(":")[0] or peer)
+    address, caller = _party_at(peer.rpartition(":")[0] or peer)
     claimed = proxies.client_named(metadata, address) if proxies else None
-    return client if claimed is None else Caller(name=_bounded(claimed), source="proxy")
+    return caller if claimed is None else Caller(name=_bounded(claimed), source="proxy")
 
 
 @lru_cache(maxsize=_PEERS_KEPT)
 def _party_at(place: str) -> tuple[IpAddress | None, Caller]:
-    """The address, and the client that it is by itself; `place` is gRPC's name of a peer without the port."""
+    """Return the address, and the caller that it is by itself; `place` is gRPC's name of a peer without the port."""
     address = address_of(f"{place}:")
-    return address, Caller(name=_bounded(_name_of(address, place)), source="peer")
+    if address is None:
+        name = place.partition(":")[0]  # "unix"
+    elif isinstance(address, IPv6Address) and not address.is_loopback:
+        name = str(ip_network((address, _IPV6_PREFIX), strict=False))
+    else:
+        name = str(address)
+    return address, Caller(name=_bounded(name), source="peer")
 
 
-@lru_cache(maxsize=1_024)  # connections have many calls, and those that are refused must be cheap
 def address_of(peer: str) -> IpAddress | None:
-    """The IP address in gRPC's name of a peer; None where there is none, as with Unix sockets."""
+    """Return the IP address in gRPC's name of a peer; None where there is none, as with Unix sockets."""
     scheme, _, rest = unquote(peer).partition(":")
     if scheme not in ("ipv4", "ipv6"):
         return None
@@ -110,16 +113,6 @@ def address_of(peer: str) -> IpAddress | None:
     return mapped or address
 
 
-def _name_of(address: IpAddress | None, peer: str) -> str:
-    match address:
-        case None:
-            return peer.partition(":")[0]  # "unix"
-        case IPv6Address() if not address.is_loopback:
-            return str(ip_network((address, _IPV6_PREFIX), strict=False))
-        case _:
-            return str(address)
-
-
 def _bounded(name: str) -> str:
     return printable(name, max_characters=MAX_NAME_CHARACTERS)
 
@@ -129,7 +122,7 @@ class Authenticator:
 
     def __init__(
         self,
-        keys: KeyFile | None = None,
+        keys: WatchedFiles[KeyRing] | None = None,
         proxies: TrustedProxies | None = None,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -139,7 +132,7 @@ class Authenticator:
         self._clock = clock
 
     def authenticate(self, method: str, metadata: Metadata) -> ApiKey | None:
-        """The key that the call is made with; None where none is needed.
+        """Return the key that the call is made with; None where none is needed.
 
         Args:
             method: "package.Service/Method".
@@ -151,41 +144,37 @@ class Authenticator:
         if self._keys is None or method.startswith(_OPEN):
             return None
         presented = _presented_key(metadata)
-        key = self._keys.keys.find(presented)
+        key = self._keys.current().find(presented)
         if key is None:
             raise Unauthenticated("the API key is not known here")
         if key.is_expired(self._clock()):
-            raise Unauthenticated(f"the API key of {key.client.name} has expired")
+            raise Unauthenticated(f"the API key of {key.caller.name} has expired")
         if method.startswith(_ADMIN) and not key.is_admin:
-            raise PermissionDenied(f"the API key of {key.client.name} has no admin rights")
+            raise PermissionDenied(f"the API key of {key.caller.name} has no admin rights")
         return key
 
-    def client_of(self, key: ApiKey | None, metadata: Metadata, peer: str) -> Caller:
-        """In whose name the call is made: the key's, else a trusted proxy's word, else the peer's address."""
-        return key.client if key else identify(peer, metadata, self._proxies)
+    def caller_of(self, key: ApiKey | None, metadata: Metadata, peer: str) -> Caller:
+        """Return in whose name the call is made: the key's, else a trusted proxy's word, else the peer's address."""
+        return key.caller if key else identify(peer, metadata, self._proxies)
 
 
 def authenticator(config: SecurityConfig) -> Authenticator:
-    """What the settings ask for.
+    """Return what the settings ask for.
 
     Raises:
         ConfigError: the file of keys or a setting is wrong.
     """
-    keys = KeyFile(config.api_keys, period_s=config.reload_s) if config.api_keys else None
+    keys = watch_keys(config.api_keys, period_s=config.reload_s) if config.api_keys else None
     return Authenticator(keys, trusted_proxies(config))
 
 
 def _presented_key(metadata: Metadata) -> str:
     values = [value for name, value in metadata if name == AUTHORIZATION]
     if not values:
-        _refuse("an API key is needed: send it as metadata `authorization: Bearer KEY`")
+        raise Unauthenticated("an API key is needed: send it as metadata `authorization: Bearer KEY`")
     if len(values) > 1 or not isinstance(values[0], str):
-        _refuse("one `authorization` is accepted, not several")
+        raise Unauthenticated("one `authorization` is accepted, not several")
     scheme, _, key = values[0].partition(" ")
     if scheme.lower() != _SCHEME or not key.strip():
-        _refuse("`authorization` is accepted as `Bearer KEY` only")
+        raise Unauthenticated("`authorization` is accepted as `Bearer KEY` only")
     return key.strip()
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Unauthenticated(message)

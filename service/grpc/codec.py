@@ -174,18 +174,7 @@ def decode_translation(message: pb.Translation, index: int | None = None) -> Tra
 
 def encode_model(info: ModelInfo) -> pb.Model:
     """Return the message that describes a model."""
-    return pb.Model(
-        name=info.name,
-        version=info.version,
-        source_language=info.source_language,
-        target_language=info.target_language,
-        precision=info.precision,
-        device=info.device,
-        default_options=_encode_options(info.default_options),
-        max_source_tokens=info.max_source_tokens,
-        max_beam_size=info.max_beam_size,
-        has_shortlist=info.has_shortlist,
-    )
+    return pb.Model(**asdict(info))
 
 
 def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:

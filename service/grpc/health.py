@@ -17,7 +17,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2
 
 from service.errors import InvalidInput, NotFound
-from service.grpc.wire import Malformed, deserializer
+from service.grpc.wire import Malformed, add_service, stream
 
 MESSAGE_WITHIN_S = 5.0
 MAX_WAITING = 64  # half of the places for open streams, of which a Watch takes one before its message is there
@@ -146,18 +146,10 @@ class FirstMessages:
 
 def add_to_server(health: Health, server: grpc.aio.Server) -> None:
     """Serve `health` on `server`; its methods need no key, so each is a stream of one message to gRPC."""
-    messages, check = FirstMessages(), deserializer(CheckRequest)
-    handlers = {
-        "Check": grpc.stream_stream_rpc_method_handler(
-            messages.answering(health.check), request_deserializer=check, response_serializer=Status.SerializeToString
-        ),
-        "Watch": grpc.stream_stream_rpc_method_handler(
-            messages.streaming(health.watch), request_deserializer=check, response_serializer=Status.SerializeToString
-        ),
-        "List": grpc.stream_stream_rpc_method_handler(
-            messages.answering(health.list_all),
-            request_deserializer=deserializer(_pb.HealthListRequest),
-            response_serializer=_pb.HealthListResponse.SerializeToString,
-        ),
+    messages = FirstMessages()
+    methods = {
+        "Check": stream(messages.answering(health.check), CheckRequest),
+        "Watch": stream(messages.streaming(health.watch), CheckRequest),
+        "List": stream(messages.answering(health.list_all), _pb.HealthListRequest),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+    add_service(server, SERVICE_NAME, methods)

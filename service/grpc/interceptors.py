@@ -197,7 +197,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call = Call(
             method=method,
             request_id=_request_id(metadata),
-            caller=self._authenticator.client_of(key, metadata, context.peer()),
+            caller=self._authenticator.caller_of(key, metadata, context.peer()),
             models=key.models if key else None,
             trace_headers=_trace_headers(metadata) if self._observers else {},
             started=now,

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from protos import admin_pb2, translation_pb2
 from service.errors import InvalidInput
-from service.grpc.wire import Malformed, deserializer
+from service.grpc.wire import Malformed, add_service, stream
 
 V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICE_NAMES = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")
@@ -48,14 +48,9 @@ def add_to_server(services: Sequence[str], server: grpc.aio.Server, *, files: Se
     Args:
         files: descriptors of the files that describe the services.
     """
-    handler = grpc.stream_stream_rpc_method_handler(
-        Reflection(services, files).answer,
-        request_deserializer=deserializer(Request),
-        response_serializer=Response.SerializeToString,
-    )
+    handler = stream(Reflection(services, files).answer, Request)
     for name in SERVICE_NAMES:
-        handlers = {"ServerReflectionInfo": handler}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        add_service(server, name, {"ServerReflectionInfo": handler})
 
 
 async def _well_formed(requests: AsyncIterator[Request | Malformed]) -> AsyncIterator[Request]:

@@ -3,14 +3,12 @@
 Errors leave as exceptions of `errors.py`; the interceptor gives them a status.
 """
 
-from typing import Any
-
 import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
 from service.grpc.codec import decode_request, encode_model, encode_result
-from service.grpc.wire import deserializer
+from service.grpc.wire import add_service, unary
 from service.registry.registry import Registry
 from service.telemetry.calls import Call
 from service.translation.pipeline import Pipeline
@@ -36,17 +34,9 @@ class TranslationServicer:
 
 
 def add_to_server(servicer: TranslationServicer, server: grpc.aio.Server) -> None:
-    """Serve `servicer` on `server`, with deserialisers that survive bad bytes."""
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Translate": grpc.unary_unary_rpc_method_handler(
-            servicer.translate,
-            request_deserializer=deserializer(pb.TranslateRequest),
-            response_serializer=pb.TranslateResponse.SerializeToString,
-        ),
-        "ListModels": grpc.unary_unary_rpc_method_handler(
-            servicer.list_models,
-            request_deserializer=deserializer(pb.ListModelsRequest),
-            response_serializer=pb.ListModelsResponse.SerializeToString,
-        ),
+    """Serve `servicer` on `server`."""
+    methods = {
+        "Translate": unary(servicer.translate, pb.TranslateRequest),
+        "ListModels": unary(servicer.list_models, pb.ListModelsRequest),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+    add_service(server, SERVICE_NAME, methods)

@@ -7,7 +7,6 @@ server translates.
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,7 +16,7 @@ from service.errors import DeadlineExceeded, InvalidInput, Unavailable
 from service.grpc.codec import decode_request, encode_answers
 from service.grpc.servicer import SERVICE_NAME
 from service.grpc.status import code_of
-from service.grpc.wire import Malformed, deserializer
+from service.grpc.wire import Malformed, add_service, stream
 from service.queue.admission import Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import TranslationResult
@@ -137,11 +136,5 @@ class _Session:
 
 
 def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:
-    """Serve `servicer` on `server`, with a deserialiser that survives bad bytes."""
-    handler = grpc.stream_stream_rpc_method_handler(
-        servicer.translate_stream,
-        request_deserializer=deserializer(pb.TranslateStreamRequest),
-        response_serializer=pb.TranslateStreamResponse.SerializeToString,
-    )
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"TranslateStream": handler}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+    """Serve `servicer` on `server`."""
+    add_service(server, SERVICE_NAME, {"TranslateStream": stream(servicer.translate_stream, pb.TranslateStreamRequest)})

@@ -5,7 +5,6 @@ fit each other; else the old ones stay, one line says why, and they are tried ag
 """
 
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,11 +26,6 @@ class TlsFiles:
     certificate: Path  # the server's, then those that lead to its authority
     key: Path
     client_ca: Path | None = None  # who may sign the clients' certificates; None: clients need none
-
-    @property
-    def paths(self) -> list[Path]:
-        """All of them."""
-        return [path for path in (self.certificate, self.key, self.client_ca) if path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +104,23 @@ class ServerTls:
         Raises:
             ConfigError: see `read_material`.
         """
-        self._files = files
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._watched = WatchedFiles(files.paths, period_s=period_s, now=clock())
-        self._material = read_material(files)
-        self._problem: str | None = None  # that is logged already
+        self._needs_client = files.client_ca is not None
+        self._watched = WatchedFiles(
+            [path for path in (files.certificate, files.key, files.client_ca) if path],
+            lambda: read_material(files),
+            name="tls",
+            facts=lambda _: {"certificate": str(files.certificate)},
+            period_s=period_s,
+            clock=clock,
+        )
 
     def material(self) -> TlsMaterial:
-        """What a connection that begins now is to use."""
-        with self._lock:
-            if self._watched.have_changed(self._clock()):
-                self._reload()
-            return self._material
+        """Return what a connection that begins now is to use."""
+        return self._watched.current()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Credentials for one port, which follow the files."""
-        in_use = self._material
+        """Return credentials for one port, which follow the files."""
+        in_use = self.material()
 
         def newer() -> grpc.ServerCertificateConfiguration | None:
             nonlocal in_use
@@ -137,19 +131,7 @@ class ServerTls:
             return _configuration(material)
 
         fetcher: Any = newer  # the type stubs do not know that it may return None
-        return grpc.dynamic_ssl_server_credentials(_configuration(in_use), fetcher, self._files.client_ca is not None)
-
-    def _reload(self) -> None:
-        try:
-            self._material = read_material(self._files)
-        except (ConfigError, OSError) as error:  # OpenSSL opens the files once more
-            if str(error) != self._problem:
-                self._problem = str(error)
-                get_logger().error("tls_not_reloaded", reason=self._problem)
-            return
-        self._watched.taken()
-        self._problem = None
-        get_logger().info("tls_reloaded", certificate=str(self._files.certificate))
+        return grpc.dynamic_ssl_server_credentials(_configuration(in_use), fetcher, self._needs_client)
 
 
 def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:

@@ -1,46 +1,86 @@
-"""Files that may be replaced while the server runs: when to look at them, and whether they are others than before.
+"""What files say that may be replaced while the server runs: read again when they change.
 
-Reads no content.  Looks by name, so that it sees files renamed into place and links that point elsewhere, which is how
+Files are looked at by name, so that files renamed into place and links that point elsewhere are seen, which is how
 certificates and secrets are replaced.
 """
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
+from service.config import ConfigError
+from service.telemetry.logs import get_logger
+
+_Value = TypeVar("_Value")
 _Signature: TypeAlias = tuple[int, int, int]  # device's inode, size, time of change
 
 
-class WatchedFiles:
-    """Looks at the files at most every `period_s`."""
+class WatchedFiles(Generic[_Value]):
+    """The newest value that the files gave; may be asked from any thread.
 
-    def __init__(self, files: Sequence[Path], *, period_s: float, now: float) -> None:
-        """Remember the files as they are: read them after this, and no change is missed.
+    While changed files cannot be read, the value before them stays, they are tried again each period, and each reason
+    is logged once.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        read: Callable[[], _Value],
+        *,
+        name: str,
+        facts: Callable[[_Value], Mapping[str, object]],
+        period_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read the files.
 
         Args:
-            now: time.monotonic(), as later in `have_changed`.
+            read: raises ConfigError or OSError if the files cannot be used.
+            name: of the events in the log: NAME_reloaded and NAME_not_reloaded.
+            facts: what the events say of the value in use.
+            period_s: a change is noticed by the first question after this.
+
+        Raises:
+            ConfigError: the files cannot be used.
         """
         self._files = tuple(files)
+        self._read = read
+        self._name = name
+        self._facts = facts
         self._period_s = period_s
-        self._next_look = now + period_s
-        self._seen = self._look()
-        self._is_pending = False
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next_look = clock() + period_s
+        self._seen = self._look()  # before they are read, so that no change is missed
+        self._is_pending = False  # a change that is not read yet
+        self._problem: str | None = None  # that is logged already
+        self._value = read()
 
-    def have_changed(self, now: float) -> bool:
-        """True if there is a change that is not taken; said once in a period.
+    def current(self) -> _Value:
+        """Return the value, after a look at the files if a period is over."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._next_look:
+                self._next_look = now + self._period_s
+                before, self._seen = self._seen, self._look()
+                # A file that could not be read may become readable and look the same: its mode is in no signature.
+                self._is_pending = self._is_pending or self._seen != before
+                if self._is_pending:
+                    self._reload()
+            return self._value
 
-        A file that could not be read may become readable and look the same: a mode that is mended alters no signature.
-        """
-        if now < self._next_look:
-            return False
-        self._next_look = now + self._period_s
-        before, self._seen = self._seen, self._look()
-        self._is_pending = self._is_pending or self._seen != before
-        return self._is_pending
-
-    def taken(self) -> None:
-        """The files have been read since the latest look."""
-        self._is_pending = False
+    def _reload(self) -> None:
+        try:
+            self._value = self._read()
+        except (ConfigError, OSError) as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                get_logger().error(f"{self._name}_not_reloaded", reason=self._problem, **self._facts(self._value))
+            return
+        self._is_pending, self._problem = False, None
+        get_logger().info(f"{self._name}_reloaded", **self._facts(self._value))
 
     def _look(self) -> tuple[_Signature | None, ...]:
         return tuple(_signature(file) for file in self._files)

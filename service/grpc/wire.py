@@ -1,17 +1,20 @@
-"""Bytes to request messages, without the parser's own words when they are bad.
+"""The methods of a service, with deserialisers that survive bad bytes.
 
-gRPC answers UNKNOWN when a deserialiser raises, so these return a `Malformed` instead, and the interceptor turns it
-into INVALID_ARGUMENT.
+gRPC answers UNKNOWN when a deserialiser raises, so these return a `Malformed` instead, which becomes INVALID_ARGUMENT
+without the parser's own words.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
+import grpc
+import grpc.aio
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # only the type stubs can subscript it
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5  # protobuf.dev/programming-guides/encoding
 _MAX_FIELDS_SCANNED = 10_000  # finding the culprit is a courtesy that must stay cheap
@@ -37,10 +40,35 @@ def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage
     return deserialize
 
 
+def unary(behaviour: Any, request: type[Message]) -> Handler:
+    """Return the handler of a method with one request and one response."""
+    return grpc.unary_unary_rpc_method_handler(
+        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
+    )
+
+
+def stream(behaviour: Any, request: type[Message]) -> Handler:
+    """Return the handler of a method with a stream of requests and one of responses."""
+    return grpc.stream_stream_rpc_method_handler(
+        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
+    )
+
+
+def add_service(server: grpc.aio.Server, name: str, methods: dict[str, Handler]) -> None:
+    """Serve these methods, by their names, on `server`."""
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
+
+
+def _serialize(response: Message) -> bytes:
+    return response.SerializeToString()
+
+
 def _explain(data: bytes, descriptor: Descriptor) -> Malformed:
     try:
         for name, value in _string_fields(data, descriptor):
-            if not _is_utf8(value):
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError:
                 return Malformed(f"{name} is not valid UTF-8", field=name)
     except (IndexError, ValueError):
         pass  # the bytes are no protobuf at all
@@ -94,11 +122,3 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     raise ValueError("varint is too long")
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -22,7 +22,7 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.grpc.api_keys import KeyFile, digest_of, generate_key
+from service.grpc.api_keys import digest_of, generate_key, watch_keys
 from service.grpc.authentication import Authenticator
 from service.grpc.interceptors import MAX_WATCHES, REFUSALS_LOGGED
 from service.queue.callers import Priority
@@ -530,7 +530,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Harness]:
     entries = ((KEY, "shop", ""), (LIMITED, "limited", 'models = ["small"]'))
     written = (f'[[keys]]\nname = "{name}"\nsha256 = "{digest_of(key).hex()}"\n{more}' for key, name, more in entries)
     file.write_text("\n".join(written))
-    async with Harness(60.0, Authenticator(KeyFile(file, period_s=60.0))).running() as running:
+    async with Harness(60.0, Authenticator(watch_keys(file, period_s=60.0))).running() as running:
         yield running
 
 

@@ -25,7 +25,7 @@ def test_key_and_entry_are_printed_where_no_file_takes_the_entry():
 
     found = parse_keys(entry).find(key)
     assert found is not None
-    assert found.client.name == "shop"
+    assert found.caller.name == "shop"
     assert key not in entry
 
 
@@ -35,7 +35,7 @@ def test_file_is_made_for_its_owner_alone_and_takes_more_entries(tmp_path):
     printed = [new(name, "--file", str(file)).stdout.strip() for name in ("one", "two")]
 
     found = [parse_keys(file.read_text()).find(key) for key in printed]
-    assert [key.client.name for key in found if key] == ["one", "two"]
+    assert [key.caller.name for key in found if key] == ["one", "two"]
     assert file.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [file]
 
@@ -56,7 +56,7 @@ def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_
         later[0].result(10)
 
     found = [parse_keys(file.read_text()).find(key) for key in ("1", "2")]
-    assert [key.client.name for key in found if key] == ["first", "second"]
+    assert [key.caller.name for key in found if key] == ["first", "second"]
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -96,5 +96,5 @@ def test_every_option_of_the_command_arrives(tmp_path):
 
     key = parse_keys(file.read_text()).find(result.stdout.strip())
     assert key is not None
-    assert (key.client.priority, key.client.weight, key.client.max_queued_tokens) == (Priority.BATCH, 2.0, 9)
+    assert (key.caller.priority, key.caller.weight, key.caller.max_queued_tokens) == (Priority.BATCH, 2.0, 9)
     assert (key.models, key.is_admin, key.expires) == (frozenset("ab"), True, datetime(2027, 1, 31, tzinfo=UTC))

@@ -1,6 +1,5 @@
 """API keys: the file's rules, finding a key, and files that change."""
 
-import errno
 import hmac
 import itertools
 import json
@@ -14,7 +13,7 @@ import pytest
 
 from service.config import ConfigError
 from service.grpc import api_keys
-from service.grpc.api_keys import KeyFile, digest_of, generate_key, parse_keys
+from service.grpc.api_keys import digest_of, generate_key, parse_keys, watch_keys
 from service.queue.callers import Caller, Priority
 from tests.fakes.clock import Clock
 from tests.fakes.logs import log
@@ -48,7 +47,7 @@ class TestKey:
 
         found = ring.find(KEY)
         assert found is not None
-        assert found.client.name == "shop"
+        assert found.caller.name == "shop"
         assert [ring.find(near) for near in (OTHER, KEY[:-1], KEY + "a", "", KEY.upper(), "\udc80", "ä")] == [None] * 7
 
     def test_the_digest_itself_is_no_key(self):
@@ -84,7 +83,7 @@ class TestEntry:
         key = parse_keys(entry()).find(KEY)
 
         assert key is not None
-        assert key.client == Caller(name="shop", source="key", priority=Priority.INTERACTIVE, weight=1.0)
+        assert key.caller == Caller(name="shop", source="key", priority=Priority.INTERACTIVE, weight=1.0)
         assert (key.models, key.is_admin, key.expires) == (None, False, None)
 
     def test_every_field_arrives(self):
@@ -101,7 +100,7 @@ class TestEntry:
         ).find(KEY)
 
         assert key is not None
-        assert key.client == Caller(name="shop", source="key", priority=Priority.BATCH, weight=2.5, max_queued_tokens=7)
+        assert key.caller == Caller(name="shop", source="key", priority=Priority.BATCH, weight=2.5, max_queued_tokens=7)
         assert (key.models, key.is_admin) == (frozenset({"a", "b"}), True)
         assert key.expires == datetime(2027, 1, 31, tzinfo=UTC)
 
@@ -117,7 +116,7 @@ class TestEntry:
     def test_a_key_and_its_successor_share_a_name(self):
         ring = parse_keys(entry() + entry(OTHER))
 
-        assert [found.client.name for found in (ring.find(KEY), ring.find(OTHER)) if found] == ["shop", "shop"]
+        assert [found.caller.name for found in (ring.find(KEY), ring.find(OTHER)) if found] == ["shop", "shop"]
 
     @pytest.mark.parametrize(
         ("text", "problem"),
@@ -156,71 +155,29 @@ class TestEntry:
 
 
 class TestFile:
-    @pytest.fixture
-    def file(self, tmp_path: Path) -> Path:
-        file = tmp_path / "keys.toml"
+    def test_a_broken_file_keeps_the_keys_before_it(self, tmp_path, log):
+        file, clock = tmp_path / "keys.toml", Clock()
         file.write_text(entry())
-        return file
+        keys = watch_keys(file, period_s=1.0, clock=clock)
+        file.write_text("[[keys]")
 
-    def test_a_change_is_seen_after_the_period_and_not_before(self, file, log):
-        clock = Clock()
-        keys = KeyFile(file, period_s=10.0, clock=clock)
-        file.write_text(entry(OTHER) + entry(generate_key()))
-
-        clock.now = 9.9
-        before = keys.keys.find(KEY)
-        clock.now = 10.0
-        after = keys.keys
-
-        assert before is not None
-        assert after.find(KEY) is None
-        assert after.find(OTHER) is not None
-        assert json.loads(log.getvalue())["event"] == "api_keys_reloaded"
-
-    @pytest.mark.parametrize("content", [b"[[keys]", b"", b"\xff", None])
-    def test_a_broken_file_keeps_the_keys_before_it_and_is_logged_once(self, file, log, content):
-        clock = Clock()
-        keys = KeyFile(file, period_s=1.0, clock=clock)
-        if content is None:
-            file.unlink()
-        else:
-            file.write_bytes(content)
-
-        for clock.now in (1.0, 2.0, 3.0, 4.0):
-            assert keys.keys.find(KEY) is not None
-
-        (line,) = log.getvalue().splitlines()
-        event = json.loads(line)
-        assert (event["event"], event["level"]) == ("api_keys_not_reloaded", "error")
-        assert event["reason"].startswith(f"security.api_keys: {file}")
-
-    def test_a_file_that_could_not_be_read_is_tried_again_though_it_stays_the_same(self, file, log, monkeypatch):
-        """As when a key is removed by a file that only root can read, and its mode is mended."""
-        clock = Clock()
-        keys = KeyFile(file, period_s=10.0, clock=clock)
+        clock.now = 1.0
+        assert keys.current().find(KEY) is not None
         file.write_text(entry(OTHER))
+        clock.now = 2.0
+        assert keys.current().find(KEY) is None
 
-        for clock.now, number in ((10.0, errno.EACCES), (20.0, errno.EACCES), (30.0, errno.EMFILE)):
-            with monkeypatch.context() as broken:
-                broken.setattr(Path, "read_text", unreadable(number))
-                assert keys.keys.find(KEY) is not None
-        clock.now = 39.9
-        before = keys.keys.find(KEY)
-        clock.now = 40.0
-
-        assert before is not None
-        assert keys.keys.find(KEY) is None
-        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
-            "api_keys_not_reloaded",
-            "api_keys_not_reloaded",  # for another reason
-            "api_keys_reloaded",
+        events = [json.loads(line) for line in log.getvalue().splitlines()]
+        assert [(event["event"], event["keys"]) for event in events] == [
+            ("api_keys_not_reloaded", 1),
+            ("api_keys_reloaded", 1),
         ]
 
-    @pytest.mark.parametrize("content", ["[[keys]", "", None])
+    @pytest.mark.parametrize("content", [b"[[keys]", b"", b"\xff", None])
     def test_a_broken_file_at_the_start_is_an_error_with_its_name(self, tmp_path, content):
         file = tmp_path / "keys.toml"
         if content is not None:
-            file.write_text(content)
+            file.write_bytes(content)
 
         with pytest.raises(ConfigError, match=f"^security.api_keys: {file}"):
-            KeyFile(file, period_s=1.0)
+            watch_keys(file, period_s=1.0)

@@ -7,7 +7,7 @@ import pytest
 
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
-from service.grpc.api_keys import KeyFile, digest_of, generate_key
+from service.grpc.api_keys import digest_of, generate_key, watch_keys
 from service.grpc.authentication import Authenticator, address_of, authenticator, identify, trusted_proxies
 
 TRANSLATE = "dragoman.v1.TranslationService/Translate"
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guard(file: Path) -> Authenticator:
-    return Authenticator(KeyFile(file, period_s=1.0), clock=lambda: EXPIRY)
+    return Authenticator(watch_keys(file, period_s=1.0), clock=lambda: EXPIRY)
 
 
 def bearing(key: str) -> list[tuple[str, str | bytes]]:
@@ -43,8 +43,8 @@ class TestKeys:
         key = guard.authenticate(TRANSLATE, bearing(USER))
 
         assert key is not None
-        assert guard.client_of(key, bearing(USER), "ipv4:10.0.0.1:5") is key.client
-        assert (key.client.name, key.client.source) == ("user", "key")
+        assert guard.caller_of(key, bearing(USER), "ipv4:10.0.0.1:5") is key.caller
+        assert (key.caller.name, key.caller.source) == ("user", "key")
 
     @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
     def test_scheme_is_read_as_http_reads_it(self, guard, scheme):
@@ -151,17 +151,17 @@ class TestProxy:
         metadata = [*bearing(USER), ("x-client", "shop")]
         key = guard.authenticate(TRANSLATE, metadata)
 
-        assert guard.client_of(key, metadata, "ipv4:10.0.0.1:4").name == "user"
-        assert guard.client_of(None, metadata, "ipv4:10.0.0.1:4").name == "shop"
+        assert guard.caller_of(key, metadata, "ipv4:10.0.0.1:4").name == "user"
+        assert guard.caller_of(None, metadata, "ipv4:10.0.0.1:4").name == "shop"
 
     @pytest.mark.parametrize(
         ("settings", "problem"),
         [
             ({"identity_header": "x-client"}, "need each other"),
             ({"trusted_proxies": "10.0.0.1"}, "need each other"),
-            ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1,"}, "trusted_proxies has ''"),
-            ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1/8"}, "trusted_proxies has '10.0.0.1/8'"),
-            ({"identity_header": "x-client", "trusted_proxies": "proxy"}, "trusted_proxies has 'proxy'"),
+            ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1,"}, "trusted_proxies: ''"),
+            ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits"),
+            ({"identity_header": "x-client", "trusted_proxies": "proxy"}, "trusted_proxies: 'proxy'"),
             ({"identity_header": "X-Client", "trusted_proxies": "::1"}, "identity_header is 'X-Client'"),
             ({"identity_header": "x-client-bin", "trusted_proxies": "::1"}, "identity_header is 'x-client-bin'"),
             ({"identity_header": "authorization", "trusted_proxies": "::1"}, "identity_header is 'authorization'"),

@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.serialization import (
 
 from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig
 from service.grpc.tls import ServerTls, TlsFiles, read_material, server_tls, warn_of_open_ports
-from service.grpc.watched_files import WatchedFiles
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.clock import Clock
 from tests.fakes.logs import log
@@ -84,108 +83,38 @@ class TestFiles:
         assert server_tls(SecurityConfig()) is None
 
 
-class TestRotation:
-    def test_new_files_are_taken_after_the_period_and_not_before(self, pair, authority, log):
-        clock = Clock()
-        tls = ServerTls(files_of(pair), period_s=10.0, clock=clock)
-        old = tls.material()
-        pair.replace(authority.issue("next"))
+def test_a_broken_pair_keeps_the_old_one_until_it_is_whole(pair, authority, log):
+    """As when the key is replaced a while after its certificate."""
+    clock, later = Clock(), authority.issue("next")
+    tls = ServerTls(files_of(pair), period_s=1.0, clock=clock)
+    old = tls.material()
 
-        clock.now = 9.9
-        assert tls.material() is old
-        clock.now = 10.0
-        new = tls.material()
+    pair.certificate.write_bytes(later.certificate.read_bytes())
+    clock.now = 1.0
+    assert tls.material() is old
+    pair.key.write_bytes(later.key.read_bytes())
+    clock.now = 2.0
 
-        assert new.certificate == pair.certificate.read_bytes() != old.certificate
-        assert tls.material() is new
-        assert json.loads(log.getvalue())["event"] == "tls_reloaded"
-
-    def test_a_broken_pair_keeps_the_old_one_and_is_logged_once_until_it_is_whole(self, pair, authority, log):
-        """As when the key is replaced a while after its certificate."""
-        clock, later = Clock(), authority.issue("next")
-        tls = ServerTls(files_of(pair), period_s=1.0, clock=clock)
-        old = tls.material()
-
-        pair.certificate.write_bytes(later.certificate.read_bytes())
-        for clock.now in (1.0, 2.0, 3.0):
-            assert tls.material() is old
-        pair.key.write_bytes(later.key.read_bytes())
-        clock.now = 4.0
-
-        assert tls.material().key == later.key.read_bytes()
-        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
-            "tls_not_reloaded",
-            "tls_reloaded",
-        ]
-
-    @pytest.mark.parametrize(
-        ("owner", "reads"), [(Path, "read_bytes"), (ssl.SSLContext, "load_cert_chain")], ids=["read", "check"]
-    )
-    def test_files_that_could_not_be_read_are_tried_again_though_they_stay_the_same(
-        self, pair, authority, log, monkeypatch, owner, reads
-    ):
-        clock = Clock()
-        tls = ServerTls(files_of(pair), period_s=10.0, clock=clock)
-        old = tls.material()
-        pair.replace(authority.issue("next"))
-
-        with monkeypatch.context() as broken:
-            broken.setattr(owner, reads, too_many_open_files)
-            for clock.now in (10.0, 20.0):
-                assert tls.material() is old
-        clock.now = 30.0
-
-        assert tls.material().key == pair.key.read_bytes() != old.key
-        assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == [
-            "tls_not_reloaded",
-            "tls_reloaded",
-        ]
-
-    def test_each_port_gets_the_change(self, pair, authority):
-        tls = ServerTls(files_of(pair), period_s=10.0)
-
-        assert tls.credentials() is not tls.credentials()
+    assert tls.material().key == later.key.read_bytes()
+    assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["tls_not_reloaded", "tls_reloaded"]
 
 
-class TestWatchedFiles:
-    def test_a_link_that_points_elsewhere_is_a_change(self, tmp_path):
-        """Kubernetes replaces a whole directory of secrets like this."""
-        for name in ("one", "two"):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "key").write_text("same size")
-        link = tmp_path / "now"
-        link.symlink_to("one")
-        watched = WatchedFiles([link / "key"], period_s=1.0, now=0.0)
+def test_files_that_openssl_cannot_open_keep_the_old_ones(pair, authority, monkeypatch):
+    clock = Clock()
+    tls = ServerTls(files_of(pair), period_s=10.0, clock=clock)
+    old = tls.material()
+    pair.replace(authority.issue("next"))
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", too_many_open_files)
 
-        draft = tmp_path / "draft"
-        draft.symlink_to("two")
-        draft.replace(link)
+    clock.now = 10.0
 
-        assert [watched.have_changed(now) for now in (0.9, 1.0)] == [False, True]
-        watched.taken()
-        assert not watched.have_changed(2.0)
+    assert tls.material() is old
 
-    def test_a_file_that_comes_or_goes_is_a_change(self, tmp_path):
-        file = tmp_path / "file"
-        watched = WatchedFiles([file], period_s=1.0, now=0.0)
 
-        file.touch()
-        assert watched.have_changed(1.0)
-        watched.taken()
-        file.unlink()
+def test_each_port_has_credentials_of_its_own(pair):
+    tls = ServerTls(files_of(pair), period_s=10.0)
 
-        assert watched.have_changed(2.0)
-        watched.taken()
-        assert not watched.have_changed(3.0)
-
-    def test_a_change_is_reported_once_a_period_until_it_is_taken(self, tmp_path):
-        file = tmp_path / "file"
-        watched = WatchedFiles([file], period_s=1.0, now=0.0)
-        file.touch()
-
-        assert [watched.have_changed(now) for now in (1.0, 1.5, 2.0)] == [True, False, True]
-        watched.taken()
-        assert not watched.have_changed(3.0)
+    assert tls.credentials() is not tls.credentials()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,112 @@
+"""Files that are replaced while the server runs: which changes are seen, and what one that cannot be read does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from service.config import ConfigError
+from service.grpc.watched_files import WatchedFiles
+from tests.fakes.clock import Clock
+from tests.fakes.logs import log
+
+__all__ = ["log"]
+
+PERIOD_S = 10.0
+
+
+class Reader:
+    """Reads a file, unless the test has it fail."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.error: Exception | None = None
+
+    def __call__(self) -> str:
+        if self.error is not None:
+            raise self.error
+        return self.file.read_text() if self.file.exists() else "none"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def watch(read: Reader, clock: Clock) -> WatchedFiles[str]:
+    return WatchedFiles(
+        [read.file], read, name="it", facts=lambda value: {"length": len(value)}, period_s=PERIOD_S, clock=clock
+    )
+
+
+def test_a_change_is_seen_after_the_period_and_not_before(tmp_path, clock, log):
+    file = tmp_path / "file"
+    file.write_text("old")
+    watched = watch(Reader(file), clock)
+    file.write_text("newer")
+
+    clock.now = 9.9
+    assert watched.current() == "old"
+    clock.now = 10.0
+    assert watched.current() == "newer"
+
+    event = json.loads(log.getvalue())
+    assert (event["event"], event["length"]) == ("it_reloaded", 5)
+
+
+def test_a_link_that_points_elsewhere_is_a_change(tmp_path, clock):
+    """Kubernetes replaces a whole directory of secrets like this."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "key").write_text(name)
+    link, draft = tmp_path / "now", tmp_path / "draft"
+    link.symlink_to("one")
+    watched = watch(Reader(link / "key"), clock)
+
+    draft.symlink_to("two")
+    draft.replace(link)
+    clock.now = PERIOD_S
+
+    assert watched.current() == "two"
+
+
+def test_a_file_that_comes_or_goes_is_a_change(tmp_path, clock):
+    file = tmp_path / "file"
+    watched = watch(Reader(file), clock)
+
+    file.write_text("here")
+    clock.now = 10.0
+    here = watched.current()
+    file.unlink()
+    clock.now = 20.0
+
+    assert (here, watched.current()) == ("here", "none")
+
+
+def test_a_file_that_cannot_be_read_is_tried_each_period_though_it_stays_the_same_and_each_reason_logged_once(
+    tmp_path, clock, log
+):
+    file = tmp_path / "file"
+    file.write_text("old")
+    read = Reader(file)
+    watched = watch(read, clock)
+    file.write_text("newer")
+
+    errors = [ConfigError("no file of ours"), ConfigError("no file of ours"), PermissionError("not for you")]
+    for number, read.error in enumerate(errors, 1):
+        clock.now = number * PERIOD_S
+        assert watched.current() == "old"
+    read.error = None
+    clock.now = 4 * PERIOD_S
+
+    assert watched.current() == "newer"
+    events = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [event["event"] for event in events] == ["it_not_reloaded", "it_not_reloaded", "it_reloaded"]
+
+
+def test_what_cannot_be_read_at_the_start_is_an_error(tmp_path, clock):
+    read = Reader(tmp_path / "file")
+    read.error = ConfigError("no file of ours")
+
+    with pytest.raises(ConfigError):
+        watch(read, clock)
