@@ -63,15 +63,13 @@ def test_file_of_one_s_own_replaces_the_image_s_and_leaves_the_device(in_image, 
     assert settings("--config", str(file)) == {"max_texts = 7"} | OF_ITS_ENVIRONMENT[in_image]
 
 
-def test_file_of_kubernetes_and_helm_takes_the_place_of_the_image_s(in_image):
-    listed = load_config(DEPLOY / "helm" / "dragoman" / "files" / "dragoman.toml")
-
-    found = settings("--config", str(DEPLOY / "helm" / "dragoman" / "files" / "dragoman.toml"))
+def test_file_of_the_chart_takes_the_place_of_the_image_s(in_image):
+    file = DEPLOY / "helm" / "dragoman" / "files" / "dragoman.toml"
+    listed, found = load_config(file), settings("--config", str(file))
 
     assert (listed.listen.grpc_host, listed.listen.http_host) == ("0.0.0.0", "0.0.0.0")
-    assert "drain_delay_s = 8.0" in found
-    assert OF_ITS_ENVIRONMENT[in_image] <= found
-    assert (listed.lifecycle.drain_delay_s, replace(listed.engine, device="cpu")) == (8.0, ServerConfig().engine)
+    assert {"drain_delay_s = 8.0"} | OF_ITS_ENVIRONMENT[in_image] <= found
+    assert replace(listed.engine, device="cpu") == ServerConfig().engine
 
 
 @pytest.mark.parametrize("file", ["image.toml", "helm/dragoman/files/dragoman.toml"])
@@ -80,14 +78,3 @@ def test_admin_port_is_for_commands_inside_the_container_which_find_it_without_b
 
     assert listen.admin_host == "127.0.0.1"
     assert f"{listen.admin_host}:{listen.admin_port}" == DEFAULT_ADMIN_ADDRESS
-
-
-def test_file_that_the_variable_names_and_that_is_not_there_is_told(monkeypatch, tmp_path):
-    monkeypatch.setenv("DRAGOMAN_CONFIG", str(tmp_path / "none.toml"))
-
-    said = run("serve", "--print-config")
-
-    assert said.exit_code == 2
-    assert (
-        said.stderr == f"dragoman: configuration file {tmp_path}/none.toml cannot be read: No such file or directory\n"
-    )

@@ -23,13 +23,10 @@ def asked_for(variant: str) -> list[Requirement]:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     if variant == "build":
         return [Requirement(line) for line in pyproject["build-system"]["requires"]]
-    (line,) = re.findall(rf"^compile pyproject.toml (.*) -o deploy/requirements-{variant}.txt$", lock(), re.MULTILINE)
+    lock = (DEPLOY / "lock").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^compile pyproject.toml (.*) -o deploy/requirements-{variant}.txt$", lock, re.MULTILINE)
     extras = [pyproject["project"]["optional-dependencies"][name] for name in re.findall(r"--extra (\w+)", line)]
     return [Requirement(text) for group in (pyproject["project"]["dependencies"], *extras) for text in group]
-
-
-def lock() -> str:
-    return (DEPLOY / "lock").read_text(encoding="utf-8")
 
 
 def pinned(variant: str, python: str) -> dict[str, str]:
