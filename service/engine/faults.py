@@ -1,30 +1,21 @@
 """What an error of ONNX Runtime means: too little memory, a device that is gone, or neither.
 
-ONNX Runtime raises a RuntimeError for all of them; only the text tells.  Knows texts, no device.
+ONNX Runtime raises a RuntimeError for all of them; only the text tells them apart.
 """
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
 
 DEVICE_LOST_STATUS = 75  # of an engine process whose device is gone; sysexits.h: a temporary failure, try elsewhere
 
 
-class Fault(Enum):
-    """What has to follow from an error."""
-
-    OUT_OF_MEMORY = "out of memory"  # the batch fails; with fewer rows, the next one may not
-    DEVICE_LOST = "device lost"  # nothing works in this process any more
-    OTHER = "other"
-
-
 class DeviceOutOfMemory(MemoryError):
-    """The device, CPU or GPU, has too little memory for what was asked; it can be used on."""
+    """The device, CPU or GPU, has too little memory for what was asked; with fewer rows, the next batch may fit."""
 
 
 class DeviceLost(SystemExit):
-    """The device cannot be used any more by this process, which has to end: CUDA forgives no such error."""
+    """This process cannot use the device any more and has to end: CUDA recovers from no such error."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(DEVICE_LOST_STATUS)
@@ -55,14 +46,6 @@ _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 _LOST = re.compile(r"fallen off the bus|GPU is lost|NVML: Unknown error|Xid \(?|cudaErrorDevicesUnavailable")
 
 
-def classify(message: str) -> Fault:
-    """What the text of an error says."""
-    codes = {int(code) for code in _CUDA_CODE.findall(message)}
-    if codes & _LOST_CODES or _LOST.search(message):
-        return Fault.DEVICE_LOST
-    return Fault.OUT_OF_MEMORY if _OUT_OF_MEMORY.search(message) else Fault.OTHER
-
-
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn what ONNX Runtime raises inside into the errors above, where it is one of them.
@@ -73,10 +56,10 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
-        match classify(str(error)):
-            case Fault.OUT_OF_MEMORY:
-                raise DeviceOutOfMemory(str(error)) from error
-            case Fault.DEVICE_LOST:
-                raise DeviceLost(str(error)) from error
-            case _:
-                raise
+        message = str(error)
+        codes = {int(code) for code in _CUDA_CODE.findall(message)}
+        if codes & _LOST_CODES or _LOST.search(message):
+            raise DeviceLost(message) from error
+        if _OUT_OF_MEMORY.search(message):
+            raise DeviceOutOfMemory(message) from error
+        raise

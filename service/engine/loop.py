@@ -16,6 +16,13 @@ from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, sou
 
 _MAX_IDLE_GROUPS = 2  # whose empty states are kept for the next sentence
 
+_MESSAGES = {
+    FailureKind.CANCELLED: "the sentence was cancelled",
+    FailureKind.DEADLINE: "the sentence passed its deadline",
+    FailureKind.NON_FINITE: "the model produced non-finite scores for this sentence",
+    FailureKind.OUT_OF_MEMORY: "there is too little memory for this batch; the next ones are smaller",
+}
+
 GroupKey = tuple[int, int, bool]  # beam size, width of the source, whether it keeps to its shortlist
 
 
@@ -121,11 +128,10 @@ class EngineLoop:
     def _drop(self, drops: Sequence[Drop]) -> list[Outcome]:
         """End these jobs, and where there is no memory for that, all that decode with them."""
         outcomes: list[Outcome] = []
-        for drop in drops:  # all of them before any rows: a group that is given up must know whose end is told
+        for drop in drops:  # all outcomes before any rows: a group that is given up must know who has one
             del self._arrived_at[drop.job.id]
             self._encoded.pop(drop.job.id, None)
-            reason = "was cancelled" if drop.kind is FailureKind.CANCELLED else "passed its deadline"
-            outcomes.append(JobFailure(job_id=drop.job.id, kind=drop.kind, message=f"the sentence {reason}"))
+            outcomes.append(_failure(drop.job, drop.kind))
         for drop in drops:
             key = group_key(drop.job)
             group = self._groups.get(key) if drop.was_running else None
@@ -152,10 +158,9 @@ class EngineLoop:
                 continue
             self._end(job.id)
             if isinstance(encoding, MemoryError):
-                outcomes.append(_exhausted(job))
+                outcomes.append(_failure(job, FailureKind.OUT_OF_MEMORY))
             else:
-                message = f"the encoder failed: {type(encoding).__name__}"
-                outcomes.append(JobFailure(job_id=job.id, kind=FailureKind.INTERNAL, message=message))
+                outcomes.append(_failure(job, FailureKind.INTERNAL, f"the encoder failed: {type(encoding).__name__}"))
         for (key, _), started in together.items():
             try:
                 self._admit(self._group(key), started)
@@ -164,15 +169,16 @@ class EngineLoop:
         return outcomes
 
     def _encode_missing(self, plan: Plan) -> None:
+        """Encode the jobs that start and those that come next, without those that are encoded already."""
         missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
         for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
             self._encode(jobs)
-        for job in plan.ahead:  # those that found no memory are tried again when they start: it may be back by then
+        for job in plan.ahead:  # jobs without memory are tried again when they start: it may be back by then
             if isinstance(self._encoded[job.id], MemoryError):
                 del self._encoded[job.id]
 
     def _encode(self, jobs: Sequence[Job]) -> None:
-        """Keep what the encoder makes of these jobs, or its error; a job that is the cause of one has it alone."""
+        """Keep what the encoder returns for these jobs, or its error; a job that causes an error has it alone."""
         began = self._clock()
         try:
             batch = self._runner.encode([job.source_ids for job in jobs])
@@ -229,9 +235,10 @@ class EngineLoop:
         # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
         for index in sorted((*step.finished, *step.non_finite), reverse=True):
             is_finite = index not in step.non_finite
-            outcome = self._result(group, index) if is_finite else _non_finite(group.sentences[index].job)
+            job = group.sentences[index].job
+            outcome = self._result(group, index) if is_finite else _failure(job, FailureKind.NON_FINITE)
             group.remove(index, is_finite=is_finite)
-            self._end(outcome.job_id)
+            self._end(job.id)
             self._stats.non_finite_jobs += not is_finite
             outcomes.append(outcome)
         self._stats.step_beam_s.append(self._clock() - began - decode_s)
@@ -240,12 +247,12 @@ class EngineLoop:
         """Fail a group's sentences for want of memory, and run less at once for a while."""
         group = self._groups.pop(key, None)  # None: there was not enough for an empty one
         self._was_short = True
-        # Those whose arrival is forgotten were dropped in this step, and that is told already.
+        # Jobs whose arrival is forgotten were dropped in this step and have their outcome.
         running = [each.job for each in group.sentences if each.job.id in self._arrived_at] if group else []
         jobs = {job.id: job for job in (*running, *starting)}  # some may be both, where memory ended between two steps
         for job_id in jobs:
             self._end(job_id)
-        return [_exhausted(job) for job in jobs.values()]
+        return [_failure(job, FailureKind.OUT_OF_MEMORY) for job in jobs.values()]
 
     def _result(self, group: _Group, index: int) -> JobResult:
         sentence = group.sentences[index]
@@ -263,14 +270,8 @@ class EngineLoop:
         del self._arrived_at[job_id]
 
 
-def _exhausted(job: Job) -> JobFailure:
-    message = "there is too little memory for this batch; the next ones are smaller"
-    return JobFailure(job_id=job.id, kind=FailureKind.OUT_OF_MEMORY, message=message)
-
-
-def _non_finite(job: Job) -> JobFailure:
-    message = "the model produced non-finite scores for this sentence"
-    return JobFailure(job_id=job.id, kind=FailureKind.NON_FINITE, message=message)
+def _failure(job: Job, kind: FailureKind, message: str = "") -> JobFailure:
+    return JobFailure(job_id=job.id, kind=kind, message=message or _MESSAGES[kind])
 
 
 def group_key(job: Job) -> GroupKey:

@@ -124,10 +124,7 @@ class CudaRunner:
     def decode_step(self, tokens: Ints, scores: Floats, state: CudaState) -> Candidates:
         state.prepare()
         with explained():
-            binding = self._binding(state)
-            binding.send(tokens, scores, state)
-            binding.run()
-            best, ids, check = binding.receive(state.num_sentences)
+            best, ids, check = self._binding(state).run(tokens, scores, state)
         parents, found = np.divmod(ids, self._config.vocab_size)
         return Candidates(best, found, parents, check)
 
@@ -207,8 +204,8 @@ class _CudaBinding:
         for name, value in self._received.items():
             self._io.bind_ortvalue_output(name, value)
 
-    def send(self, tokens: Ints, scores: Floats, state: CudaState) -> None:
-        """Send what this step is about; slots without a sentence begin again and again at their first column."""
+    def run(self, tokens: Ints, scores: Floats, state: CudaState) -> list[npt.NDArray[Any]]:
+        """Run one step and return scores, ids and check of the sentences that there are."""
         values = {
             "tokens": tokens,
             "scores": scores[:, :, None],
@@ -220,16 +217,11 @@ class _CudaBinding:
         for name, value in values.items():
             array = self._host[name]
             array[: state.num_sentences] = value
+            # Slots without a sentence begin again and again at their first column.
             array[state.num_sentences :] = 1 if name == "source_lengths" else 0
             self._sent[name].update_inplace(array)
-
-    def run(self) -> None:
-        """Run one step."""
         self._decoder.run_with_iobinding(self._io, self._options)
-
-    def receive(self, num_sentences: int) -> list[npt.NDArray[Any]]:
-        """Return scores, ids and check of the sentences that there are."""
-        return [value.numpy()[:num_sentences] for value in self._received.values()]
+        return [value.numpy()[: state.num_sentences] for value in self._received.values()]
 
 
 def graph_paths(bundle: Bundle, precision: str | None = None) -> dict[str, Path]:
