@@ -44,20 +44,27 @@ def test_length_limit_ends_a_sentence():
     assert result.num_steps == 6
 
 
-@pytest.mark.promise("B2")
-def test_cancelled_job_frees_its_rows_at_the_next_step():
-    runner = FakeRunner()
-    loop = engine(runner)
-    loop.submit(job(0))
-    loop.submit(job(1))
+@pytest.mark.promise("B1", "B2", "B3")
+@pytest.mark.parametrize("why", [FailureKind.CANCELLED, FailureKind.DEADLINE])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_dropped_job_frees_its_rows_at_the_next_step_or_is_never_started(why, is_running):
+    clock, runner = Clock(100.0), FakeRunner(never_ending)
+    loop = engine(runner, clock, max_rows=4 if is_running else 2)
+    stays, dropped = job(0), job(1, [8, 8], deadline=105.0 if why is FailureKind.DEADLINE else None)
+    loop.submit(stays)
+    loop.submit(dropped)
     loop.step()
 
-    loop.cancel(0)
-    outcomes = loop.step()
+    if why is FailureKind.DEADLINE:
+        clock.now = 105.0
+    else:
+        loop.cancel(1)
+    (outcome,) = loop.step()
 
-    assert outcomes == [JobFailure(job_id=0, kind=FailureKind.CANCELLED, message="the sentence was cancelled")]
-    assert runner.step_rows == [4, 2]
-    assert tokens(run(loop)[1]) == tokens(alone(job(1)))
+    assert (outcome.job_id, kind_of(outcome)) == (1, why)
+    assert runner.step_rows == [4 if is_running else 2, 2]
+    assert isinstance(run(loop)[0], JobResult)
+    assert_nothing_is_left(loop)
 
 
 def test_steps_of_a_job_that_is_dropped_are_wasted():
@@ -75,51 +82,6 @@ def test_steps_of_a_job_that_is_dropped_are_wasted():
 
     assert loop.take_stats().wasted_steps == 4 + 1
     assert loop.step() == []
-
-
-@pytest.mark.promise("B1", "B3")
-@pytest.mark.parametrize("why", ["cancelled", "late"])
-def test_job_that_is_dropped_while_waiting_is_never_started(why):
-    clock, runner = Clock(100.0), Recorder()
-    loop = engine(runner, clock, max_rows=2, max_ahead_tokens=1)
-    loop.submit(job(0, max_target_tokens=3))
-    loop.submit(job(1, [8, 8], deadline=105.0 if why == "late" else None))
-    loop.step()
-
-    if why == "late":
-        clock.now = 105.0
-    else:
-        loop.cancel(1)
-    outcomes = run(loop)
-
-    assert isinstance(outcomes[1], JobFailure)
-    assert runner.runs == [[(5, 6, 7, EOS_ID)]]
-    assert_nothing_is_left(loop)
-
-
-def test_cancelling_a_job_that_has_ended_is_no_error():
-    loop = engine()
-    run(loop, [job(0)])
-
-    loop.cancel(0)
-
-    assert loop.is_idle
-    assert loop.step() == []
-
-
-@pytest.mark.parametrize("is_running", [True, False])
-def test_job_whose_deadline_passes_ends_at_the_next_step(is_running):
-    clock = Clock(100.0)
-    loop = engine(clock=clock, max_rows=2)
-    if not is_running:
-        loop.submit(job(7, max_target_tokens=40))
-    loop.submit(job(0, deadline=105.0, max_target_tokens=40))
-    assert loop.step() == []
-
-    clock.now = 105.0
-
-    failure = JobFailure(job_id=0, kind=FailureKind.DEADLINE, message="the sentence passed its deadline")
-    assert failure in loop.step()
 
 
 def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
@@ -367,18 +329,6 @@ def test_times_of_a_job_begin_with_its_submission():
     assert stats.busy_s == 2.0 + 0.5 * result.num_steps
 
 
-def test_job_without_a_time_of_submission_waits_from_its_arrival():
-    clock = Clock(100.0)
-    loop = engine(clock=clock)
-    loop.submit(job(0))
-    clock.now += 3.0
-
-    result = run(loop)[0]
-
-    assert isinstance(result, JobResult)
-    assert result.queue_s == 3.0
-
-
 def test_time_between_the_encoder_and_the_first_rows_is_time_in_the_queue():
     clock = Clock(100.0)
     loop = engine(Ticking(clock, never_ending), clock, max_rows=2)
@@ -495,27 +445,6 @@ def test_rows_are_halved_where_only_a_joint_run_of_the_encoder_is_short_of_memor
 
     assert [kind_of(outcomes[each.id]) for each in jobs] == [None] * 7
     assert loop.take_stats().max_rows == rows
-
-
-@pytest.mark.promise("A15")
-@pytest.mark.parametrize(("seconds_later", "rows"), [(59.0, 2), (60.0, 4)])
-def test_rows_that_were_given_up_for_want_of_memory_come_back(seconds_later, rows):
-    clock, failures = Clock(100.0), [MemoryError()]
-
-    def short(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        if failures:
-            raise failures.pop()
-        return never_ending(source, prefix)
-
-    loop = engine(FakeRunner(short), clock, max_rows=4)
-    run(loop, [job(number) for number in range(2)])
-    clock.now += seconds_later
-
-    for number in range(2, 4):
-        loop.submit(job(number))
-    loop.step()
-
-    assert loop.take_stats().live_rows == rows
 
 
 class Crowded(FakeRunner):

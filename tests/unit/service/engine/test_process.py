@@ -1,7 +1,6 @@
 """What crosses between the front process and an engine, and what importing it costs."""
 
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,6 @@ from service.engine.process import (
     _receive,
     _serve,
     _take,
-    command_line,
     environment,
     frame_length,
     from_payload,
@@ -172,35 +170,6 @@ def test_engine_returns_freed_memory_once_when_there_was_work_and_then_none(monk
 
     assert events.count("returned") == 1
     assert events.index("outcome") < events.index("returned")
-
-
-@pytest.mark.parametrize("factory", ["tests.fakes.fake_runner:create", "no.such:module"], ids=["ready", "not started"])
-def test_engine_ends_quietly_when_its_report_finds_the_front_process_gone(factory):
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        engine = subprocess.Popen(
-            command_line(theirs.fileno()),
-            pass_fds=[theirs.fileno()],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        ours.shutdown(socket.SHUT_RD)  # its reports find nobody, and it reads no end that would tell it first
-        ours.sendall(to_frame(EngineSpec(bundle_dir=Path("bundle"), runner_factory=factory, heartbeat_interval_s=0.01)))
-
-        _, complaints = engine.communicate(timeout=60)
-
-    assert (engine.returncode, complaints) == (0, b"")
-
-
-def test_front_process_loads_neither_numpy_nor_onnx_runtime_for_its_records():
-    program = (
-        "import sys, service.engine.process; print(*{'numpy', 'onnxruntime', 'torch', 'asyncio'} & set(sys.modules))"
-    )
-
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert loaded.stdout.split() == []
 
 
 def test_engine_imports_what_this_process_imports_and_starts_no_thread_pools_of_numpy(monkeypatch):
