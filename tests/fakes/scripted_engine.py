@@ -1,6 +1,6 @@
 """The engine's loop around a scripted model, jobs for it, and what became of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome,
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
+from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import FakeRunner, misbehaving_script
 
 
@@ -28,18 +29,6 @@ def engine(runner: FakeRunner | None = None, clock: Clock | None = None, **budge
 def engine_with(config: SchedulerConfig, runner: FakeRunner | None = None, clock: Clock | None = None) -> EngineLoop:
     """The same with a configuration; its time begins at 100 s."""
     return EngineLoop(runner or FakeRunner(misbehaving_script), config, clock=clock or Clock(100.0))
-
-
-def run(loop: EngineLoop, jobs: Iterable[Job] = ()) -> dict[int, Outcome]:
-    """Submit these and step until nothing is left; each job's only outcome."""
-    for each in jobs:
-        loop.submit(each)
-    outcomes: dict[int, Outcome] = {}
-    while not loop.is_idle:
-        for outcome in loop.step():
-            assert outcome.job_id not in outcomes
-            outcomes[outcome.job_id] = outcome
-    return outcomes
 
 
 def alone(each: Job) -> Outcome:

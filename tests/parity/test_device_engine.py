@@ -1,6 +1,6 @@
 """What a GPU will run, run here: the same tokens as the CPU engine, whoever joins, leaves or is squeezed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,9 @@ from service.engine.cuda.runner import CudaRunner, CudaState, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.runner import Runner
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.device_engine import device_runner, float32_twin
+from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
@@ -52,51 +52,25 @@ def jobs(num_jobs: int, seed: int = 0) -> list[Job]:
     ]
 
 
-def finish(loop: EngineLoop, submitted: Iterable[Job] = ()) -> dict[int, Outcome]:
-    for each in submitted:
-        loop.submit(each)
-    outcomes: dict[int, Outcome] = {}
-    while not loop.is_idle:
-        outcomes |= {outcome.job_id: outcome for outcome in loop.step()}
-    return outcomes
-
-
 def tokens(outcomes: Mapping[int, Outcome]) -> dict[int, tuple[int, ...]]:
-    return {number: result_of(outcome).hypotheses[0].token_ids for number, outcome in outcomes.items()}
-
-
-def result_of(outcome: Outcome) -> JobResult:
-    assert isinstance(outcome, JobResult)
-    return outcome
-
-
-def in_random_order(runner: Runner, all_jobs: Sequence[Job], seed: int) -> dict[int, Outcome]:
-    """Some join at each step."""
-    rng, loop, outcomes = np.random.default_rng(seed), EngineLoop(runner, SchedulerConfig(max_rows=48)), {}
-    waiting = [all_jobs[index] for index in rng.permutation(len(all_jobs))]
-    while waiting or not loop.is_idle:
-        for _ in range(int(rng.integers(0, 4))):
-            if waiting:
-                loop.submit(waiting.pop())
-        outcomes.update({outcome.job_id: outcome for outcome in loop.step()})
-    return outcomes
+    return {number: hypotheses(outcome)[0].token_ids for number, outcome in outcomes.items()}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_keys_and_values_that_move_on_a_device_give_the_cpu_engines_tokens(bundle, twin, seed):
     some = jobs(60, seed)
-    expected = finish(EngineLoop(CpuRunner(bundle, precision="fp32")), some)
+    expected = run(EngineLoop(CpuRunner(bundle, precision="fp32")), some)
 
-    found = in_random_order(twin, some, seed)
+    found = run(EngineLoop(twin, SchedulerConfig(max_rows=48)), some, np.random.default_rng(seed))
 
     assert tokens(found) == tokens(expected)
-    scores = [result_of(expected[n]).hypotheses[0].score - result_of(found[n]).hypotheses[0].score for n in expected]
+    scores = [hypotheses(expected[n])[0].score - hypotheses(found[n])[0].score for n in expected]
     assert max(map(abs, scores)) < 1e-4  # float32: sums in another order, as columns lie elsewhere
 
 
 def test_cancelled_sentences_leave_the_others_as_they_are(bundle, twin):
     some = jobs(40)
-    expected = tokens(finish(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
+    expected = tokens(run(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
     loop = EngineLoop(twin, SchedulerConfig(max_rows=400))
     for each in some:
         loop.submit(each)
@@ -104,7 +78,7 @@ def test_cancelled_sentences_leave_the_others_as_they_are(bundle, twin):
 
     for each in some[::3]:
         loop.cancel(each.id)
-    outcomes |= finish(loop)
+    outcomes |= run(loop)
 
     kept = {n: outcome for n, outcome in outcomes.items() if isinstance(outcome, JobResult)}
     assert len(kept) >= 26
@@ -115,7 +89,7 @@ def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, t
     """NaN in a slot would reach its next sentence through columns that only the mask keeps out."""
     params = SearchParams(beam_size=4, max_target_tokens=30)
     some = [Job(id=n, source_ids=(5 + n, 9, 11, 2), params=params) for n in range(6)]
-    expected = tokens(finish(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
+    expected = tokens(run(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
     state = twin.new_state(4)
     state.append(twin.encode([job.source_ids for job in some]), range(6))
     twin.decode_step(np.ones((6, 4), np.int64), np.zeros((6, 4), np.float32), state)
@@ -125,7 +99,7 @@ def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, t
         state.remove(index, is_finite=False)
     monkeypatch.setattr(twin, "new_state", lambda beam_size, **_: state)
 
-    assert tokens(finish(EngineLoop(twin), some)) == expected
+    assert tokens(run(EngineLoop(twin), some)) == expected
 
 
 def poison(state: CudaState) -> None:
@@ -166,7 +140,7 @@ def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monke
     some = [Job(id=n, source_ids=(5, 6, 2), params=params) for n in range(100)]
     loop = EngineLoop(twin, SchedulerConfig(max_rows=128))
 
-    outcomes = finish(loop, some)
+    outcomes = run(loop, some)
 
     failed = [outcome for outcome in outcomes.values() if isinstance(outcome, JobFailure)]
     assert {outcome.kind for outcome in failed} == {FailureKind.OUT_OF_MEMORY}
@@ -192,8 +166,8 @@ def test_half_precision_gives_the_trained_models_tokens(trained):
         for n, line in enumerate(own_sentences(100, seed=3))
     ]
 
-    expected = tokens(finish(EngineLoop(CpuRunner(trained, precision="fp32")), some))
-    found = tokens(finish(EngineLoop(device_runner(trained, trained.path("fp16"))), some))
+    expected = tokens(run(EngineLoop(CpuRunner(trained, precision="fp32")), some))
+    found = tokens(run(EngineLoop(device_runner(trained, trained.path("fp16"))), some))
 
     assert sum(found[n] == expected[n] for n in expected) >= 99
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from model.bundle import Bundle
+from model.config import NormPlacement
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Hypothesis, Job, JobResult, SearchParams
-from service.engine.loop import EngineLoop
+from service.engine.job import SearchParams
+from tests.fakes.engine_runs import translate
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_config, tiny_model
 from tests.parity.ctranslate2_model import translate_with_ctranslate2, write_ctranslate2_model
@@ -18,28 +19,17 @@ MAX_TARGET_TOKENS = 16
 SCORE_TOLERANCE = 1e-4  # a sum of 16 log-probabilities, each within about 1e-6, without normalisation
 
 
-@pytest.fixture(scope="module", params=[1.0, 2.0], ids=["flat", "peaked"])
+@pytest.fixture(scope="module", params=[(NormPlacement.PRE, 1.0), (NormPlacement.POST, 2.0)], ids=["flat", "peaked"])
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """A random model; the larger its embeddings, the surer it is, and the more often a worse hypothesis ends first."""
-    model = tiny_model(tiny_config(vocab_size=VOCABULARY), seed=3)
+    placement, factor = request.param
+    model = tiny_model(tiny_config(placement, vocab_size=VOCABULARY), seed=3)
     with torch.no_grad():
-        model.embedding.weight.mul_(request.param)
+        model.embedding.weight.mul_(factor)
     directory = tmp_path_factory.mktemp("models")
     bundle = write_tiny_bundle(model, directory / "bundle")
     write_ctranslate2_model(model.config, state_of(model), bundle.tokenizer_path, directory / "ctranslate2")
     return bundle
-
-
-def translate(bundle: Bundle, sources: list[list[int]], params: SearchParams) -> list[tuple[Hypothesis, ...]]:
-    engine = EngineLoop(CpuRunner(bundle))
-    for number, source in enumerate(sources):
-        engine.submit(Job(id=number, source_ids=tuple(source), params=params))
-    results: dict[int, tuple[Hypothesis, ...]] = {}
-    while not engine.is_idle:
-        for outcome in engine.step():
-            assert isinstance(outcome, JobResult)
-            results[outcome.job_id] = outcome.hypotheses
-    return [results[number] for number in range(len(sources))]
 
 
 def neighbour(bundle: Bundle, sources: list[list[int]], params: SearchParams) -> list[list[tuple[list[int], float]]]:
@@ -77,7 +67,7 @@ def test_engine_gives_ctranslate2_s_tokens_and_scores(bundle, mode):
     lengths = np.random.default_rng(1).integers(2, 25, 60).tolist()
     sources = random_sentences(bundle.manifest.config, lengths)
 
-    ours, theirs = translate(bundle, sources, params), neighbour(bundle, sources, params)
+    ours, theirs = translate(CpuRunner(bundle), sources, params), neighbour(bundle, sources, params)
 
     assert [[list(hypothesis.token_ids) for hypothesis in best] for best in ours] == [
         [tokens for tokens, _ in best] for best in theirs

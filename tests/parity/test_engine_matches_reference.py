@@ -1,6 +1,6 @@
 """The engine on ONNX Runtime against the slow search on PyTorch, and against itself in other company."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from service.engine.cpu import runner
 from service.engine.cpu.cache import CpuEncoded
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import open_session
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.process import create_runner
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
+from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
 
@@ -37,20 +38,6 @@ def model() -> Transformer:
 @pytest.fixture(scope="module")
 def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
-
-
-def run(engine: EngineLoop, jobs: Iterable[Job]) -> dict[int, Outcome]:
-    for job in jobs:
-        engine.submit(job)
-    outcomes: dict[int, Outcome] = {}
-    while not engine.is_idle:
-        outcomes |= {outcome.job_id: outcome for outcome in engine.step()}
-    return outcomes
-
-
-def hypotheses(outcome: Outcome) -> object:
-    assert isinstance(outcome, JobResult), outcome
-    return outcome.hypotheses
 
 
 def random_jobs(model: Transformer, count: int, seed: int) -> list[Job]:
@@ -111,13 +98,9 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
     rng = np.random.default_rng(seed)
     runner = CpuRunner(bundle, precision=precision)
     jobs = random_jobs(model, 40, seed)
-    engine = EngineLoop(runner, SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200))
-    together: dict[int, Outcome] = {}
-    arriving = list(jobs)
-    while arriving or not engine.is_idle:
-        for _ in range(min(len(arriving), int(rng.integers(0, 5)))):
-            engine.submit(arriving.pop(0))
-        together |= {outcome.job_id: outcome for outcome in engine.step()}
+    config = SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200)
+
+    together = run(EngineLoop(runner, config), jobs, rng)
 
     for job in jobs:
         alone = run(EngineLoop(runner), [job])[job.id]

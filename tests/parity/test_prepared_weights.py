@@ -1,5 +1,6 @@
 """Graphs with packed weights translate bit for bit as those of the bundle do."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,26 +9,17 @@ from model.bundle import Bundle
 from service.engine.cpu import session
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import prepare_graphs
-from service.engine.job import Job, JobResult, SearchParams
-from service.engine.loop import EngineLoop
+from service.engine.job import SearchParams
+from tests.fakes.engine_runs import translate
 from tests.fakes.int8_products import HAS_INT8_PRODUCTS
 
 SOURCES = ([40, 61, 7, 3], [9, 3], [71, 80, 94, 100, 65, 12, 3])
 
 
-def translations(engine_runner: CpuRunner) -> dict[int, object]:
+def translations(runner: CpuRunner) -> list[object]:
     """Tokens and scores, of all tokens and of a shortlist's."""
-    engine = EngineLoop(engine_runner)
-    for number, source in enumerate(SOURCES):
-        for shortlist in (False, True):
-            params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=20, use_shortlist=shortlist)
-            engine.submit(Job(id=2 * number + shortlist, source_ids=tuple(source), params=params))
-    found: dict[int, object] = {}
-    while not engine.is_idle:
-        for outcome in engine.step():
-            assert isinstance(outcome, JobResult), outcome
-            found[outcome.job_id] = outcome.hypotheses
-    return found
+    params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=20)
+    return [translate(runner, SOURCES, replace(params, use_shortlist=shortlist)) for shortlist in (False, True)]
 
 
 def prepared_graphs(directory: Path) -> int:

@@ -12,9 +12,10 @@ from model.shortlist import Shortlist
 from model.transformer import Transformer
 from service.engine.cpu import session
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, JobResult, SearchParams
+from service.engine.job import Job, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
+from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
@@ -49,18 +50,6 @@ def jobs_for(model: Transformer, count: int, seed: int, **params: object) -> lis
     return [Job(id=number, source_ids=tuple(source), params=search) for number, source in enumerate(sources)]
 
 
-def run(engine: EngineLoop, jobs: list[Job], arrivals: np.random.Generator | None = None) -> dict[int, JobResult]:
-    """All at once, or a few before each step."""
-    waiting, results = list(jobs), dict[int, JobResult]()
-    while waiting or not engine.is_idle:
-        for _ in range(min(len(waiting), len(jobs) if arrivals is None else int(arrivals.integers(0, 4)))):
-            engine.submit(waiting.pop(0))
-        for outcome in engine.step():
-            assert isinstance(outcome, JobResult), outcome
-            results[outcome.job_id] = outcome
-    return results
-
-
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precision, tmp_path):
     everything = Shortlist.from_links(VOCABULARY, np.arange(VOCABULARY), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -70,7 +59,7 @@ def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precisi
     without = run(EngineLoop(runner), [replace(job, params=replace(job.params, use_shortlist=False)) for job in jobs])
 
     for number in without:
-        ours, theirs = with_list[number].hypotheses, without[number].hypotheses
+        ours, theirs = hypotheses(with_list[number]), hypotheses(without[number])
         assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-5)
 
@@ -85,9 +74,9 @@ def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
     together = run(EngineLoop(runner, SchedulerConfig(max_rows=48)), jobs, np.random.default_rng(4))
 
     for job in jobs:
-        (best,) = together[job.id].hypotheses
+        (best,) = hypotheses(together[job.id])
         assert set(best.token_ids) <= set(shortlist.candidates(job.source_ids).tolist())
-        (alone,) = run(EngineLoop(runner), [job])[job.id].hypotheses
+        (alone,) = hypotheses(run(EngineLoop(runner), [job])[job.id])
         assert best.token_ids == alone.token_ids
         assert best.score == pytest.approx(alone.score, abs=1e-5)  # a softmax sums the union in its own order
 
@@ -102,8 +91,8 @@ def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
     jobs += [replace(job, id=100 + job.id, params=replace(job.params, max_target_tokens=1)) for job in jobs]
 
     for result in run(EngineLoop(runner), jobs).values():
-        assert result.hypotheses
-        for hypothesis in result.hypotheses:
+        assert hypotheses(result)
+        for hypothesis in hypotheses(result):
             assert set(hypothesis.token_ids) <= set(allowed.tolist())
             assert hypothesis.score > -100.0
 
@@ -113,10 +102,8 @@ def test_model_without_a_list_uses_the_whole_vocabulary(model, tmp_path):
     (job,) = jobs_for(model, 1, seed=5)
 
     assert runner.new_state(1, use_shortlist=True).vocabulary is None
-    assert (
-        run(EngineLoop(runner), [job])[0].hypotheses
-        == run(EngineLoop(runner), [replace(job, params=replace(job.params, use_shortlist=False))])[0].hypotheses
-    )
+    without = replace(job, params=replace(job.params, use_shortlist=False))
+    assert hypotheses(run(EngineLoop(runner), [job])[0]) == hypotheses(run(EngineLoop(runner), [without])[0])
 
 
 def test_cpu_whose_products_saturate_uses_the_whole_vocabulary(monkeypatch, bundle):

@@ -11,12 +11,13 @@ from model.transformer import Transformer
 from service.engine.cpu import session
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import session_options
-from service.engine.job import Job, JobResult, SearchParams
-from service.engine.loop import EngineLoop
+from service.engine.job import SearchParams
+from tests.fakes.engine_runs import translate
 from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
 from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
 
+PARAMS = SearchParams(beam_size=4, max_target_tokens=20)
 WITH_DOT_PRODUCTS, WITHOUT = frozenset({"avx2", "avx512_vnni"}), frozenset({"avx2"})
 
 
@@ -30,28 +31,15 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("int8",))
 
 
-def translate(bundle: Bundle, sources: list[list[int]]) -> list[object]:
-    engine = EngineLoop(CpuRunner(bundle))
-    for number, source in enumerate(sources):
-        params = SearchParams(beam_size=4, max_target_tokens=20)
-        engine.submit(Job(id=number, source_ids=tuple(source), params=params))
-    found: dict[int, object] = {}
-    while not engine.is_idle:
-        for outcome in engine.step():
-            assert isinstance(outcome, JobResult), outcome
-            found[outcome.job_id] = outcome.hypotheses
-    return [found[number] for number in range(len(sources))]
-
-
 @needs_int8_products
 def test_both_kinds_of_cpu_get_the_same_translations_and_scores(monkeypatch, bundle, model):
     sources = random_sentences(model.config, range(2, 12))
 
     monkeypatch.setattr(session, "cpu_flags", lambda: WITH_DOT_PRODUCTS)
-    with_dot_products = translate(bundle, sources)
+    with_dot_products = translate(CpuRunner(bundle), sources, PARAMS)
     monkeypatch.setattr(session, "cpu_flags", lambda: WITHOUT)
 
-    assert translate(bundle, sources) == with_dot_products
+    assert translate(CpuRunner(bundle), sources, PARAMS) == with_dot_products
 
 
 def test_every_session_is_made_for_the_cpu_it_runs_on(monkeypatch, bundle):

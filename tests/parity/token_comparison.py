@@ -16,8 +16,8 @@ from model.bundle import Bundle
 from model.search import score
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, JobResult, SearchParams
-from service.engine.loop import EngineLoop
+from service.engine.job import SearchParams
+from tests.fakes.engine_runs import translate
 from tests.parity.ctranslate2_model import translate_with_ctranslate2, write_ctranslate2_model
 
 
@@ -75,13 +75,5 @@ def compare_with_ctranslate2(bundle_dir: Path, fp32_dir: Path, texts: Sequence[s
 
 def translate_with_engine(bundle_dir: Path, sources: Sequence[Sequence[int]], beam_size: int) -> list[list[int]]:
     """Tokens of the best hypothesis of each source."""
-    engine = EngineLoop(CpuRunner(Bundle.load(bundle_dir), precision="fp32"))
-    for number, ids in enumerate(sources):
-        engine.submit(Job(id=number, source_ids=tuple(ids), params=SearchParams(beam_size=beam_size)))
-    tokens: dict[int, list[int]] = {}
-    while not engine.is_idle:
-        for outcome in engine.step():
-            if not isinstance(outcome, JobResult):
-                raise TypeError(f"sentence {outcome.job_id} failed: {outcome.message}")
-            tokens[outcome.job_id] = list(outcome.hypotheses[0].token_ids)
-    return [tokens[number] for number in range(len(sources))]
+    runner = CpuRunner(Bundle.load(bundle_dir), precision="fp32")
+    return [list(best.token_ids) for best, *_ in translate(runner, sources, SearchParams(beam_size=beam_size))]

@@ -13,6 +13,7 @@ from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobRe
 from service.engine.loop import encoder_batches, group_key
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
+from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, random_script
 from tests.fakes.scripted_engine import (
     Recorder,
@@ -23,7 +24,6 @@ from tests.fakes.scripted_engine import (
     job,
     kind_of,
     never_ending,
-    run,
     tokens,
 )
 
