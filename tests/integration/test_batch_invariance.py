@@ -1,7 +1,7 @@
 """A sentence's translation does not depend on who else is being translated: the real server, the trained model.
 
-500 different sentences with beams of 1, 2, 4, 5 and 8, sent by 64 clients at once, in three orders to int8 graphs and in
-one to fp32.  Text, score and length of every answer must be those the sentence gets alone.
+500 different sentences with beams of 1, 2, 4, 5 and 8, sent by 64 clients at once: in three orders to int8 graphs, in
+one to fp32 graphs.  Text, score and length of every answer must be those the sentence gets alone.
 """
 
 import asyncio
