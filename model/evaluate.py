@@ -5,7 +5,7 @@ python -m model.evaluate RUN/average --data DATA --set tatoeba_dev --set flores-
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +15,10 @@ import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from torch.nn.utils.rnn import pad_sequence
 
 from model.checkpoint import load_checkpoint
-from model.config import EOS_ID
+from model.config import EOS_ID, PAD_ID
 from model.data import Pair, collate, cut_batches, encode_pairs, read_dev_set
 from model.loss import projected_cross_entropy
 from model.recipe import BatchConfig, Languages
@@ -41,18 +42,15 @@ class Scores:
 
 
 def score_translations(translations: Sequence[str], references: Sequence[str], bleu_tokenizer: str = "13a") -> Scores:
-    """Corpus BLEU and chrF, by sacrebleu's defaults (Post 2018).
+    """Return corpus BLEU and chrF by sacrebleu's defaults (Post 2018).
 
-    Args:
-        bleu_tokenizer: "13a" for detokenised text, sacrebleu's default; "none" where both sides are tokenised already.
+    `bleu_tokenizer` is "13a" for detokenised text, or "none" where both sides are tokenised already.
     """
     bleu = sacrebleu.BLEU(tokenize=bleu_tokenizer, force=bleu_tokenizer == "none")  # force: no warning that it is
     chrf = sacrebleu.CHRF()
-    bleu_score = bleu.corpus_score(list(translations), [list(references)])
-    chrf_score = chrf.corpus_score(list(translations), [list(references)])
     return Scores(
-        bleu=bleu_score.score,
-        chrf=chrf_score.score,
+        bleu=bleu.corpus_score(list(translations), [list(references)]).score,
+        chrf=chrf.corpus_score(list(translations), [list(references)]).score,
         bleu_signature=str(bleu.get_signature()),
         chrf_signature=str(chrf.get_signature()),
     )
@@ -60,9 +58,9 @@ def score_translations(translations: Sequence[str], references: Sequence[str], b
 
 @torch.inference_mode()
 def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) -> float:
-    """Negative log-likelihood in nats per target token; exp of it is the perplexity.
+    """Return the negative log-likelihood in nats per target token; exp of it is the perplexity.
 
-    Of all pairs but those with an empty side, or with more tokens than the model has positions for.
+    It leaves out pairs with an empty side, or with more tokens than the model has positions for.
     """
     device = model.positions.device
     counted = BatchConfig(max_sentence_tokens=model.config.max_positions, max_length_ratio=math.inf)
@@ -80,7 +78,7 @@ def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) ->
 
 
 def translate_greedily(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Greedy translations in the order of the texts; batched by length.
+    """Return greedy translations in the order of the texts; batched by length.
 
     Texts and translations end where the model has no more positions.
     """
@@ -90,12 +88,10 @@ def translate_greedily(model: Transformer, texts: Sequence[str], tokenizer: Toke
     translations = [""] * len(texts)
     for start in range(0, len(order), 64):
         chosen = order[start : start + 64]
+        source = pad_sequence([torch.tensor(ids[index]) for index in chosen], batch_first=True, padding_value=PAD_ID)
         lengths = torch.tensor([len(ids[index]) for index in chosen], device=device)
-        source = torch.zeros(len(chosen), int(lengths.max()), dtype=torch.long, device=device)
-        for row, index in enumerate(chosen):
-            source[row, : len(ids[index])] = torch.tensor(ids[index])
         limit = min(2 * source.size(1) + 10, max_positions)
-        for index, tokens in zip(chosen, greedy_search(model, source, lengths, limit), strict=True):
+        for index, tokens in zip(chosen, greedy_search(model, source.to(device), lengths, limit), strict=True):
             translations[index] = tokenizer.decode(tokens)
     return translations
 
@@ -106,24 +102,17 @@ def _source_ids(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
     return ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], EOS_ID]
 
 
-def translate_with_beam(
-    model: Transformer, texts: Sequence[str], tokenizer: Tokenizer, config: BeamConfig
-) -> list[str]:
-    """Beam-search translations by the slow reference search, one text at a time; they end as greedy ones do."""
+def translate(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer, beam_size: int) -> list[str]:
+    """Return translations in the order of the texts; beam 1 is batched greedy search, more is the slow reference."""
+    if beam_size == 1:
+        return translate_greedily(model, texts, tokenizer)
     max_positions = model.config.max_positions
-    config = replace(config, max_target_tokens=min(config.max_target_tokens, max_positions))
+    config = BeamConfig(beam_size=beam_size, max_target_tokens=min(256, max_positions))
     translations = []
-    for text in track(texts, description=f"beam {config.beam_size}"):
+    for text in track(texts, description=f"beam {beam_size}"):
         ids = _source_ids(text, tokenizer, max_positions)
         translations.append(tokenizer.decode(beam_search(model, ids, config)[0].tokens) if ids else "")
     return translations
-
-
-def translate(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer, beam_size: int) -> list[str]:
-    """Translations in the order of the texts; beam 1 is batched greedy search, more is the slow reference search."""
-    if beam_size == 1:
-        return translate_greedily(model, texts, tokenizer)
-    return translate_with_beam(model, texts, tokenizer, BeamConfig(beam_size=beam_size))
 
 
 @app.command()

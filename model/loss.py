@@ -18,38 +18,19 @@ class Loss(NamedTuple):
     num_tokens: Tensor  # scalar
 
 
-def label_smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Loss:
+def projected_cross_entropy(states: Tensor, projection: Tensor, targets: Tensor, smoothing: float) -> Loss:
     """Cross-entropy against (1 - smoothing) on the target and smoothing spread evenly over the vocabulary.
 
         -sum_v q(v) log p(v) = (1 - e) * -log p(y) + e * mean_v(-log p(v)),   log p(v) = z_v - logsumexp(z)
-
-    The plain form; training uses `projected_cross_entropy`, and a unit test holds the two equal.
-
-    Args:
-        logits: [..., V].
-        targets: [...]; `PAD_ID` does not count.
-        smoothing: e, 0.1 in the paper.
-    """
-    log_probs = logits.flatten(0, -2).float().log_softmax(dim=-1)  # [N, V]
-    targets = targets.flatten()  # [N]
-    is_token = (targets != PAD_ID).float()
-    nll = -log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1) * is_token
-    uniform = -log_probs.mean(dim=-1) * is_token
-    smoothed = (1.0 - smoothing) * nll + smoothing * uniform
-    return Loss(smoothed.sum(), nll.sum().detach(), is_token.sum())
-
-
-def projected_cross_entropy(states: Tensor, projection: Tensor, targets: Tensor, smoothing: float) -> Loss:
-    """`label_smoothed_cross_entropy(states @ projection.T, ...)` without ever holding all logits.
 
     Half of a training step on a CPU went into reading and writing [N, V] tensors.  Here the projection, the loss and,
     where gradients are on, theirs are computed chunk by chunk of rows, in the states' own precision with fp32 sums.
 
     Args:
         states: [..., D] decoder outputs.
-        projection: [V, D].
-        targets: [...].
-        smoothing: as above.
+        projection: [V, D]; the logits are states @ projection^T.
+        targets: [...]; `PAD_ID` does not count.
+        smoothing: e, 0.1 in the paper.
     """
     if not torch.is_grad_enabled():  # a Function cannot see it: its inputs still say that they require gradients
         states, projection = states.detach(), projection.detach()

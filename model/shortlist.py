@@ -119,27 +119,6 @@ class Shortlist:
         ids = np.frombuffer(body, id_type, num_ids, offsets.nbytes).astype(np.int64)
         return cls(vocab_size, ids[:num_always], offsets.astype(np.int64), ids[num_always:])
 
-    def write_vmap(self, path: Path, pieces: Sequence[str]) -> None:
-        """Write the same candidates as CTranslate2's `vmap.txt`: source piece, tab, target pieces with blanks between.
-
-        The line with an empty source is what is always allowed.
-
-        Args:
-            path: goes into the model's directory as `vmap.txt`; `use_vmap=True` turns it on.
-            pieces: the vocabulary by id.
-
-        Raises:
-            ValueError: a piece cannot stand in such a file.
-        """
-        if len(pieces) != self.vocab_size:
-            raise ValueError(f"{len(pieces)} pieces, the shortlist has a vocabulary of {self.vocab_size}")
-        for piece in pieces:
-            if piece.split() != [piece]:
-                raise ValueError(f"piece {piece!r} is empty or has a blank in it, which vmap.txt cannot express")
-        rules = zip(["", *pieces], [self.always, *self._rows], strict=True)
-        lines = [f"{source}\t{' '.join(pieces[token] for token in row)}\n" for source, row in rules if len(row)]
-        path.write_text("".join(lines), encoding="utf-8")
-
     def _check(self) -> None:
         vocab_size, offsets, entries = self.vocab_size, self.offsets, self.entries
         for name, ids in (("always allowed", self.always), ("candidates", entries)):

@@ -17,9 +17,7 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from torch import Tensor, nn
 
 from model.checkpoint import load_checkpoint
@@ -32,9 +30,7 @@ from model.transformer import Transformer
 _WORD_START = "\u2581"  # SentencePiece puts it before a word
 MAX_TOKENS = 40  # of source or target; more labels than that nobody reads
 
-_HEADS_IN_A_ROW = 4  # of a single layer's picture
-_TOKEN_INCHES = 0.14  # in the small panels: the least at which labels of 8 points stand apart
-_LARGE_TOKEN_INCHES = 0.19
+_TOKEN_INCHES = 0.14  # of a token in a panel: the least at which labels of 8 points stand apart
 _MIN_PANEL_INCHES = 1.6
 _LABEL_INCHES = 1.0  # beside and below the panels
 _TITLE_INCHES = 0.35
@@ -119,55 +115,31 @@ def readable(pieces: Sequence[str]) -> list[str]:
     return [f"·{piece}" if piece[0].isalnum() else piece.lstrip(_WORD_START) or "\u2423" for piece in pieces]
 
 
-def draw(maps: dict[AttentionPart, AttentionMap], title: str) -> Figure:
-    """Every layer and head: a section for each part, in it a row for each layer and a column for each head."""
-    heights = [_section_height(attention) for attention in maps.values()]
-    width = max(attention.weights.size(1) * _panel(attention.memory, _TOKEN_INCHES) for attention in maps.values())
-    figure = Figure(figsize=(width + _LABEL_INCHES, sum(heights) + 2 * _TITLE_INCHES), layout="constrained")
+def draw(maps: dict[AttentionPart, AttentionMap], title: str, layer: int | None = None) -> Figure:
+    """Draw a section for each part, in it a row for each layer (or for `layer` alone) and a column for each head."""
+    rows = {part: [layer] if layer is not None else list(range(len(m.weights))) for part, m in maps.items()}
+    sizes = {part: (_panel_inches(m.memory), _panel_inches(m.queries) + _TITLE_INCHES) for part, m in maps.items()}
+    width = max(maps[part].weights.size(1) * panel for part, (panel, _) in sizes.items()) + _LABEL_INCHES
+    heights = [len(rows[part]) * panel + _LABEL_INCHES + _TITLE_INCHES for part, (_, panel) in sizes.items()]
+    figure = Figure(figsize=(width, sum(heights) + 2 * _TITLE_INCHES), layout="constrained")
     figure.suptitle(title, fontsize=16, parse_math=False)  # a text may be about dollars
     sections = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     for section, (part, attention) in zip(sections, maps.items(), strict=True):
         section.suptitle(TITLES[part], fontsize=14)
-        grid = section.subplots(*attention.weights.shape[:2], squeeze=False, sharex=True, sharey=True)
-        for (layer, head), axes in np.ndenumerate(grid):
-            _draw_head(axes, attention, layer, head, f"layer {layer + 1}, head {head + 1}")
+        grid = section.subplots(len(rows[part]), attention.weights.size(1), squeeze=False, sharex=True, sharey=True)
+        for (row, head), axes in np.ndenumerate(grid):
+            number = rows[part][row]
+            axes.set_title(f"layer {number + 1}, head {head + 1}", fontsize=9)
+            axes.set_xticks(range(len(attention.memory)), attention.memory, rotation=90, fontsize=8, parse_math=False)
+            axes.set_yticks(range(len(attention.queries)), attention.queries, fontsize=8, parse_math=False)
+            axes.tick_params(length=0)
+            axes.imshow(attention.weights[number, head].numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     return figure
 
 
-def _section_height(attention: AttentionMap) -> float:
-    panels = attention.weights.size(0) * (_panel(attention.queries, _TOKEN_INCHES) + _TITLE_INCHES)
-    return panels + _LABEL_INCHES + _TITLE_INCHES
-
-
-def _panel(tokens: Sequence[str], token_inches: float) -> float:
-    """The side of a panel that has these on its axis."""
-    return max(_MIN_PANEL_INCHES, token_inches * len(tokens))
-
-
-def draw_layer(attention: AttentionMap, layer: int, title: str) -> Figure:
-    """The heads of one layer, large; `layer` counts from 0."""
-    num_heads = attention.weights.size(1)
-    columns = min(num_heads, _HEADS_IN_A_ROW)
-    rows = -(-num_heads // columns)
-    width = columns * _panel(attention.memory, _LARGE_TOKEN_INCHES) + 2 * _LABEL_INCHES
-    height = rows * (_panel(attention.queries, _LARGE_TOKEN_INCHES) + _TITLE_INCHES) + 2 * _LABEL_INCHES
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title, parse_math=False)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for head, axes in enumerate(grid.flat[:num_heads]):
-        image = _draw_head(axes, attention, layer, head, f"head {head + 1}")
-    for axes in grid.flat[num_heads:]:
-        axes.set_axis_off()
-    figure.colorbar(image, ax=grid, shrink=0.6, label="attention weight")
-    return figure
-
-
-def _draw_head(axes: Axes, attention: AttentionMap, layer: int, head: int, title: str) -> AxesImage:
-    axes.set_title(title, fontsize=9)
-    axes.set_xticks(range(len(attention.memory)), attention.memory, rotation=90, fontsize=8, parse_math=False)
-    axes.set_yticks(range(len(attention.queries)), attention.queries, fontsize=8, parse_math=False)
-    axes.tick_params(length=0)
-    return axes.imshow(attention.weights[layer, head].numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+def _panel_inches(tokens: Sequence[str]) -> float:
+    """The side of a panel that has these tokens on its axis."""
+    return max(_MIN_PANEL_INCHES, _TOKEN_INCHES * len(tokens))
 
 
 @app.command()
@@ -176,7 +148,7 @@ def main(
     sentence: Annotated[str, typer.Argument(help=f"To translate; at most {MAX_TOKENS} tokens.")],
     output: Annotated[Path, typer.Option(help="The picture, PNG.")] = Path("attention.png"),
     part: Annotated[AttentionPart | None, typer.Option(help="Only this one.")] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="Only this layer of the part, large.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="Only this layer of the part.")] = None,
     beam_size: Annotated[int, typer.Option(min=1, help="Of the search for the translation.")] = 4,
 ) -> None:
     """Draw what every attention head looks at while a sentence is translated."""
@@ -192,22 +164,14 @@ def main(
     target = beam_search(model, source, config)[0].tokens
     title = f"{sentence}\n{tokenizer.decode(target)}"
     maps = attention_maps(model, tokenizer, source, target)
-    _chosen(maps, part, layer, title).savefig(output, dpi=100)
+    if part is not None:
+        maps = {part: maps[part]}
+    _require(part is not None or layer is None, f"--layer {layer} needs --part: {', '.join(AttentionPart)}")
+    if part is not None and layer is not None:
+        num_layers = maps[part].weights.size(0)
+        _require(layer <= num_layers, f"--layer is {layer}, the part {part} has {num_layers}")
+    draw(maps, title, None if layer is None else layer - 1).savefig(output, dpi=100)
     print(f"{title}\n{output}")
-
-
-def _chosen(
-    maps: dict[AttentionPart, AttentionMap], part: AttentionPart | None, layer: int | None, title: str
-) -> Figure:
-    """The picture that the options ask for."""
-    if part is None:
-        _require(layer is None, f"--layer {layer} needs --part: {', '.join(AttentionPart)}")
-        return draw(maps, title)
-    if layer is None:
-        return draw({part: maps[part]}, title)
-    num_layers = maps[part].weights.size(0)
-    _require(layer <= num_layers, f"--layer is {layer}, the part {part} has {num_layers}")
-    return draw_layer(maps[part], layer - 1, f"{TITLES[part]} (layer {layer})\n{title}")
 
 
 def _require(holds: bool, message: str) -> None:

@@ -2,8 +2,8 @@
 
 python -m model.tools.average RUN/average OTHER/average --out MEAN
 
-Of runs that began with the same weights, and differ in their data, seed or dropout, the mean is often better than each
-of them: score them all.  Models that began with other weights have no mean: their numbers stand for other things.
+The mean of runs that began with the same weights, and differ in their data, seed or dropout, is often better than each
+of them: score them all.  Models that began with different weights have no useful mean.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ console = Console(stderr=True)
 
 
 def average(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
-    """The mean of models of one shape, direction and tokenizer; it has the first one's name, and no scores.
+    """Return the mean of models of one shape, direction and tokenizer, with the first one's name and no scores.
 
     Raises:
         ValueError: fewer than two, or they differ in more than their weights.
@@ -29,19 +29,18 @@ def average(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
     if len(checkpoints) < 2:
         raise ValueError(f"{len(checkpoints)} model to average, at least 2 are needed")
     first, *others = checkpoints
+    languages = first.meta.source_language, first.meta.target_language
     for other in others:
         if other.config != first.config:
             raise ValueError(f"{other.config} cannot be averaged with {first.config}")
-        if _direction(other) != _direction(first):
-            raise ValueError(f"a model {_direction(other)} cannot be averaged with one {_direction(first)}")
+        found = other.meta.source_language, other.meta.target_language
+        if found != languages:
+            way, first_way = ("from {} to {}".format(*pair) for pair in (found, languages))
+            raise ValueError(f"a model {way} cannot be averaged with one {first_way}")
         if other.tokenizer_path.read_bytes() != first.tokenizer_path.read_bytes():
             raise ValueError(f"the tokenizers {other.tokenizer_path} and {first.tokenizer_path} differ")
     weights = mean_weights(checkpoint.weights for checkpoint in checkpoints)
     return replace(first, weights=weights, meta=replace(first.meta, scores={}))
-
-
-def _direction(checkpoint: Checkpoint) -> str:
-    return f"from {checkpoint.meta.source_language} to {checkpoint.meta.target_language}"
 
 
 @app.command()

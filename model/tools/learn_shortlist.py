@@ -16,6 +16,7 @@ Takes about 5 bytes of memory for each link.  Axes: C couples, V vocabulary.
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -23,7 +24,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import track as rich_track
+from rich.progress import track
 
 from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.data import Example, Pair, encode_pairs, read_corpus, read_lines
@@ -154,7 +155,10 @@ class Lexicon:
         shuffled = random.Random(1).sample(examples, len(examples))
         held_out, aligned = shuffled[: len(examples) // HELD_OUT], shuffled[len(examples) // HELD_OUT :]
         links, held_out_links = (Links.of(part, tokenizer.vocab_size, track) for part in (aligned, held_out))
-        ranks = _ranks(links.sources, links.translation_probabilities(ITERATIONS, track))
+        probabilities = links.translation_probabilities(ITERATIONS, track)
+        order = np.lexsort((-probabilities, links.sources))  # source tokens ascend and stay where they are
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(len(order)) - np.searchsorted(links.sources, links.sources)
         return cls(links, ranks, held_out, held_out_links, letterless_ids(tokenizer))
 
     def shortlist(self, *, candidates: int, always: int) -> Shortlist:
@@ -181,16 +185,8 @@ class Lexicon:
         return most[missed[most] > 0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """How a shortlist fits some sentence pairs."""
-
-    tokens: float  # share of the target tokens that it allows
-    candidates: float  # mean number of target tokens it allows for a sentence
-
-
-def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Coverage:
-    """Measure a shortlist on source and target ids."""
+def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[float, float]:
+    """Return the share of the pairs' target tokens that a shortlist allows, and its mean number for a sentence."""
     allowed = total = sentences = candidates = 0
     for source, target in pairs:
         found = shortlist.candidates(source)
@@ -198,32 +194,13 @@ def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence
         total += len(target)
         candidates += len(found)
         sentences += 1
-    return Coverage(tokens=allowed / max(total, 1), candidates=candidates / max(sentences, 1))
-
-
-def _ranks(sources: NDArray[np.int64], probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Position of each couple among those of its source token, the likeliest first; sources [C] ascend."""
-    order = np.lexsort((-probabilities, sources))  # source tokens stay where they are
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(len(order)) - np.searchsorted(sources, sources)
-    return ranks
+    return allowed / max(total, 1), candidates / max(sentences, 1)
 
 
 def letterless_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
     """Ids of pieces without a letter: punctuation, digits, bytes, unknown, end-of-sentence."""
     texts = {token: tokenizer.decode([token]) for token in range(tokenizer.vocab_size) if token not in (PAD_ID, BOS_ID)}
     return np.array([token for token, text in texts.items() if not any(char.isalpha() for char in text)])
-
-
-def read_recipe_pairs(recipe: Path, data: Path) -> list[Pair]:
-    """Sentence pairs of a recipe's corpora.
-
-    Raises:
-        ValueError, FileNotFoundError: the recipe or a corpus cannot be read.
-    """
-    loaded = load_recipe(recipe)
-    corpora = [read_corpus(data, corpus, loaded.languages, loaded.seed) for corpus in loaded.corpora]
-    return [pair for corpus in corpora for pair in corpus]
 
 
 def read_file_pairs(sources: Sequence[Path], targets: Sequence[Path]) -> list[Pair]:
@@ -241,11 +218,6 @@ def read_file_pairs(sources: Sequence[Path], targets: Sequence[Path]) -> list[Pa
             raise ValueError(f"{source} has {len(sides[0])} lines, {target} has {len(sides[1])}: they must be aligned")
         pairs += [Pair(*pair) for pair in zip(*sides, strict=True)]
     return pairs
-
-
-def show_progress(items: Sequence[Any], description: str) -> Iterable[Any]:
-    """The items, with a progress bar on the terminal."""
-    return rich_track(items, description, console=console, transient=True)
 
 
 @app.command()
@@ -284,18 +256,21 @@ def main(
     try:
         loaded = Tokenizer.load(tokenizer)
         pairs = read_file_pairs(source or [], target or [])
-        pairs += read_recipe_pairs(recipe, data) if recipe and data else []
+        if recipe and data:
+            loaded_recipe = load_recipe(recipe)
+            for corpus in loaded_recipe.corpora:
+                pairs += read_corpus(data, corpus, loaded_recipe.languages, loaded_recipe.seed)
         examples = encode_pairs(pairs, loaded, FILTER)
         console.log(f"{len(examples):,} sentence pairs")
-        lexicon = Lexicon.learn(examples, loaded, show_progress)
+        lexicon = Lexicon.learn(examples, loaded, partial(track, console=console, transient=True))
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
     shortlist = lexicon.shortlist(candidates=candidates, always=always)
     shortlist.save(out)
-    found = coverage(shortlist, lexicon.held_out)
+    tokens, candidates_each = coverage(shortlist, lexicon.held_out)
     console.log(
-        f"{out}: {out.stat().st_size:,} bytes; of held-out pairs it allows {found.tokens:.2%} of the target tokens, "
-        f"with {found.candidates:,.0f} candidates a sentence"
+        f"{out}: {out.stat().st_size:,} bytes; of held-out pairs it allows {tokens:.2%} of the target tokens, "
+        f"with {candidates_each:,.0f} candidates a sentence"
     )
 
 

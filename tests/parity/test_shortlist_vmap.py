@@ -9,6 +9,7 @@ import pytest
 from model.config import BOS_ID, EOS_ID, UNK_ID
 from model.shortlist import Shortlist
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_config, tiny_model
+from tests.fakes.vmap import write_vmap
 from tests.parity.ctranslate2_model import pieces, write_ctranslate2_model
 
 V = 120
@@ -28,7 +29,7 @@ def test_vmap_limits_ctranslate2_to_the_candidates_of_its_batch(
     model = tiny_model(tiny_config(vocab_size=V), seed=2)
     directory = write_ctranslate2_model(model.config, state_of(model), tiny_tokenizer_path, tmp_path / "ctranslate2")
     names = pieces(tiny_tokenizer_path)
-    shortlist.write_vmap(directory / "vmap.txt", names)
+    write_vmap(shortlist, directory / "vmap.txt", names)
     translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
     sources = random_sentences(model.config, lengths=(2, 3, 6, 11))
 

@@ -19,6 +19,7 @@ from model.manifest import BUNDLE_FORMAT_VERSION
 from model.shortlist import Shortlist
 from tests.bench.race.shapes import Shape, base_shape, default_shape, positions_of
 from tests.bench.race.text import Sentence
+from tests.fakes.vmap import write_vmap
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -114,6 +115,6 @@ def _ctranslate2(shape: Shape, source: Bundle, lists: Shortlist | None, names: S
         shutil.rmtree(partial, ignore_errors=True)
         write_ctranslate2_model(shape.config, shape.state, source.tokenizer_path, partial, positions=shape.positions)
         if lists is not None:
-            lists.write_vmap(partial / "vmap.txt", names)
+            write_vmap(lists, partial / "vmap.txt", names)
         partial.rename(directory)
     return directory

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import model.recipe
 import model.tools.ablation
 from model.recipe import Recipe, load_recipe
-from model.tools.ablation import shorten, variants
+from model.tools.ablation import ablations, shorten
 from tests.fakes.tiny_run import data
 
 __all__ = ["data"]
@@ -28,7 +28,7 @@ def test_each_variant_lacks_one_part_and_nothing_else():
     published = load_recipe(MULTI30K)
     recipe = replace(published, optimizer=replace(published.optimizer, cooldown_updates=100, matrices="muon"))
 
-    found = {variant.name: differences(recipe, variant.recipe) for variant in variants(recipe)}
+    found = {name: differences(recipe, ablated) for name, ablated in ablations(recipe).items()}
 
     assert found == {
         "whole recipe": set(),
@@ -53,7 +53,7 @@ def test_a_shortened_recipe_keeps_its_proportions_and_does_not_end_early():
 
 def test_the_command_scores_every_variant_with_and_without_averaging(data, tmp_path, monkeypatch):
     monkeypatch.setattr("model.checkpoint.CurveLog.draw", lambda _: None)
-    monkeypatch.setattr(model.tools.ablation, "variants", lambda recipe: variants(recipe)[:2])
+    monkeypatch.setattr(model.tools.ablation, "ablations", lambda recipe: dict(list(ablations(recipe).items())[:2]))
     recipe = (data / "recipe.toml").read_text().replace("validate_every = 10", "validate_every = 30")
     (tmp_path / "recipe.toml").write_text(recipe)
     arguments = [str(tmp_path / "recipe.toml"), "--data", str(data), "--out", str(tmp_path), "--set", "dev/own"]

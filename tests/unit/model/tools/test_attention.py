@@ -15,7 +15,6 @@ from model.tools.attention import (
     attention_maps,
     attention_weights,
     draw,
-    draw_layer,
     readable,
 )
 from model.transformer import Transformer
@@ -76,11 +75,11 @@ def test_a_picture_has_a_panel_for_each_layer_and_head():
     maps = {part: AttentionMap(torch.eye(3).expand(2, 5, 3, 3), list("abc"), list("def")) for part in AttentionPart}
 
     panels = [axes for section in draw(maps, "all").subfigs for axes in section.axes]
-    large = [axes for axes in draw_layer(maps[AttentionPart.CROSS], 1, "one").axes if axes.images]
+    one = draw({AttentionPart.CROSS: maps[AttentionPart.CROSS]}, "one", layer=1).subfigs[0].axes
 
     assert len(panels) == 3 * 2 * 5
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "b", "c"]
-    assert [axes.get_title() for axes in large] == [f"head {head}" for head in range(1, 6)]
+    assert [axes.get_title() for axes in one] == [f"layer 2, head {head}" for head in range(1, 6)]
 
 
 def test_the_command_writes_a_png_and_refuses_what_it_cannot_draw(tmp_path):

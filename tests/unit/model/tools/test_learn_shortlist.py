@@ -104,7 +104,7 @@ def test_more_candidates_and_more_tokens_always_cover_more(lexicon, examples):
 
     found = [coverage(lexicon.shortlist(candidates=n, always=m), examples) for n, m in sizes]
 
-    tokens, candidates = [each.tokens for each in found], [each.candidates for each in found]
+    tokens, candidates = (list(each) for each in zip(*found, strict=True))
     assert tokens == sorted(tokens)
     assert tokens[0] < tokens[-1]
     assert candidates == sorted(set(candidates))
@@ -126,8 +126,7 @@ def test_coverage_counts_allowed_tokens_and_candidates():
 
     found = coverage(shortlist, [([4, EOS_ID], [20, 21, EOS_ID]), ([6, EOS_ID], [EOS_ID])])
 
-    assert found.tokens == 3 / 4
-    assert found.candidates == 2.5
+    assert found == (3 / 4, 2.5)
 
 
 def test_a_source_token_may_become_its_candidates_itself_and_what_has_no_letters(lexicon, tokenizer):
