@@ -78,7 +78,7 @@ def save_checkpoint(directory: Path, checkpoint: Checkpoint, trainer_state: dict
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     save_file({name: tensor.detach().contiguous() for name, tensor in checkpoint.weights.items()}, partial / WEIGHTS)
-    (partial / CONFIG).write_text(json.dumps(checkpoint.config.to_dict(), indent=2) + "\n")
+    (partial / CONFIG).write_text(json.dumps(asdict(checkpoint.config), indent=2) + "\n")
     (partial / META).write_text(json.dumps(asdict(checkpoint.meta), indent=2) + "\n")
     shutil.copyfile(checkpoint.tokenizer_path, partial / TOKENIZER)
     if trainer_state is not None:
@@ -105,7 +105,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
             raise FileNotFoundError(f"{directory} is no checkpoint: {name} is missing")
     try:
         return Checkpoint(
-            config=ModelConfig.from_dict(json.loads((directory / CONFIG).read_text())),
+            config=ModelConfig(**json.loads((directory / CONFIG).read_text())),
             meta=CheckpointMeta(**json.loads((directory / META).read_text())),
             weights=load_file(directory / WEIGHTS),
             tokenizer_path=directory / TOKENIZER,

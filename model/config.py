@@ -1,11 +1,10 @@
-"""The shape of a model and the ids that have a meaning, shared by training, export and serving.
+"""The shape of a model and its special ids, shared by training, export and serving.
 
 Knows neither weights nor graphs; imports no torch.
 """
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Self
 
 PAD_ID = 0
 UNK_ID = 1
@@ -14,7 +13,7 @@ EOS_ID = 3  # ends every source and every finished target
 
 
 class NormPlacement(StrEnum):
-    """Where layer normalisation stands relative to the residual sum."""
+    """Position of layer normalisation relative to the residual sum."""
 
     PRE = "pre"  # x + f(norm(x)), one more norm after the stack (Xiong et al. 2020)
     POST = "post"  # norm(x + f(x)), as in the paper
@@ -52,12 +51,3 @@ class ModelConfig:
     def d_head(self) -> int:
         """Width of one attention head (d_k = d_v in the paper)."""
         return self.d_model // self.num_heads
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON types."""
-        return {**asdict(self), "norm_placement": str(self.norm_placement)}
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(**fields)

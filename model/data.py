@@ -138,30 +138,22 @@ class Example(NamedTuple):
         return max(len(self.source), len(self.target))
 
 
-class PieceSampling(NamedTuple):
-    """Which texts are cut into pieces drawn at random, so that a word is learnt in many spellings (Kudo 2018)."""
-
-    share: float  # of the texts
-    seed: int  # below 2**32
-
-    def encoder(self, tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-        """Return a function from text to token ids.
-
-        The same seed chooses the same texts on every machine; their pieces repeat within a process only, because
-        SentencePiece 0.2.3 salts its random generator by process.
-        """
-        rng = random.Random(self.seed)
-        tokenizer.seed(self.seed)
-        return lambda text: (
-            tokenizer.sample(text, _SAMPLING_ALPHA) if rng.random() < self.share else tokenizer.encode(text)
-        )
+Encode = Callable[[str], list[int]]  # text -> token ids
 
 
-def encode_pairs(
-    pairs: Sequence[Pair], tokenizer: Tokenizer, config: BatchConfig, sampling: PieceSampling | None = None
-) -> list[Example]:
+def sampling_encoder(tokenizer: Tokenizer, share: float, seed: int) -> Encode:
+    """Return `encode` with a share of the texts in pieces drawn at random, which teaches many spellings (Kudo 2018).
+
+    The same seed chooses the same texts on every machine; their pieces repeat within a process only, because
+    SentencePiece 0.2.3 salts its random generator by process.
+    """
+    rng = random.Random(seed)
+    tokenizer.seed(seed)
+    return lambda text: tokenizer.sample(text, _SAMPLING_ALPHA) if rng.random() < share else tokenizer.encode(text)
+
+
+def encode_pairs(pairs: Sequence[Pair], config: BatchConfig, encode: Encode) -> list[Example]:
     """Return examples of the pairs that are neither empty, too long nor of too unequal lengths."""
-    encode = sampling.encoder(tokenizer) if sampling else tokenizer.encode
     examples = (Example(encode(pair.source), encode(pair.target)) for pair in pairs)
     return [example for example in examples if _fits(example, config)]
 
@@ -216,7 +208,7 @@ def cut_batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[E
 class EpochBatches:
     """Training batches; epoch e of a seed is the same sequence on every machine and after every resume.
 
-    Where pieces are sampled, a resumed epoch has the same pairs in other pieces (`PieceSampling`).
+    Where pieces are sampled, a resumed epoch has the same pairs in other pieces (`sampling_encoder`).
     """
 
     def __init__(
@@ -232,7 +224,7 @@ class EpochBatches:
         Raises:
             ValueError: there are no pairs, or none of them fits.
         """
-        if not any(encode_pairs([pair], tokenizer, config) for pair in pairs):
+        if not any(encode_pairs([pair], config, tokenizer.encode) for pair in pairs):
             raise ValueError(
                 f"no pair to train on: of {len(pairs):,} none has two sides of at most {config.max_sentence_tokens} "
                 f"tokens that differ in length by less than a factor of {config.max_length_ratio}"
@@ -249,8 +241,10 @@ class EpochBatches:
         shuffled = rng.sample(self._pairs, len(self._pairs))
         changed = list(augment(shuffled, self._augmentation, rng.randrange(2**32)))
         share = self._augmentation.sample_pieces
-        sampling = PieceSampling(share, rng.randrange(2**32)) if share else None
-        runs = self._bucket(encode_pairs(changed, self._tokenizer, self._config, sampling), rng)
+        encode: Encode = self._tokenizer.encode
+        if share:
+            encode = sampling_encoder(self._tokenizer, share, rng.randrange(2**32))
+        runs = self._bucket(encode_pairs(changed, self._config, encode), rng)
         return (collate(run) for run in runs[skip:])
 
     def _bucket(self, examples: list[Example], rng: random.Random) -> list[list[Example]]:

@@ -64,7 +64,7 @@ def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) ->
     """
     device = model.positions.device
     counted = BatchConfig(max_sentence_tokens=model.config.max_positions, max_length_ratio=math.inf)
-    examples = sorted(encode_pairs(pairs, tokenizer, counted), key=lambda example: example.num_tokens)
+    examples = sorted(encode_pairs(pairs, counted, tokenizer.encode), key=lambda example: example.num_tokens)
     nll = num_tokens = 0.0
     for run in cut_batches(examples, _BATCH_TOKENS):
         batch = collate(run).to(device)

@@ -106,7 +106,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""
-        return json.dumps({**asdict(self), "config": self.config.to_dict()}, indent=2, sort_keys=True) + "\n"
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -119,7 +119,7 @@ class Manifest:
         for name in _TEXT_FIELDS:
             if not isinstance(fields.get(name, ""), str):
                 raise TypeError(f"{name} is {fields[name]!r}, it must be text")
-        fields["config"] = ModelConfig.from_dict(fields["config"])
+        fields["config"] = ModelConfig(**fields["config"])
         fields["decoding"] = DecodingDefaults(**fields["decoding"])
         fields["variants"] = {precision: Variant(**variant) for precision, variant in fields["variants"].items()}
         fields["files"] = {name: FileEntry(**entry) for name, entry in fields["files"].items()}

@@ -103,13 +103,8 @@ class JoinedOptimizer(Optimizer):
         return [group for part in self._parts.values() for group in part.param_groups]
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Do one step of each optimiser.
-
-        Raises:
-            ValueError: there is a closure, which each of them would call.
-        """
-        if closure is not None:
-            raise ValueError("several optimisers take no closure")
+        """Do one step of each optimiser."""
+        assert closure is None, "each optimiser would call it"
         for part in self._parts.values():
             part.step()
 
@@ -160,27 +155,18 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every matrix that has a gradient.
-
-        Raises:
-            ValueError: there is a closure.
-        """
-        if closure is not None:
-            raise ValueError("Muon takes no closure")
+        """Update every matrix that has a gradient."""
+        assert closure is None, "Muon takes no closure"
         for group in self.param_groups:
             for matrix in group["params"]:
-                if matrix.grad is not None:
-                    self._update(matrix, group["lr"], group["weight_decay"])
-
-    def _update(self, matrix: torch.Tensor, rate: float, weight_decay: float) -> None:
-        assert matrix.grad is not None
-        state = self.state[matrix]
-        momentum = state.setdefault("momentum_buffer", torch.zeros_like(matrix.grad))
-        momentum.lerp_(matrix.grad, 1 - MOMENTUM)
-        direction = orthogonalized(matrix.grad.lerp(momentum, MOMENTUM).to(self._precision))
-        length = 0.2 * max(matrix.shape) ** 0.5  # its root mean square is Adam's usual 0.2
-        matrix.mul_(1 - rate * weight_decay)
-        matrix.add_(direction, alpha=-rate * length)
+                if matrix.grad is None:
+                    continue
+                momentum = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix.grad))
+                momentum.lerp_(matrix.grad, 1 - MOMENTUM)
+                direction = orthogonalized(matrix.grad.lerp(momentum, MOMENTUM).to(self._precision))
+                length = 0.2 * max(matrix.shape) ** 0.5  # its root mean square is Adam's usual 0.2
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                matrix.add_(direction, alpha=-group["lr"] * length)
 
 
 def orthogonalized(matrix: torch.Tensor) -> torch.Tensor:

@@ -80,16 +80,10 @@ class Trainer:
         precision: torch.dtype,
         initial: Checkpoint | None = None,
     ) -> None:
-        """Read the data and build the model.
+        """Read the data and build the model, in `run`.
 
-        Args:
-            recipe: what to train, and how.
-            data: directory of the corpora and development sets.
-            run: directory of the checkpoints.
-            device: where to compute.
-            precision: of products; the weights stay fp32.
-            initial: weights to start from instead of random ones, with their tokenizer; a run that has checkpoints
-                continues from these instead.
+        With `initial` it starts from these weights and their tokenizer instead of random ones; a run that has
+        checkpoints continues from these.
 
         Raises:
             ValueError: `initial` has another shape than the recipe's model, or there is nothing to train on.
@@ -102,7 +96,13 @@ class Trainer:
         self.device = device
         self.precision = precision
         self.console = Console(stderr=True)
-        pairs = self._read_training_pairs(data)
+        pairs: list[Pair] = []
+        for corpus in recipe.corpora:
+            found = read_corpus(data, corpus, recipe.languages, recipe.seed)
+            self.console.log(f"{corpus.name}: {len(found):,} pairs")
+            pairs += found
+        if not pairs:
+            raise ValueError(f"the corpora of recipe {recipe.name} have no pairs")
         self.tokenizer_path = run / TOKENIZER
         self.tokenizer = self._tokenizer(pairs, initial)
         self.batches = EpochBatches(pairs, self.tokenizer, recipe.batches, recipe.augmentation, recipe.seed)
@@ -274,16 +274,6 @@ class Trainer:
             if old not in kept:
                 shutil.rmtree(old)
 
-    def _read_training_pairs(self, data: Path) -> list[Pair]:
-        pairs: list[Pair] = []
-        for corpus in self.recipe.corpora:
-            found = read_corpus(data, corpus, self.recipe.languages, self.recipe.seed)
-            self.console.log(f"{corpus.name}: {len(found):,} pairs")
-            pairs += found
-        if not pairs:
-            raise ValueError(f"the corpora of recipe {self.recipe.name} have no pairs")
-        return pairs
-
     def _tokenizer(self, pairs: list[Pair], initial: Checkpoint | None) -> Tokenizer:
         """The tokenizer of the run's checkpoints; before there are any, the initial weights' or a new one."""
         checkpoints = step_directories(self.run)
@@ -364,14 +354,8 @@ def prepare_run(
 ) -> Trainer:
     """Make a run's directory, write the recipe down there, and return the trainer.
 
-    Args:
-        recipe: what to train, and how.
-        data: directory of the corpora and development sets.
-        out: directory of the run.
-        device: as for `choose_device`.
-        precision: as for `choose_precision`.
-        initial: weights to start from instead of random ones.
-        may_differ: keys in which the recipe may differ from the one that the run was begun with.
+    `device` and `precision` are as for `choose_device` and `choose_precision`; `may_differ` has the keys in which the
+    recipe may differ from the one that the run was begun with.
 
     Raises:
         ValueError, FileNotFoundError: the recipe differs elsewhere, there is no such device or precision, or what the

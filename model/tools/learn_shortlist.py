@@ -260,7 +260,7 @@ def main(
             loaded_recipe = load_recipe(recipe)
             for corpus in loaded_recipe.corpora:
                 pairs += read_corpus(data, corpus, loaded_recipe.languages, loaded_recipe.seed)
-        examples = encode_pairs(pairs, loaded, FILTER)
+        examples = encode_pairs(pairs, FILTER, loaded.encode)
         console.log(f"{len(examples):,} sentence pairs")
         lexicon = Lexicon.learn(examples, loaded, partial(track, console=console, transient=True))
     except (ValueError, FileNotFoundError) as error:

@@ -12,7 +12,6 @@ from model.data import (
     EpochBatches,
     Example,
     Pair,
-    PieceSampling,
     augment,
     collate,
     cut_batches,
@@ -21,6 +20,7 @@ from model.data import (
     read_corpus,
     read_dev_set,
     read_lines,
+    sampling_encoder,
 )
 from model.recipe import AugmentationConfig, BatchConfig, CorpusConfig, Languages
 from model.tokenizer import Tokenizer
@@ -149,7 +149,7 @@ def test_a_share_of_the_texts_is_sampled():
     """Which texts these are is Python's own random stream, which is the same on every machine."""
     first, again, other = (
         [encode("text")[0] for _ in range(1_000)]
-        for encode in (PieceSampling(0.25, seed).encoder(PieceTokenizer()) for seed in (1, 1, 2))  # type: ignore[arg-type]
+        for encode in (sampling_encoder(PieceTokenizer(), 0.25, seed) for seed in (1, 1, 2))  # type: ignore[arg-type]
     )
 
     assert first == again != other
@@ -164,7 +164,8 @@ def tokenizer(tiny_tokenizer_path) -> Tokenizer:
 def test_sampled_pieces_spell_the_same_texts(tokenizer):
     pairs = [Pair(*pair) for pair in zip(ENGLISH, GERMAN, strict=True)]
 
-    likeliest, drawn = (encode_pairs(pairs, tokenizer, BatchConfig(), way) for way in (None, PieceSampling(1.0, 3)))
+    encoders = (tokenizer.encode, sampling_encoder(tokenizer, 1.0, 3))
+    likeliest, drawn = (encode_pairs(pairs, BatchConfig(), encode) for encode in encoders)
 
     assert drawn != likeliest
     assert [tokenizer.decode(example.source) for example in drawn] == list(ENGLISH)
@@ -175,7 +176,7 @@ def test_pairs_too_long_or_too_unequal_are_left_out(tokenizer):
     good, long = Pair(ENGLISH[0], GERMAN[0]), Pair(ENGLISH[0] * 9, GERMAN[0] * 9)
     unequal, empty = Pair("bread", GERMAN[5]), Pair(" ", "Brot")
 
-    assert len(encode_pairs([good, long, unequal, empty], tokenizer, config)) == 1
+    assert len(encode_pairs([good, long, unequal, empty], config, tokenizer.encode)) == 1
 
 
 def test_collate_shifts_the_target_and_pads_on_the_right():

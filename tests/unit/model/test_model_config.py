@@ -1,5 +1,7 @@
 """A configuration holds dimensions that a model can have."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ def test_impossible_dimensions_are_refused(fields: dict[str, Any], message: str)
         ModelConfig(**fields)
 
 
-def test_a_config_survives_its_dict():
+def test_a_config_survives_json():
     config = ModelConfig(d_model=16, norm_placement=NormPlacement.POST)
 
-    assert ModelConfig.from_dict(config.to_dict()) == config
+    assert ModelConfig(**json.loads(json.dumps(asdict(config)))) == config
