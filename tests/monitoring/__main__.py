@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -20,16 +21,8 @@ from rich.table import Table
 
 from tests.fakes.load import Load
 from tests.monitoring.expressions import Panel, asked, failures
-from tests.monitoring.prometheus import SCRAPE_S, binary, scraping
+from tests.monitoring.prometheus import SCRAPE_S, scraping
 from tests.monitoring.scene import staged
-
-
-def arguments() -> argparse.Namespace:
-    """What the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.monitoring")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of load")
-    parser.add_argument("--picture", type=Path, help="PNG of the panels")
-    return parser.parse_args()
 
 
 def watch(seconds: float, scratch: Path) -> tuple[list[Panel], list[str], Load, float]:
@@ -56,15 +49,18 @@ def show(panels: list[Panel]) -> None:
 
 def main() -> int:
     """0 if the dashboard works, else 1."""
-    options = arguments()
-    binary()
+    parser = argparse.ArgumentParser(prog="python -m tests.monitoring")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of load")
+    parser.add_argument("--picture", type=Path, help="PNG of the panels")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         panels, wrong, load, began = watch(options.seconds, Path(scratch))
     show(panels)
     if options.picture:
-        from tests.monitoring.picture import caption, draw
+        from tests.monitoring.picture import draw
 
-        draw(panels, began, caption(options.seconds), options.picture)
+        title = f"Dragoman: {options.seconds:.0f} s of load on one replica with a fake engine of 100 texts a second"
+        draw(panels, began, f"{title} ({datetime.now(UTC):%B %Y})", options.picture)
     print("\n".join(f"WRONG: {line}" for line in wrong) or "every expression has data and moves")
     num = sum(len(panel.targets) for panel in panels)
     print(json.dumps({"expressions": num, "calls": len(load.records), "codes": load.codes, "wrong": wrong}))

@@ -51,7 +51,9 @@ class Target:
     def has_moved(self) -> bool:
         """Whether a value changed, or a series came or went."""
         longest = max((len(series.times) for series in self.series), default=0)
-        return any(len(series.times) < longest or _changes(series) for series in self.series)
+        return any(
+            len(series.times) < longest or (len(series.finite) and np.ptp(series.finite) > 0) for series in self.series
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +84,10 @@ def asked(prometheus: Prometheus, began: float, ended: float) -> list[Panel]:
 
 
 def _ask(prometheus: Prometheus, target: dict[str, Any], began: float, ended: float) -> Target:
-    expression = substituted(target["expr"])
-    series = prometheus.range_query(expression, began, ended, STEP_S)
-    return Target(target["legendFormat"], expression, tuple(series))
-
-
-def substituted(expression: str) -> str:
-    """With Grafana's variables replaced.
-
-    Raises:
-        ValueError: there is one that is not known here.
-    """
-    given = expression.replace("$__rate_interval", f"{RATE_INTERVAL_S * SCRAPE_S}s")
-    if "$" in given:
+    expression = target["expr"].replace("$__rate_interval", f"{RATE_INTERVAL_S * SCRAPE_S}s")
+    if "$" in expression:
         raise ValueError(f"{expression} has a variable that nothing replaces")
-    return given
+    return Target(target["legendFormat"], expression, tuple(prometheus.range_query(expression, began, ended, STEP_S)))
 
 
 def failures(panels: list[Panel]) -> Iterator[str]:
@@ -113,7 +104,3 @@ def failures(panels: list[Panel]) -> Iterator[str]:
         elif target.has_moved and (title, legend) in STILL:
             yield f"{name}: moved, though {STILL[title, legend]}"
     yield from (f"{title}, {legend}: is in no panel" for title, legend in (STILL | UNCERTAIN).keys() - seen.keys())
-
-
-def _changes(series: Series) -> bool:
-    return bool(len(series.finite)) and bool(np.ptp(series.finite) > 0)

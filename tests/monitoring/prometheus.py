@@ -62,7 +62,14 @@ class Prometheus:
             data = self._get(f"/api/v1/query_range?{urllib.parse.urlencode(query)}")["data"]
         except URLError as error:
             raise ValueError(f"{expression}: {error}") from error
-        return [_series(found["metric"], found["values"]) for found in data["result"]]
+        return [
+            Series(
+                found["metric"],
+                np.array([at for at, _ in found["values"]], float),
+                np.array([float(value) for _, value in found["values"]]),
+            )
+            for found in data["result"]
+        ]
 
     def broken_rules(self) -> list[str]:
         """Rules of deploy/prometheus that it could not evaluate."""
@@ -81,50 +88,34 @@ class Prometheus:
             return json.load(answer)
 
 
-def _series(labels: dict[str, str], points: list[tuple[float, str]]) -> Series:
-    return Series(labels, np.array([at for at, _ in points], float), np.array([float(value) for _, value in points]))
-
-
-def binary() -> str:
-    """Where it is.
-
-    Raises:
-        FileNotFoundError: nowhere.
-    """
-    if found := shutil.which("prometheus"):
-        return found
-    raise FileNotFoundError("there is no prometheus on the PATH; on Debian: apt-get install prometheus")
-
-
 @contextmanager
 def scraping(http_port: int, directory: Path) -> Iterator[Prometheus]:
-    """One that scrapes the server with this HTTP port, and evaluates the rules of deploy/prometheus."""
+    """One that scrapes the server with this HTTP port, and evaluates the rules of deploy/prometheus.
+
+    Raises:
+        FileNotFoundError: there is no binary.
+    """
+    binary = shutil.which("prometheus")
+    if binary is None:
+        raise FileNotFoundError("there is no prometheus on the PATH; on Debian: apt-get install prometheus")
     config = directory / "prometheus.yml"
     config.write_text(_CONFIG.format(scrape=SCRAPE_S, rules=RULES, port=http_port))
-    port = _free_port()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
     command = [
-        *(binary(), f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}"),
+        *(binary, f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}"),
         *(f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"),
     ]
     with (directory / "prometheus.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         running = Prometheus(f"http://127.0.0.1:{port}")
-        _await_ready(running, process, directory / "prometheus.log")
+        deadline = time.monotonic() + START_S
+        while not running.is_ready():  # another process: there is nothing to await
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"prometheus did not start:\n{(directory / 'prometheus.log').read_text()}")
+            time.sleep(0.05)
         yield running
     finally:
         process.kill()
         process.wait()
-
-
-def _await_ready(running: Prometheus, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while not running.is_ready():  # another process: there is nothing to await
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"prometheus did not start:\n{log.read_text()}")
-        time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

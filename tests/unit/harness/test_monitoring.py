@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.monitoring import expressions
-from tests.monitoring.expressions import Panel, Target, failures, substituted
+from tests.monitoring.expressions import Panel, Target, failures
 from tests.monitoring.prometheus import Series
 
 
@@ -48,9 +48,3 @@ def test_what_may_move_or_not_fails_without_data_alone(monkeypatch, line):
 
     assert failures_of(line) == ["Gone, x: is in no panel"]
     assert failures_of() == ["Calls, {{code}}: no data: sum(calls)", "Gone, x: is in no panel"]
-
-
-def test_an_unknown_variable_is_refused():
-    assert substituted("rate(calls[$__rate_interval])") == "rate(calls[5s])"
-    with pytest.raises(ValueError, match="has a variable that nothing replaces"):
-        substituted("rate(calls[$window])")
