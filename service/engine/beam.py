@@ -56,14 +56,6 @@ class StepOutcome:
     non_finite: Sequence[int] = ()  # sentences for which the model produced NaN or infinity
 
 
-class _Ranked(NamedTuple):
-    """A sentence's candidates, best first."""
-
-    scores: list[float]
-    tokens: list[int]
-    parents: list[int]
-
-
 class _Ending(NamedTuple):
     """A finished hypothesis: its last token, and where the walk back begins."""
 
@@ -182,10 +174,8 @@ class BeamSearch:
         self._steps_left = int((self._max_steps[live] - num_steps).min(initial=_NEVER))
         finished = []
         for index in ((ends.any(axis=1) | is_last_step) & ~non_finite).nonzero()[0].tolist():
-            ranked = _Ranked(
-                sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
-            )
-            survivors = self._finish(index, ranked, is_last_step=bool(is_last_step[index]))
+            ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
+            survivors = self._finish(index, *ranked, is_last_step=bool(is_last_step[index]))
             sentence = self._sentences[index]
             has_enough = len(sentence.endings) >= sentence.num_wanted and (sentence.top_ended or not sentence.needs_top)
             if has_enough or is_last_step[index]:
@@ -197,22 +187,24 @@ class BeamSearch:
         self._extend(scores, tokens, parents)
         return StepOutcome(parents, finished, non_finite.nonzero()[0].tolist())
 
-    def _finish(self, index: int, ranked: "_Ranked", *, is_last_step: bool) -> list[int]:
-        """Record the hypotheses of a sentence that end in this step.
+    def _finish(
+        self, index: int, scores: list[float], tokens: list[int], parents: list[int], *, is_last_step: bool
+    ) -> list[int]:
+        """Record the hypotheses of a sentence that end in this step, given its candidates, best first.
 
         Returns:
             For each place of the beam the rank of the candidate that goes on there: where one ended, the best behind
             the first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
         """
         record, length = self._sentences[index], int(self._num_steps[index])
-        substitutes = (rank for rank in range(self.beam_size, len(ranked.tokens)) if ranked.tokens[rank] != EOS_ID)
+        substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != EOS_ID)
         survivors = list(range(self.beam_size))
-        for place, token in enumerate(ranked.tokens[: self.beam_size]):
-            is_possible = ranked.scores[place] > -math.inf  # not of a hypothesis that was never born
+        for place, token in enumerate(tokens[: self.beam_size]):
+            is_possible = scores[place] > -math.inf  # not of a hypothesis that was never born
             if not is_possible or (token != EOS_ID and not is_last_step):
                 continue
-            score = normalize(ranked.scores[place], length, record.params)
-            record.endings.append(_Ending(score, length, ranked.parents[place], token))
+            score = normalize(scores[place], length, record.params)
+            record.endings.append(_Ending(score, length, parents[place], token))
             record.top_ended |= place == 0
             survivors[place] = next(substitutes, place)
         return survivors

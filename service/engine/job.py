@@ -106,10 +106,3 @@ class StepStats:
     def padding_ratio(self) -> float:
         """Share of the encoder's positions that were padding, 0 when it did not run."""
         return 1.0 - self.source_tokens / self.padded_source_tokens if self.padded_source_tokens else 0.0
-
-    def count_step(self, rows: int, decode_s: float) -> None:
-        """Count a run of the decoder graph with so many rows."""
-        self.steps += 1
-        self.rows += rows
-        self.step_rows.append(rows)
-        self.step_decode_s.append(decode_s)

@@ -229,7 +229,11 @@ class EngineLoop:
         began = self._clock()
         candidates = self._runner.decode_step(group.search.tokens, group.search.scores, group.state)
         decode_s = self._clock() - began
-        self._stats.count_step(len(group.sentences) * group.search.beam_size, decode_s)
+        num_rows = len(group.sentences) * group.search.beam_size
+        self._stats.steps += 1
+        self._stats.rows += num_rows
+        self._stats.step_rows.append(num_rows)
+        self._stats.step_decode_s.append(decode_s)
         step = group.search.advance(candidates)
         group.state.advance(step.parents)
         # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.

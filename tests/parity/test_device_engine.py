@@ -68,23 +68,6 @@ def test_keys_and_values_that_move_on_a_device_give_the_cpu_engines_tokens(bundl
     assert max(map(abs, scores)) < 1e-4  # float32: sums in another order, as columns lie elsewhere
 
 
-def test_cancelled_sentences_leave_the_others_as_they_are(bundle, twin):
-    some = jobs(40)
-    expected = tokens(run(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
-    loop = EngineLoop(twin, SchedulerConfig(max_rows=400))
-    for each in some:
-        loop.submit(each)
-    outcomes = {outcome.job_id: outcome for _ in range(3) for outcome in loop.step()}
-
-    for each in some[::3]:
-        loop.cancel(each.id)
-    outcomes |= run(loop)
-
-    kept = {n: outcome for n, outcome in outcomes.items() if isinstance(outcome, JobResult)}
-    assert len(kept) >= 26
-    assert tokens(kept) == {number: expected[number] for number in kept}
-
-
 def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, twin, monkeypatch):
     """NaN in a slot would reach its next sentence through columns that only the mask keeps out."""
     params = SearchParams(beam_size=4, max_target_tokens=30)

@@ -15,7 +15,6 @@ from model.transformer import Transformer
 from service.engine.cpu import runner
 from service.engine.cpu.cache import CpuEncoded
 from service.engine.cpu.runner import CpuRunner
-from service.engine.cpu.session import open_session
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.process import create_runner
@@ -130,27 +129,6 @@ def test_bindings_are_made_again_only_where_they_were_not_kept(model, bundle, mo
     assert len(made) == num_made * (1 + made_again)
 
 
-def test_cancelled_neighbour_leaves_the_others_bit_for_bit_as_they_were(model, bundle):
-    jobs = random_jobs(model, 12, seed=5)
-    runner = CpuRunner(bundle, precision="fp32")
-    undisturbed = run(EngineLoop(runner), jobs)
-
-    engine = EngineLoop(runner)
-    for job in jobs:
-        engine.submit(job)
-    outcomes = {outcome.job_id: outcome for outcome in engine.step()}
-    for job_id in (0, 5, 11):
-        engine.cancel(job_id)
-    outcomes |= run(engine, [])
-
-    for job_id, outcome in outcomes.items():
-        if isinstance(outcome, JobFailure):
-            assert outcome.kind is FailureKind.CANCELLED
-        else:
-            assert hypotheses(outcome) == hypotheses(undisturbed[job_id])
-    assert any(isinstance(outcome, JobFailure) for outcome in outcomes.values())
-
-
 class FaultyRunner(CpuRunner):
     """The encoder produces NaN or infinity for sentences that begin with one token."""
 
@@ -217,11 +195,3 @@ def test_limits_beyond_the_position_table_are_refused(bundle):
 
     with pytest.raises(BundleError, match="max_target_tokens is 65, the model has 64 positions"):
         CpuRunner(replace(bundle, manifest=manifest))
-
-
-def test_file_that_is_no_graph_is_named(tmp_path):
-    graph = tmp_path / "encoder.onnx"
-    graph.write_bytes(b"no graph")
-
-    with pytest.raises(BundleError, match=r"encoder\.onnx cannot be loaded by ONNX Runtime"):
-        open_session(graph, num_threads=1)

@@ -139,21 +139,17 @@ class CudaRunner:
             generations = own.generation, cross.generation
             for old in [old for old in bindings if (old[1].generation, old[2].generation) != generations]:
                 del bindings[old]
-            binding = _CudaBinding(self._decoder, state, num_slots, self.storage, self._run_options())
+            options = None
+            if self._records:  # each binding's step is recorded under a number of its own; -1 when there are too many
+                self._num_recorded += 1
+                number = self._num_recorded if self._num_recorded <= _MAX_RECORDED else -1
+                options = ort.RunOptions()
+                options.add_run_config_entry("gpu_graph_id", str(number))
+            binding = _CudaBinding(self._decoder, state, num_slots, self.storage, options)
         bindings[key] = binding
         if len(bindings) > _MAX_BINDINGS:
             del bindings[next(iter(bindings))]
         return binding
-
-    def _run_options(self) -> ort.RunOptions | None:
-        """Return a number of its own for each binding, by which its step is recorded; -1 when there are too many."""
-        if not self._records:
-            return None
-        self._num_recorded += 1
-        options = ort.RunOptions()
-        number = self._num_recorded if self._num_recorded <= _MAX_RECORDED else -1
-        options.add_run_config_entry("gpu_graph_id", str(number))
-        return options
 
 
 class _CudaBinding:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from service.engine.cpu.cache import CpuCache
-from service.engine.key_value_cache import CROSS_COLUMNS, MASKED, SELF_COLUMNS
+from service.engine.key_value_cache import CROSS_COLUMNS, SELF_COLUMNS
 from tests.fakes.checked_cache import (
     SHAPE,
     CheckedCache,
@@ -72,21 +72,6 @@ TestAnySequence = AnySequence.TestCase
 TestAnySequence.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
 
 
-def test_appended_sentences_hold_what_was_encoded_for_them_in_the_given_order():
-    cache, source = CpuCache(SHAPE, 2), encoded(3, 5, 4)
-
-    cache.append(source, [2, 0])
-
-    assert cache.num_sentences == 2
-    assert cache.source_lengths.tolist() == [4, 3]
-    assert cache.past_lengths.tolist() == [[0], [0]]
-    assert cache.columns.tolist() == [0, 0]
-    assert (cache.mask == MASKED).all()
-    for stored, array in zip(cache.cross_arrays(), source.arrays, strict=True):
-        np.testing.assert_array_equal(stored[0, :, :4], array[2, :, :4])
-        np.testing.assert_array_equal(stored[1, :, :3], array[0, :, :3])
-
-
 def test_arrays_are_contiguous_and_as_the_graph_wants_them():
     cache = CpuCache(SHAPE, 4)
     cache.append(encoded(3, 20), [0, 1])
@@ -101,20 +86,6 @@ def test_arrays_are_contiguous_and_as_the_graph_wants_them():
     assert {array.dtype.name for array in floats} == {"float32"}
     assert [array.dtype.name for array in numbers_of(cache)] == ["int64", "int32", "int64"]
     assert all(array.flags.c_contiguous for array in [*floats, *numbers_of(cache)])
-
-
-@pytest.mark.parametrize("count", [33, 65, 100, 300])
-@pytest.mark.parametrize("already", [0, 1, 32])
-def test_any_number_of_sentences_can_join_at_once(count, already):
-    checked = CheckedCache(1)
-    if already:
-        checked.append(encoded(*[3] * already), range(already))
-
-    checked.append(encoded(*[2] * count, seed=1), range(count))
-    checked.step(own_parents(already + count, 1))
-
-    checked.check()
-    assert checked.cache.columns.tolist() == [1] * (already + count)
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -218,20 +189,6 @@ def test_columns_that_no_hypothesis_sees_any_more_are_squeezed_out(beam_size):
     assert checked.cache.self_arrays()[0].shape[2] <= 2 * (100 + between_two_squeezes)
 
 
-def test_a_step_writes_behind_the_filled_columns_and_every_hypothesis_sees_its_own_column_of_them():
-    cache = CpuCache(SHAPE, 2)
-    cache.append(encoded(3), [0])
-
-    cache.prepare()
-
-    assert np.argwhere(cache.mask[0, 0] == 0.0).tolist() == [[0, 0], [1, 1]]
-    cache.advance(np.array([[1, 1]]))
-    assert cache.columns.tolist() == [2]
-    assert np.argwhere(cache.mask[0, 0] == 0.0).tolist() == [[0, 1], [1, 1]]
-    cache.prepare()
-    assert np.argwhere(cache.mask[0, 0] == 0.0).tolist() == [[0, 1], [0, 2], [1, 1], [1, 3]]
-
-
 def test_cross_columns_follow_the_longest_live_source_and_narrow_when_much_is_spared():
     def columns() -> int:
         return int(checked.cache.cross_arrays()[0].shape[2])
@@ -306,23 +263,6 @@ def test_a_load_that_comes_and_goes_allocates_nothing_new():
     assert checked.cache.memory == memory
     checked.append(encoded(*[60] * 100), range(100))
     assert checked.cache.memory == memory
-
-
-def test_steps_change_no_key_until_there_is_no_room_for_the_next():
-    cache = CpuCache(SHAPE, 4)
-    cache.append(encoded(3, 3), [0, 1])
-    memory, layout = cache.memory, cache.layout
-    columns = cache.self_arrays()[0].shape[2]
-    for _ in range(columns // 4):
-        cache.prepare()
-        cache.advance(own_parents(2, 4))
-        assert (cache.memory, cache.layout) == (memory, layout)
-    assert cache.columns.tolist() == [columns, columns]
-
-    cache.prepare()
-
-    assert cache.layout != layout
-    assert cache.layout[1] >= columns + 4
 
 
 def test_key_is_new_when_only_the_counts_of_the_sentences_have_moved():

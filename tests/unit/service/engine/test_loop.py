@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID
 from service.engine.cpu.cache import CpuCache, CpuEncoded
-from service.engine.job import FailureKind, FinishReason, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
-from service.engine.loop import encoder_batches, group_key
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
+from service.engine.loop import encoder_batches
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import run
@@ -33,15 +33,6 @@ def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] 
     source = rng.integers(4, 30, size=length).tolist()
     beam_size = int(rng.choice(beam_sizes))
     return job(job_id, source, beam_size=beam_size, max_target_tokens=int(rng.integers(1, 14)))
-
-
-def test_length_limit_ends_a_sentence():
-    (result,) = run(engine(FakeRunner(never_ending)), [job(0, max_target_tokens=6)]).values()
-
-    assert isinstance(result, JobResult)
-    assert len(result.hypotheses[0].token_ids) == 6
-    assert result.hypotheses[0].finish_reason is FinishReason.LENGTH
-    assert result.num_steps == 6
 
 
 @pytest.mark.promise("B1", "B2", "B3")
@@ -155,35 +146,17 @@ def test_finished_job_frees_its_rows_before_the_next_step():
     assert len(runner.encoded) == 3  # job 2 took the place at once
 
 
-def test_group_of_a_job_is_its_beam_size_the_width_of_its_source_and_whether_it_keeps_to_its_shortlist():
-    assert group_key(job(0, [5] * 3)) == (2, 64, False)
-    assert group_key(job(0, [5] * 63, beam_size=1)) == (1, 64, False)
-    assert group_key(job(0, [5] * 64, beam_size=5)) == (5, 128, False)
-    assert group_key(job(0, use_shortlist=True)) == (2, 64, True)
-
-
-def test_beam_sizes_decode_in_groups_of_their_own():
-    runner = FakeRunner()
-    loop = engine(runner)
-    for number, beam_size in enumerate((1, 4, 1, 2)):
-        loop.submit(job(number, beam_size=beam_size))
+def test_beam_sizes_long_sources_and_shortlists_decode_in_groups_of_their_own():
+    loop = engine(FakeRunner(never_ending))
+    lengths_and_beams = [(3, 2), (63, 2), (64, 2), (127, 2), (128, 2), (200, 2), (3, 1)]  # one more: end-of-sentence
+    for number, (length, beam_size) in enumerate(lengths_and_beams):
+        loop.submit(job(number, [5] * length, beam_size=beam_size))
+    loop.submit(job(9, use_shortlist=True))
 
     loop.step()
 
-    assert sorted(runner.step_rows) == [2, 2, 4]
-    assert len(runner.encoded) == 4
-
-
-def test_long_sources_decode_in_groups_of_their_own():
-    runner = FakeRunner(never_ending)
-    loop = engine(runner)
-    for number, length in enumerate((3, 63, 64, 127, 128, 200)):  # one more each: end-of-sentence
-        loop.submit(job(number, [5] * length))
-
-    loop.step()
-
-    assert runner.step_rows == [4, 4, 4]
-    assert sorted(loop._groups) == [(2, 64, False), (2, 128, False), (2, 256, False)]
+    sizes = {key: len(group.sentences) for key, group in loop._groups.items()}
+    assert sizes == {(2, 64, False): 2, (2, 128, False): 2, (2, 256, False): 2, (1, 64, False): 1, (2, 64, True): 1}
 
 
 def test_caches_of_groups_long_unused_are_given_up():
@@ -226,33 +199,6 @@ def test_no_more_than_the_budget_is_encoded_ahead_and_the_rest_when_the_next_one
     run(loop, jobs)
 
     assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
-
-
-@pytest.mark.parametrize("why", ["cancelled", "late"])
-def test_job_that_is_dropped_after_it_was_encoded_leaves_nothing_behind(why):
-    clock, runner = Clock(100.0), Recorder()
-    loop = engine(runner, clock, max_rows=2)
-    jobs = [job(0), job(1, [8, 8], deadline=105.0 if why == "late" else None), job(2, [9, 9])]
-    for each in jobs:
-        loop.submit(each)
-    loop.step()
-    assert loop._encoded.keys() == {1, 2}
-
-    if why == "late":
-        clock.now = 105.0
-    else:
-        loop.cancel(1)
-    outcomes = {outcome.job_id: outcome for outcome in loop.step()}
-    assert loop._encoded.keys() <= {2}
-    outcomes |= run(loop)
-
-    dropped = outcomes[1]
-    assert isinstance(dropped, JobFailure)
-    assert dropped.kind is (FailureKind.DEADLINE if why == "late" else FailureKind.CANCELLED)
-    assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
-    assert len(runner.runs) == 1
-    assert loop.take_stats().wasted_steps == 0
-    assert_nothing_is_left(loop)
 
 
 def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_other():

@@ -25,24 +25,22 @@ def test_jobs_start_in_the_order_of_their_arrival():
     assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 3, 12)
 
 
-def test_released_rows_are_taken_at_the_next_moment():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=8), *(job(n) for n in range(4)))
-    scheduler.schedule(0.0)
-
-    scheduler.release(0)
-
-    assert (scheduler.num_running, scheduler.rows) == (1, 4)
-    assert started(scheduler.schedule(0.0)) == [2]
-
-
-def test_nobody_overtakes_a_job_that_does_not_fit_yet():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=8), job(0), job(1, beam_size=8), job(2, beam_size=1))
-
-    assert started(scheduler.schedule(0.0)) == [0]
+def test_rows_are_taken_in_order_and_free_at_once_when_a_job_is_released_or_dropped():
+    scheduler = scheduler_with(replace(ROOMY, max_rows=8), job(0), job(1, beam_size=8), job(2, beam_size=1), job(3))
+    assert started(scheduler.schedule(0.0)) == [0]  # nobody overtakes the second, which does not fit yet
     scheduler.release(0)
     assert started(scheduler.schedule(0.0)) == [1]
-    scheduler.release(1)
-    assert started(scheduler.schedule(0.0)) == [2]
+
+    scheduler.cancel(1)
+    scheduler.cancel(2)
+
+    drops = (
+        Drop(job(1, beam_size=8), FailureKind.CANCELLED, was_running=True),
+        Drop(job(2, beam_size=1), FailureKind.CANCELLED, was_running=False),
+    )
+    assert scheduler.schedule(0.0) == Plan(drops, (job(3),))
+    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 1, 4)
+    assert scheduler.schedule(0.0) == Plan((), ())
 
 
 def test_job_larger_than_every_budget_runs_alone():
@@ -123,14 +121,6 @@ def test_nothing_is_looked_ahead_when_nothing_starts():
     assert ahead(scheduler.schedule(0.0)) == [1]
 
     assert scheduler.schedule(0.0) == Plan((), ())
-
-
-def test_a_cancelled_job_is_not_looked_ahead():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1), job(2))
-
-    scheduler.cancel(1)
-
-    assert ahead(scheduler.schedule(0.0)) == [2]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -230,26 +220,6 @@ class TestMemory:
         scheduler.halve(now=181.0)
 
         assert self.rows_at(scheduler, 240.0, 241.0) == [50, 100]
-
-
-def test_cancelled_waiting_job_never_starts():
-    scheduler = scheduler_with(ROOMY, job(0), job(1), job(2))
-
-    scheduler.cancel(1)
-
-    assert scheduler.schedule(0.0) == Plan((Drop(job(1), FailureKind.CANCELLED, was_running=False),), (job(0), job(2)))
-    assert scheduler.num_waiting == 0
-    assert scheduler.schedule(0.0) == Plan((), ())
-
-
-def test_cancelled_running_job_frees_its_rows_for_the_same_moment():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1))
-    scheduler.schedule(0.0)
-
-    scheduler.cancel(0)
-
-    assert scheduler.schedule(0.0) == Plan((Drop(job(0), FailureKind.CANCELLED, was_running=True),), (job(1),))
-    assert (scheduler.num_running, scheduler.rows) == (1, 4)
 
 
 def test_cancelling_what_is_not_there_changes_nothing():

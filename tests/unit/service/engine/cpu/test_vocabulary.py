@@ -88,14 +88,6 @@ def test_columns_of_those_who_left_are_given_up(shortlist):
     assert vocabulary.tokens.size <= 2 * COLUMNS
 
 
-def test_many_sentences_at_once_fit(shortlist):
-    vocabulary = LiveVocabulary(shortlist, PROJECTION)
-    vocabulary.append([[5]])
-    vocabulary.append([[5]] * 40)
-
-    check(vocabulary, shortlist, [[5]] * 41)
-
-
 def test_columns_are_never_more_than_the_vocabulary_and_a_crowd_is_forgotten(shortlist):
     vocabulary = LiveVocabulary(shortlist, PROJECTION)
     crowd = [[token] for token in range(V)]
@@ -106,13 +98,6 @@ def test_columns_are_never_more_than_the_vocabulary_and_a_crowd_is_forgotten(sho
     vocabulary.append([[100]])
 
     assert vocabulary.tokens.size - shortlist.candidates([100]).size < COLUMNS
-
-
-def test_lone_sentence_gets_no_more_columns_than_it_needs(shortlist):
-    vocabulary = LiveVocabulary(shortlist, PROJECTION)
-    vocabulary.append([[100, 200, 300]])
-
-    assert vocabulary.tokens.size - shortlist.candidates([100, 200, 300]).size < COLUMNS
 
 
 @pytest.mark.parametrize(

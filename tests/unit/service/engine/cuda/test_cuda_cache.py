@@ -89,48 +89,6 @@ def _at(address: int, shape: tuple[int, ...]) -> Array:
     return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (size,)).reshape(shape)
 
 
-def test_sentences_of_the_encoder_lie_in_their_slots(storage):
-    pair = Pair(storage)
-
-    pair.append([5, 16, 9])
-    pair.append([12])
-
-    pair.assert_same([5, 16, 9, 12])
-
-
-def test_a_slot_that_moves_into_a_hole_keeps_its_columns(storage):
-    pair = Pair(storage)
-    pair.append([7, 8, 9, 10])
-
-    pair.both("move", 3, 1, 10)
-    pair.num_slots = 3
-
-    pair.assert_same([7, 10, 9])
-
-
-def test_columns_are_squeezed_and_what_steps_write_stays(storage):
-    pair = Pair(storage)
-    pair.append([16, 16])
-    pair.write(1)
-
-    pair.both("keep_columns", 1, np.array([0, 2, 5, 11]))
-    pair.both("keep_columns", 0, np.array([3, 4]))
-
-    pair.assert_same([2, 4])
-
-
-def test_wider_and_narrower_slots_keep_what_fits(storage):
-    pair = Pair(storage)
-    pair.append([10, 14, 16])
-
-    pair.both("resize", 3, 3, 48)
-    pair.assert_same([10, 14, 16])
-    pair.write(2)
-    pair.both("resize", 3, 3, 12)
-
-    pair.assert_same([10, 12, 12])
-
-
 def test_a_cleared_slot_holds_zeros_in_both_memories(storage):
     pair = Pair(storage)
     pair.append([16, 16])
