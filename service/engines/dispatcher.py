@@ -57,7 +57,7 @@ class Dispatcher:
         self._waiting: dict[int, Pending] = {}  # the jobs in the queue
         self._graphs = PreparedGraphs(spec)
         self._engines = [
-            EngineHandle(self._graphs.spec, config, self._queue, observer=observer, on_change=self._schedule)
+            EngineHandle(self._graphs.spec, config, self._queue.cost_model, observer=observer, on_change=self._schedule)
             for _ in range(config.num_engines)
         ]
         self._start_timeout_s = config.start_timeout_s
@@ -125,19 +125,16 @@ class Dispatcher:
         Raises:
             InternalError: one does not start; the message says why.
         """
-        starts: list[asyncio.Task[None]] = []
         try:
             await self._graphs.prepare(self._start_timeout_s)
-            starts = [asyncio.create_task(engine.supervisor.start()) for engine in self._engines]
-            await asyncio.gather(*starts)
+            async with asyncio.TaskGroup() as starts:
+                for engine in self._engines:
+                    starts.create_task(engine.supervisor.start())
         except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError):  # it has reached the starts: twice would cut short
-                for start in starts:  # their tidying up
-                    start.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
             await self._stop_engines()
-            if isinstance(error, EngineStartError):
-                raise InternalError(f"the engine did not start: {error}") from error
+            reason = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+            if isinstance(reason, EngineStartError):
+                raise InternalError(f"the engine did not start: {reason}") from reason
             raise
         self._schedule()
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
+from service.engine.job import FailureKind, Job, JobResult, Outcome, StepStats
 from service.engine.process import Cancel, Report, Start
 from service.engine.spec import EngineSpec
 from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
-from service.queue.job_queue import JobQueue
+from service.queue.cost_model import CostModel
 from service.queue.placement import EngineLoad
 from service.telemetry.calls import Call
 
@@ -67,10 +67,15 @@ class Pending:
 
     def resolve(self, outcome: Outcome) -> None:
         """Give an engine's outcome to whoever still waits."""
-        if isinstance(outcome, JobFailure):
-            self.fail(_error_of(outcome))
-        elif not self.future.done():
-            self.future.set_result(outcome)
+        if isinstance(outcome, JobResult):
+            if not self.future.done():
+                self.future.set_result(outcome)
+        elif outcome.kind is FailureKind.DEADLINE:
+            self.fail(DeadlineExceeded(outcome.message))
+        elif outcome.kind is FailureKind.OUT_OF_MEMORY:
+            self.fail(OutOfMemory(outcome.message, retry_after_s=_RETRY_AFTER_MEMORY_S))
+        else:
+            self.fail(InternalError(outcome.message))
 
 
 class EngineHandle:
@@ -80,7 +85,7 @@ class EngineHandle:
         self,
         spec: EngineSpec,
         config: SupervisorConfig,
-        queue: JobQueue,
+        cost_model: CostModel,
         *,
         observer: EngineObserver | None,
         on_change: Callable[[], None],
@@ -90,7 +95,7 @@ class EngineHandle:
         Args:
             spec: what the engine process is told.
             config: how patient to be with it.
-            queue: learns what the jobs cost.
+            cost_model: learns from its jobs and steps.
             observer: counts what happens.
             on_change: called when the engine may have room, and when its replacement has to wait.
         """
@@ -101,7 +106,7 @@ class EngineHandle:
         self.load = EngineLoad(spec.scheduler.max_rows, spec.scheduler.max_source_tokens)
         self.live_rows = 0  # that were decoding at its last report
         self._budgets = spec.scheduler
-        self._queue = queue
+        self._cost_model = cost_model
         self._observer = observer
         self._on_change = on_change
         self._num_losses = 0
@@ -151,12 +156,12 @@ class EngineHandle:
                 continue
             self.load.remove(pending.job)
             if isinstance(outcome, JobResult):
-                self._queue.finished(pending.job, outcome)
+                self._cost_model.finished(pending.job, outcome)
             pending.resolve(outcome)
         if stats := report.stats:
             self.live_rows = stats.live_rows
             self._set_budgets(stats.max_rows, stats.max_source_tokens)
-            self._queue.reported(stats)
+            self._cost_model.reported(stats)
             if self._observer:
                 self._observer.step(stats)
         if report.outcomes:
@@ -184,11 +189,3 @@ class EngineHandle:
         """Note what the engine runs now, which is less than it was told where memory is short; 0: what it was told."""
         self.load.max_rows = max_rows or self._budgets.max_rows
         self.load.max_source_tokens = max_source_tokens or self._budgets.max_source_tokens
-
-
-def _error_of(failure: JobFailure) -> DragomanError:
-    if failure.kind is FailureKind.DEADLINE:
-        return DeadlineExceeded(failure.message)
-    if failure.kind is FailureKind.OUT_OF_MEMORY:
-        return OutOfMemory(failure.message, retry_after_s=_RETRY_AFTER_MEMORY_S)
-    return InternalError(failure.message)

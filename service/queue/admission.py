@@ -29,17 +29,12 @@ Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of
 
 @dataclass(slots=True)
 class _Held:
-    """What one permit holds, or all of one caller's or of everybody's."""
+    """What one permit holds, or all permits of one caller but those of streams."""
 
     requests: int = 0
     parts: int = 0  # texts of streams
     characters: int = 0
     tokens: int = 0
-
-    @property
-    def likely_characters(self) -> int:
-        """The characters, or those that the source tokens are likely to have come from."""
-        return max(self.characters, CHARACTERS_PER_TOKEN * self.tokens)
 
 
 class Admission:
@@ -64,25 +59,12 @@ class Admission:
         self._on_empty = on_empty
         self._on_leave = on_leave
         self._refusal: Callable[[], Unavailable] | None = None
-        self._total = _Held()
         self._held: dict[Identity, _Held] = {}  # by callers that hold a permit of a request or a part
         self._streams: Counter[Identity] = Counter()  # of callers that have streams: an idle stream takes no share
-        self.streams = 0  # that are inside
-
-    @property
-    def requests(self) -> int:
-        """Number of requests and streams that are inside."""
-        return self._total.requests + self.streams
-
-    @property
-    def characters(self) -> int:
-        """Number of characters that the permits hold."""
-        return self._total.characters
-
-    @property
-    def tokens(self) -> int:
-        """Number of source tokens that the permits hold."""
-        return self._total.tokens
+        self.requests = 0  # that are inside, streams among them
+        self.streams = 0
+        self.characters = 0  # that the permits hold
+        self.tokens = 0  # source tokens that the permits hold
 
     def close(self, why: str, *, reason: str = "draining") -> None:
         """Refuse every later request with Unavailable(why), counted as `reason`; who is inside stays."""
@@ -109,18 +91,18 @@ class Admission:
         """
         if self._refusal is not None:
             raise self._refusal()
-        limits, total = self.limits, self._total
+        limits = self.limits
         if not 1 <= num_texts <= limits.max_texts:
             message = f"texts has {num_texts} entries, from 1 to {limits.max_texts} are accepted"
             raise InvalidInput(message, field="texts")
         if deadline is not None and deadline <= now:
             raise DeadlineExceeded("the deadline had passed when the request arrived")
-        held = self._held.get(caller.identity, _Held())
-        if self.is_full(total.requests, 1, held.requests, limits.max_concurrent_requests, caller):
-            message = f"{total.requests} requests are being served, at most {limits.max_concurrent_requests} are"
+        held, requests = self._held.get(caller.identity, _Held()), self.requests - self.streams
+        if self.is_full(requests, 1, held.requests, limits.max_concurrent_requests, caller):
+            message = f"{requests} requests are being served, at most {limits.max_concurrent_requests} are"
             raise self.overloaded(message, "queue_full")
-        if self.is_full(total.tokens, 1, held.tokens, limits.max_queued_tokens, caller):
-            message = f"{total.tokens} source tokens wait or run, at most {limits.max_queued_tokens} may"
+        if self.is_full(self.tokens, 1, held.tokens, limits.max_queued_tokens, caller):
+            message = f"{self.tokens} source tokens wait or run, at most {limits.max_queued_tokens} may"
             raise self.overloaded(message, "token_budget")
         if caller.max_queued_tokens is not None and held.tokens >= caller.max_queued_tokens:
             message = f"{held.tokens} of your source tokens wait or run, at most {caller.max_queued_tokens} may"
@@ -141,19 +123,20 @@ class Admission:
             raise self.overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
         return Permit(self, caller, "stream")
 
-    def enter(self, caller: Caller, kind: Kind) -> tuple[_Held, ...]:
-        """Count a permit in, for that permit; return the sums that its characters and tokens are part of."""
+    def enter(self, caller: Caller, kind: Kind) -> _Held:
+        """Count a permit in, for that permit; return what its caller holds."""
         if kind == "stream":
             self._streams[caller.identity] += 1
+            self.requests += 1
             self.streams += 1
-            return ()
+            return _Held()
         held = self._held.setdefault(caller.identity, _Held())
-        for each in (held, self._total):
-            each.requests += kind == "request"
-            each.parts += kind == "part"
-        return (self._total, held)
+        held.requests += kind == "request"
+        held.parts += kind == "part"
+        self.requests += kind == "request"
+        return held
 
-    def leave(self, caller: Caller, kind: Kind, *, was_refused: bool) -> None:
+    def leave(self, caller: Caller, kind: Kind, held: _Held, *, was_refused: bool) -> None:
         """Count a permit out, for that permit."""
         if kind == "stream":
             self.streams -= 1
@@ -161,12 +144,11 @@ class Admission:
             if not self._streams[caller.identity]:
                 del self._streams[caller.identity]
         else:
-            held = self._held[caller.identity]
-            for each in (held, self._total):
-                each.requests -= kind == "request"
-                each.parts -= kind == "part"
+            held.requests -= kind == "request"
+            held.parts -= kind == "part"
             if held.requests == held.parts == 0:
                 del self._held[caller.identity]
+        self.requests -= kind != "part"
         if not was_refused:
             self._on_leave()
         if self.requests == 0:
@@ -191,7 +173,7 @@ class Permit:
         self._admission = admission
         self._kind = kind
         self._own = _Held()
-        self._sums = admission.enter(caller, kind)
+        self._held = admission.enter(caller, kind)  # by all permits of the caller
         self._was_refused = False
         self._is_released = False
 
@@ -205,17 +187,19 @@ class Permit:
         Raises:
             Overloaded: they, or the tokens that they are likely to make, do not fit; nothing was added.
         """
-        total, held = self._shared_sums()
-        max_tokens = self._admission.limits.max_queued_tokens
-        limit, used = CHARACTERS_PER_TOKEN * max_tokens, total.likely_characters
-        if used > 0 and self._admission.is_full(used, count, held.likely_characters, limit, self.caller):
+        assert not self._is_released, "the permit was released"
+        admission, held, max_tokens = self._admission, self._held, self._admission.limits.max_queued_tokens
+        limit = CHARACTERS_PER_TOKEN * max_tokens
+        used, own = (max(each.characters, CHARACTERS_PER_TOKEN * each.tokens) for each in (admission, held))
+        if used > 0 and admission.is_full(used, count, own, limit, self.caller):
             raise self._refused(
-                f"{total.characters} characters, {total.tokens} source tokens wait or run and the request has {count} "
-                f"characters, at most {limit} characters, {max_tokens} tokens may",
+                f"{admission.characters} characters, {admission.tokens} source tokens wait or run and the request has "
+                f"{count} characters, at most {limit} characters, {max_tokens} tokens may",
                 "token_budget",
             )
-        for each in (total, held, self._own):
-            each.characters += count
+        admission.characters += count
+        held.characters += count
+        self._own.characters += count
 
     def take_tokens(self, count: int) -> None:
         """Add `count` source tokens to what the request holds.
@@ -223,17 +207,19 @@ class Permit:
         Raises:
             Overloaded: they do not fit; the request holds what it held before.
         """
-        total, held = self._shared_sums()
+        assert not self._is_released, "the permit was released"
         # A request larger than a whole budget still gets through when it is alone in it.
-        limit, own_limit = self._admission.limits.max_queued_tokens, self.caller.max_queued_tokens
-        if total.tokens > 0 and self._admission.is_full(total.tokens, count, held.tokens, limit, self.caller):
-            message = f"{total.tokens} source tokens wait or run and the request has {count}, at most {limit} may"
+        admission, held, own_limit = self._admission, self._held, self.caller.max_queued_tokens
+        limit = admission.limits.max_queued_tokens
+        if admission.tokens > 0 and admission.is_full(admission.tokens, count, held.tokens, limit, self.caller):
+            message = f"{admission.tokens} source tokens wait or run and the request has {count}, at most {limit} may"
             raise self._refused(message, "token_budget")
         if own_limit is not None and held.tokens > 0 and held.tokens + count > own_limit:
             message = f"{held.tokens} of your source tokens wait or run and the request has {count}"
             raise self._refused(f"{message}, at most {own_limit} may", "client_budget")
-        for each in (total, held, self._own):
-            each.tokens += count
+        admission.tokens += count
+        held.tokens += count
+        self._own.tokens += count
 
     def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
         """Refuse a request that would wait too long, or be too late; it holds what it held before.
@@ -258,14 +244,10 @@ class Permit:
         if self._is_released:
             return
         self._is_released = True
-        for each in self._sums:
+        for each in (self._admission, self._held):
             each.characters -= self._own.characters
             each.tokens -= self._own.tokens
-        self._admission.leave(self.caller, self._kind, was_refused=self._was_refused)
-
-    def _shared_sums(self) -> tuple[_Held, ...]:
-        assert not self._is_released, "the permit was released"
-        return self._sums
+        self._admission.leave(self.caller, self._kind, self._held, was_refused=self._was_refused)
 
     def _refused(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
         self._was_refused = True

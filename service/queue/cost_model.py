@@ -28,7 +28,7 @@ _STEEPEST = 1.0  # growth: a row costs at most as much as all that does not depe
 
 
 @dataclass(slots=True)
-class _Average:
+class Average:
     """A moving average and how far from it values lie."""
 
     mean: float = 0.0
@@ -36,6 +36,7 @@ class _Average:
     num_values: int = 0
 
     def add(self, value: float) -> None:
+        """Count one more value."""
         self.num_values += 1
         share = 1 / min(self.num_values, _MEMORY)
         if self.num_values > 1:
@@ -113,27 +114,12 @@ class CostModel:
     """What the engines of one model need for a sentence."""
 
     def __init__(self) -> None:
-        self._ratio = _Average()  # decoder steps per source token
-        self._step_s = _Average()  # as a running sentence sees it
-        self._num_steps = _Average()  # of a sentence
-        self._row_cost = _Average()
-        self._rate: float | None = None
+        self._ratio = Average()  # decoder steps per source token
+        self._num_steps = Average()  # of a sentence
+        self.step_s = Average()  # of a decoder step, as a running sentence sees it
+        self.row_cost = Average()  # row-steps of a sentence for each of its rows, its part of the encoder's included
+        self.rate: float | None = None  # row-steps per second of one engine that has enough to do
         self._step_time = StepTime()
-
-    @property
-    def rate(self) -> float | None:
-        """Row-steps per second of one engine that has enough to do; None before an engine had."""
-        return self._rate
-
-    @property
-    def step_s(self) -> float:
-        """Seconds of a decoder step; 0 before one was measured."""
-        return self._step_s.mean
-
-    @property
-    def row_cost(self) -> float:
-        """Row-steps that a sentence is for each of its rows, with the row's share of the encoder's work."""
-        return self._row_cost.mean
 
     def cost(self, source_tokens: int, params: SearchParams) -> float:
         """Row-steps of a sentence."""
@@ -144,7 +130,7 @@ class CostModel:
         """Seconds that most such sentences take once they run in an engine with so many rows."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
-        step_s = self._step_time.at(rows) or self._step_s.mean
+        step_s = self._step_time.at(rows) or self.step_s.mean
         ratio = self._ratio.mean + _MOSTLY * self._ratio.deviation
         return (_steps(source_tokens, params, ratio) + _JOINING_STEPS) * step_s
 
@@ -152,24 +138,24 @@ class CostModel:
         """Seconds below which such a sentence hardly gets through."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
-        low_step_s = max(0.0, self._step_s.mean - _RARELY * self._step_s.deviation)
-        step_s = min(self._step_time.at(rows) or low_step_s, self._step_s.mean)
+        low_step_s = max(0.0, self.step_s.mean - _RARELY * self.step_s.deviation)
+        step_s = min(self._step_time.at(rows) or low_step_s, self.step_s.mean)
         ratio = max(0.0, self._ratio.mean - _RARELY * self._ratio.deviation)
         return _steps(source_tokens, params, ratio) * step_s
 
     def seconds(self, row_steps: float, num_engines: int) -> float:
         """Seconds that so many engines take for so much work."""
-        if self._rate is None or self._ratio.num_values < _ENOUGH:
+        if self.rate is None or self._ratio.num_values < _ENOUGH:
             return 0.0
-        return max(0.0, row_steps) / (self._rate * max(1, num_engines))
+        return max(0.0, row_steps) / (self.rate * max(1, num_engines))
 
     def finished(self, job: Job, result: JobResult) -> None:
         """Learn from a translated sentence."""
         source_tokens = len(job.source_ids)
         self._ratio.add(result.num_steps / source_tokens)
-        self._step_s.add(result.decode_s / max(1, result.num_steps))
+        self.step_s.add(result.decode_s / max(1, result.num_steps))
         self._num_steps.add(result.num_steps)
-        self._row_cost.add(ENCODER_ROW_STEPS * source_tokens / job.params.beam_size + result.num_steps)
+        self.row_cost.add(ENCODER_ROW_STEPS * source_tokens / job.params.beam_size + result.num_steps)
 
     def reported(self, stats: StepStats) -> None:
         """Learn from an engine's report; about the rate only if the engine had as much to do as it can hold."""
@@ -177,10 +163,10 @@ class CostModel:
         if not stats.waiting_jobs or stats.busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
             return
         # Encoding comes in lumps: each decoder step counts with the share of it that sentences have on average.
-        rate = stats.rows / stats.busy_s * self._row_cost.mean / self._num_steps.mean
-        if self._rate is None:
-            self._rate = rate
-        self._rate += min(_LARGEST_SHARE, stats.busy_s / _RATE_MEMORY_S) * (rate - self._rate)
+        rate = stats.rows / stats.busy_s * self.row_cost.mean / self._num_steps.mean
+        if self.rate is None:
+            self.rate = rate
+        self.rate += min(_LARGEST_SHARE, stats.busy_s / _RATE_MEMORY_S) * (rate - self.rate)
 
 
 def _steps(source_tokens: int, params: SearchParams, ratio: float) -> float:

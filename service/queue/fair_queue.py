@@ -119,13 +119,15 @@ class FairQueue(Generic[Item]):
             self._aged_credit -= entry.cost
         else:
             self._aged_credit += entry.cost * AGED_SHARE / (1 - AGED_SHARE)
-        line.owner.charge(line, entry.cost)
+        line.owner.num_fresh = line.owner.num_fresh + 1 if line.key in line.owner.fresh else 0
+        line.deficit -= entry.cost
+        line.was_served = True
         self.remove(entry)
 
     def cost_ahead(self, caller: Caller, priority: Priority, cost: float) -> float:
         """Cost of what waits now and goes before the end of `cost` more of this caller's work."""
         lines = self._interactive if priority is Priority.INTERACTIVE else self._batch
-        ahead = lines.cost_ahead((caller.identity, priority), _weight(caller), cost, self.typical_cost)
+        ahead = lines.cost_ahead(caller, priority, cost, self.typical_cost)
         if priority is Priority.INTERACTIVE:
             return ahead + min(self._aged.cost, (ahead + cost) * AGED_SHARE / (1 - AGED_SHARE))
         return ahead + self._interactive.cost + self._aged.cost
@@ -148,13 +150,13 @@ class _RoundRobin(Generic[Item]):
         self.old: OrderedDict[_LineKey, _CallerLine[Item]] = OrderedDict()
         self.cost = 0.0
         self.num_entries = 0
-        self._num_fresh = 0  # served in a row
+        self.num_fresh = 0  # served in a row
 
     def add(self, entry: Entry[Item], *, quantum: float) -> None:
         key = (entry.caller.identity, entry.priority)
         line = self.fresh.get(key) or self.old.get(key)
         if line is None:
-            weight = _weight(entry.caller)
+            weight = max(MIN_WEIGHT, entry.caller.weight)
             line = self.fresh[key] = _CallerLine(key, weight, self, deficit=quantum * weight)
         line.entries[entry.number] = entry
         line.cost += entry.cost
@@ -175,15 +177,10 @@ class _RoundRobin(Generic[Item]):
         elif not line.entries and not line.was_served:  # it came and went: there is no debt to remember
             (self.fresh if line.key in self.fresh else self.old).pop(line.key, None)
 
-    def charge(self, line: _CallerLine[Item], cost: float) -> None:
-        self._num_fresh = self._num_fresh + 1 if line.key in self.fresh else 0
-        line.deficit -= cost
-        line.was_served = True
-
     def first(self, quantum: float) -> Entry[Item] | None:
         """Return the entry whose turn it is; lines whose turn is over go to the end."""
         while self.num_entries:
-            is_fresh = self.fresh and (self._num_fresh < _MAX_FRESH or not self.old)
+            is_fresh = self.fresh and (self.num_fresh < _MAX_FRESH or not self.old)
             lines = self.fresh if is_fresh else self.old
             key, line = next(iter(lines.items()))
             if line.deficit > 0 and line.entries:
@@ -196,7 +193,8 @@ class _RoundRobin(Generic[Item]):
             self.old[key] = line  # an empty fresh one, too: who sends one text at a time is not new each time
         return None
 
-    def cost_ahead(self, key: _LineKey, weight: float, cost: float, quantum: float) -> float:
+    def cost_ahead(self, caller: Caller, priority: Priority, cost: float, quantum: float) -> float:
+        key, weight = (caller.identity, priority), max(MIN_WEIGHT, caller.weight)
         own = self.fresh.get(key) or self.old.get(key)
         if own is None and cost <= quantum * weight:  # it will be fresh
             return _sum_of(self.fresh.values(), lambda line: max(0.0, line.deficit) + quantum)
@@ -211,7 +209,3 @@ def _sum_of(lines: "Collection[_CallerLine[Item]]", most: "Callable[[_CallerLine
     """Cost of these lines, of each up to `most`; of very many lines, an estimate from some of them."""
     found = sum(min(line.cost, most(line)) for line in islice(lines, _SAMPLE))
     return found * max(1.0, len(lines) / _SAMPLE)
-
-
-def _weight(caller: Caller) -> float:
-    return max(MIN_WEIGHT, caller.weight)

@@ -7,7 +7,7 @@ and how loaded the engines are, and knows neither processes nor futures, so that
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from service.engine.job import Job, JobResult, SearchParams, StepStats
+from service.engine.job import Job, SearchParams
 from service.queue.callers import Caller, Priority
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry, FairQueue
@@ -49,7 +49,7 @@ class JobQueue:
         """
         self._queue: FairQueue[Job] = FairQueue(aging_s=aging_s)
         self._entries: dict[int, Entry[Job]] = {}  # by job id
-        self._cost_model = CostModel()
+        self.cost_model = CostModel()  # told by those who hear of finished jobs and of the engines' steps
         self._max_lookahead_jobs = max_lookahead_jobs
         self.source_tokens = 0  # of the jobs that wait
 
@@ -62,7 +62,7 @@ class JobQueue:
 
     def add(self, job: Job, *, caller: Caller, priority: Priority, now: float) -> None:
         """Put a job at the end of its caller's line."""
-        cost = self._cost_model.cost(len(job.source_ids), job.params)
+        cost = self.cost_model.cost(len(job.source_ids), job.params)
         self._entries[job.id] = self._queue.push(job, caller=caller, priority=priority, cost=cost, now=now)
         self.source_tokens += len(job.source_ids)
 
@@ -96,37 +96,29 @@ class JobQueue:
             found.starts.append((number, job))
         return found
 
-    def finished(self, job: Job, result: JobResult) -> None:
-        """Learn from a job that an engine has translated."""
-        self._cost_model.finished(job, result)
-
-    def reported(self, stats: StepStats) -> None:
-        """Learn from what an engine says that it did."""
-        self._cost_model.reported(stats)
-
     def waiting_s(self, load: PoolLoad) -> float:
         """Seconds of work that waits, here and in the engines."""
-        return self._cost_model.seconds(self._queue.cost + max(0.0, self._held_beyond(load)), load.num_engines)
+        return self.cost_model.seconds(self._queue.cost + max(0.0, self._held_beyond(load)), load.num_engines)
 
     def forecast(
         self, sources: Sequence[int], params: SearchParams, *, caller: Caller, priority: Priority, load: PoolLoad
     ) -> Forecast:
         """When sentences with so many source tokens each would be done if they came now."""
-        total = sum(self._cost_model.cost(source_tokens, params) for source_tokens in sources)
+        total = sum(self.cost_model.cost(source_tokens, params) for source_tokens in sources)
         ahead = self._queue.cost_ahead(caller, priority, total) + self._held_beyond(load)
-        ahead_s = self._cost_model.seconds(ahead, load.num_engines)
-        wait_s = self._cost_model.seconds(ahead + total, load.num_engines)  # until the last one has its place
-        if wait_s <= 0.0 and load.is_idle:  # whatever was measured, this request can correct it
+        ahead_s = self.cost_model.seconds(ahead, load.num_engines)
+        wait_s = self.cost_model.seconds(ahead + total, load.num_engines)  # until the last one has its place
+        if wait_s <= 0.0 and load.rows == 0:  # whatever was measured, this request can correct it
             return Forecast(ahead_s, 0.0)
         rows = load.rows_each(params.beam_size * len(sources))
-        return Forecast(ahead_s, wait_s + self._cost_model.own_s(max(sources, default=0), params, rows))
+        return Forecast(ahead_s, wait_s + self.cost_model.own_s(max(sources, default=0), params, rows))
 
     def _lookahead_jobs(self) -> int:
         """How many jobs an engine is given beyond those that it can run."""
-        rate, cost = self._cost_model.rate, self._queue.typical_cost
+        rate, cost = self.cost_model.rate, self._queue.typical_cost
         if not rate or not cost:
             return min(self._max_lookahead_jobs, _FIRST_LOOKAHEAD_JOBS)
-        seconds = max(_LOOKAHEAD_S, _LOOKAHEAD_STEPS * self._cost_model.step_s)
+        seconds = max(_LOOKAHEAD_S, _LOOKAHEAD_STEPS * self.cost_model.step_s.mean)
         return min(self._max_lookahead_jobs, max(1, round(seconds * rate / cost)))
 
     def _is_hopeless(self, job: Job, loads: Sequence[EngineLoad], now: float) -> bool:
@@ -134,12 +126,12 @@ class JobQueue:
         if job.deadline is None:
             return False
         load = PoolLoad.of(loads)
-        if load.is_idle:
+        if load.rows == 0:
             return False
-        wait_s = self._cost_model.seconds(self._held_beyond(load), load.num_engines)
-        least_s = self._cost_model.least_s(len(job.source_ids), job.params, load.rows_each(job.params.beam_size))
+        wait_s = self.cost_model.seconds(self._held_beyond(load), load.num_engines)
+        least_s = self.cost_model.least_s(len(job.source_ids), job.params, load.rows_each(job.params.beam_size))
         return now + wait_s + least_s > job.deadline
 
     def _held_beyond(self, load: PoolLoad) -> float:
         """Row-steps that the engines hold beyond what they can run; below zero, what they could still start."""
-        return (load.rows - load.max_rows) * self._cost_model.row_cost
+        return (load.rows - load.max_rows) * self.cost_model.row_cost.mean

@@ -77,11 +77,6 @@ class PoolLoad:
         pairs = [(load.rows, load.runnable_rows) for load in loads]
         return cls(len(pairs), sum(rows for rows, _ in pairs), sum(runnable for _, runnable in pairs))
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the engines hold nothing."""
-        return self.rows == 0
-
     def rows_each(self, more: int) -> float:
         """Rows that each engine runs after so many more have come."""
         return min(self.rows + more, self.max_rows) / self.num_engines

@@ -212,8 +212,8 @@ def _queue(waiting: int, num_callers: int, turns: int = 2_000) -> Row:
 
     result = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=SHORT)
     for _ in range(32):
-        queue.finished(Job(id=0, source_ids=source_ids, params=PARAMS), result)
-    queue.reported(StepStats(steps=10, rows=1_280, busy_s=0.05, waiting_jobs=1))
+        queue.cost_model.finished(Job(id=0, source_ids=source_ids, params=PARAMS), result)
+    queue.cost_model.reported(StepStats(steps=10, rows=1_280, busy_s=0.05, waiting_jobs=1))
     times = [time.process_time()]
     for number in range(waiting):
         add(callers[number % num_callers])

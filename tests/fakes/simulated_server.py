@@ -144,7 +144,7 @@ class SimulatedServer:
                 self._arrive(arrivals.popleft())
                 inbox += self._hand_out(max(now - lasted_s, 0.0))
             if number % STATS_STEPS == 0:
-                self.queue.reported(replace(self.stats, waiting_jobs=self.scheduler.num_waiting))
+                self.queue.cost_model.reported(replace(self.stats, waiting_jobs=self.scheduler.num_waiting))
                 self.stats = StepStats()
             for job in [job for job in self.queue if self.requests[job.id].deadline <= now]:
                 self.queue.remove(job)
@@ -213,7 +213,7 @@ class SimulatedServer:
             decode_s=request.decode_s,
             num_steps=request.num_steps,
         )
-        self.queue.finished(job, result)
+        self.queue.cost_model.finished(job, result)
         request.done_at = now if now <= request.deadline else None
         self._end(job)
 

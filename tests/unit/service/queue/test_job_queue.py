@@ -30,8 +30,8 @@ def measured() -> JobQueue:
     """Of an engine that translates 100 sentences of 10 tokens a second, 10 at a time, in 10 steps of 10 ms."""
     queue = new()
     for _ in range(40):
-        queue.finished(job(), RESULT)
-    queue.reported(StepStats(steps=5, rows=50, busy_s=0.05, waiting_jobs=3))
+        queue.cost_model.finished(job(), RESULT)
+    queue.cost_model.reported(StepStats(steps=5, rows=50, busy_s=0.05, waiting_jobs=3))
     return queue
 
 
@@ -67,8 +67,8 @@ class TestForecast:
 
     def test_report_of_an_engine_that_had_too_little_to_do_is_no_measurement(self):
         queue = new()
-        queue.finished(job(), RESULT)
-        queue.reported(StepStats(steps=5, rows=1, busy_s=0.05))
+        queue.cost_model.finished(job(), RESULT)
+        queue.cost_model.reported(StepStats(steps=5, rows=1, busy_s=0.05))
 
         assert queue.waiting_s(FULL) == 0.0
 
@@ -106,7 +106,9 @@ class TestForecast:
     def test_it_takes_longer_the_more_run_beside_it(self):
         queue = measured()
         for rows in (10, 50, 100) * 30:
-            queue.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows)))
+            queue.cost_model.reported(
+                StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows))
+            )
 
         few, many = (forecast(queue, load=PoolLoad(2, rows, 512)).finish_s for rows in (19, 179))
 
@@ -186,7 +188,7 @@ class TestHandOut:
     def test_engine_is_given_the_sentences_of_two_steps_ahead(self, queue, step_s, ahead):
         if step_s:
             for _ in range(400):
-                queue.finished(job(), replace(RESULT, decode_s=10 * step_s))
+                queue.cost_model.finished(job(), replace(RESULT, decode_s=10 * step_s))
         add(queue, 30)
 
         assert len(queue.hand_out([load_of(10)], now=0.0).starts) == ahead

@@ -87,7 +87,6 @@ def test_pool_is_the_sum_of_its_engines():
     pool = PoolLoad.of([load_of(job(2)), load_of(job(2, source_tokens=4_000)), load_of()])
 
     assert pool == PoolLoad(num_engines=3, rows=4, max_rows=18)
-    assert not pool.is_idle
     assert (pool.rows_each(5), pool.rows_each(500)) == (3.0, 6.0)
 
 
