@@ -72,7 +72,7 @@ reliability: setup-dev  ## Every promise against the real server, about 12 minut
 fuzz: setup-dev  ## Bad bytes, floods and slow peers against the real server; FUZZ_ARGS='--messages 1000000' for long
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
-soak: setup-dev  ## 20 minutes of load on the real engine: figures, build/soak.png, one JSON line; SOAK_ARGS='--help'
+soak: setup-dev  ## 20 minutes of load on the real engine: figures and one JSON line; SOAK_ARGS='--help'
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 prove-bulk: setup-dev  ## 100,000 lines by `dragoman bulk`, killed ten times: 20 minutes; BULK_ARGS='--fake', '--engine ray'

@@ -12,7 +12,6 @@ two cores, and the file is translated twice; `--fake` has a model that only repe
 
 import argparse
 import hashlib
-import json
 import random
 import sys
 import tempfile
@@ -22,17 +21,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from service.extras import how_to_install
-from tests.bulk_proof.kills import planned
-from tests.bulk_proof.runs import BulkRun, Interrupted, interrupted, with_a_worker_killed
+from tests.bulk_proof.runs import BulkRun, Interrupted, interrupted, planned, with_a_worker_killed
 from tests.fakes.bulk_runs import parts_folder
 from tests.fakes.default_server import start_default
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
+from tests.fakes.verdict import verdict
 
 ENGINES = ("local", "ray")
 LEAST_LINES = 200
@@ -83,8 +79,13 @@ def prove(options: argparse.Namespace, server: ServerProcess, scratch: Path) -> 
     whole_s = run_to(whole).to_end()
     answered = server.metric("dragoman_client_texts_total")
     _say(f"{whole_s:.1f} s; and now with kills")
-    seen = _killed(options, run_to(output), whole_s)
+    if options.engine == "ray":
+        parts = random.Random(options.seed).randint(3 * NUM_PARTS // 10, 6 * NUM_PARTS // 10)
+        seen = Interrupted(seconds=with_a_worker_killed(run_to(output), parts, _say))
+    else:
+        seen = interrupted(run_to(output), planned(options.seed, options.kills, whole_s), _say)
     return {
+        "bench": "bulk_proof",
         "lines": options.lines,
         "part_size": part_size,
         "engine": options.engine,
@@ -101,13 +102,6 @@ def prove(options: argparse.Namespace, server: ServerProcess, scratch: Path) -> 
         "answered_twice": int(server.metric("dragoman_client_texts_total") - answered) - options.lines,
         "left_over": parts_folder(output).exists(),
     }
-
-
-def _killed(options: argparse.Namespace, run: BulkRun, whole_s: float) -> Interrupted:
-    if options.engine == "ray":
-        parts = random.Random(options.seed).randint(3 * NUM_PARTS // 10, 6 * NUM_PARTS // 10)
-        return Interrupted(seconds=with_a_worker_killed(run, parts, _say))
-    return interrupted(run, planned(options.seed, options.kills, whole_s), _say)
 
 
 def _in_a_write(seen: Interrupted, whole: Path, part_size: int) -> str | None:
@@ -129,14 +123,14 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def broken(figures: dict[str, Any], kills: int) -> list[str]:
-    """What these figures do not keep.
+def facts(figures: dict[str, Any], kills: int) -> dict[str, bool]:
+    """Return what these figures would break, and whether they do.
 
     Args:
         kills: that were wanted.
     """
     is_local = figures["engine"] == "local"
-    facts = {
+    return {
         "there is no output": not figures["sha256_after_kills"],
         "the output is another one": figures["sha256_after_kills"] != figures["sha256"],
         "parts are left over": figures["left_over"],
@@ -144,14 +138,6 @@ def broken(figures: dict[str, Any], kills: int) -> list[str]:
         "no kill was inside a write": is_local and figures["in_a_write"] is None,
         "records were lost": figures["answered_twice"] < 0,
     }
-    return [what for what, is_so in facts.items() if is_so]
-
-
-def _print(figures: dict[str, Any]) -> None:
-    table = Table("figure", "seen", title="dragoman bulk, killed")
-    for name, value in figures.items():
-        table.add_row(name.replace("_", " "), str(value))
-    Console(width=110).print(table)
 
 
 def _say(words: str) -> None:
@@ -166,11 +152,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as directory, serving(Path(directory), is_fake=options.fake) as server:
         figures = prove(options, server, Path(directory))
-    failures = broken(figures, options.kills)
-    _print(figures)
-    print("\n".join(f"NOT HELD: {failure}" for failure in failures) or "all held")
-    print(json.dumps({"bench": "bulk_proof", **figures, "not_held": failures}))
-    return 1 if failures else 0
+    return verdict("dragoman bulk, killed", figures, facts(figures, options.kills))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ from tests.fakes.http2_peer import (
     settings_frame,
 )
 
-MESSAGE = pb.TranslateRequest(texts=["some words"] * 20).SerializeToString()
-REQUEST = grpc_message(MESSAGE)
+REQUEST = grpc_message(pb.TranslateRequest(texts=["some words"] * 20).SerializeToString())
 
 RESET_PAUSE_S = 5.0
 TINY_WINDOW = 64  # bytes of an answer that the server may send before it has been read
@@ -29,16 +28,16 @@ TINY_WINDOW = 64  # bytes of an answer that the server may send before it has be
 Flood = Callable[[int, threading.Event, Counter[str]], None]
 
 
-def resets(port: int, is_over: threading.Event, counts: Counter[str], pause_s: float = RESET_PAUSE_S) -> None:
-    """Bursts of 500 calls that are taken back at once, each burst on a connection of its own.
+def resets(port: int, is_over: threading.Event, counts: Counter[str]) -> None:
+    """Send bursts of 500 calls that are taken back at once, each burst on a connection of its own.
 
-    Not more of them, as each call costs memory that grpcio never frees (lost.py): it would cover what messages cost.
-    Floods without a pause are tests/reliability/test_transport.py's.
+    Not more of them, as each call costs memory that grpcio never frees: it would cover what messages cost.
+    tests/reliability/test_transport.py has floods without a pause.
     """
     while not is_over.is_set():
         with Peer(port) as peer:
             counts["resets"] += rapid_reset(peer, 500)
-        is_over.wait(pause_s)
+        is_over.wait(RESET_PAUSE_S)
 
 
 def trickle(port: int, is_over: threading.Event, counts: Counter[str]) -> None:
@@ -101,12 +100,12 @@ def nonsense(port: int, is_over: threading.Event, counts: Counter[str]) -> None:
         is_over.wait(0.5)
 
 
-FLOODS: tuple[Flood, ...] = (resets, trickle, deaf, metadata, pings, nonsense)
+FLOODS = (resets, trickle, deaf, metadata, pings, nonsense)
 
 
 @contextmanager
-def flooding(port: int, floods: tuple[Flood, ...] = FLOODS) -> Iterator[Counter[str]]:
-    """All of these, while the block lasts; what each has done so far."""
+def flooding(port: int) -> Iterator[Counter[str]]:
+    """Run all of them while the block lasts; yields what each has done so far."""
     is_over, counts = threading.Event(), Counter[str]()
 
     def keep_on(flood: Flood) -> None:
@@ -117,7 +116,7 @@ def flooding(port: int, floods: tuple[Flood, ...] = FLOODS) -> Iterator[Counter[
                 counts["refused connections"] += 1
                 time.sleep(0.2)
 
-    threads = [threading.Thread(target=keep_on, args=(flood,), daemon=True) for flood in floods]
+    threads = [threading.Thread(target=keep_on, args=(flood,), daemon=True) for flood in FLOODS]
     for thread in threads:
         thread.start()
     try:

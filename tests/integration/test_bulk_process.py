@@ -3,8 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.bulk_proof.kills import Kill
-from tests.bulk_proof.runs import BulkRun, interrupted
+from tests.bulk_proof.runs import BulkRun, Kill, interrupted
 from tests.fakes.bulk_runs import bulk, parts_folder
 from tests.fakes.own_text import own_sentences
 
