@@ -85,17 +85,6 @@ async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
     assert (at_work.models[0].engines[0].jobs, at_work.models[0].engines[0].pid) == (2, server.engine_pids()[0])
 
 
-async def test_status_tells_of_a_lost_engine(start_server):
-    server = start_server(**ADMIN)
-    (engine,) = server.engine_pids()
-    os.kill(engine, signal.SIGKILL)
-    await eventually(lambda: server.metric("dragoman_engine_restarts_total") == 1)
-
-    status = await status_of(server)
-
-    assert status.models[0].engines[0].restarts == 1
-
-
 async def test_status_answers_while_the_server_drains(start_server):
     server = start_server(**ADMIN, **SLOW)
     async with calling(server.address) as calls:

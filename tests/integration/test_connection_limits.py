@@ -53,14 +53,6 @@ async def test_admin_port_has_the_same_limits(start_server):
         assert list(connection.frames())  # and then its end
 
 
-async def test_limit_of_metadata_can_be_set(start_server):
-    server = start_server(DRAGOMAN_LISTEN__MAX_METADATA_BYTES="2048")
-
-    async with calling(server.address) as calls:
-        assert (await failure(calls.translate("a", metadata=(("x", "y" * 2_048),)))).code() is Code.RESOURCE_EXHAUSTED
-        assert await calls.translate("a", metadata=(("x", "y" * 1_024),))
-
-
 async def test_calls_over_the_limit_of_a_connection_wait_for_those_before_them(start_server):
     """A call that follows an answer at once may meet the server before that stream is gone: clients send it again."""
     again = service_config(ClientConfig().retry)

@@ -32,10 +32,6 @@ def asking(service: str) -> health_pb2.HealthCheckRequest:
 
 
 class TestHealth:
-    @pytest.mark.parametrize("service", ["", SERVICE])
-    async def test_check_of_a_served_service(self, health, service):
-        assert (await health.Check(asking(service))).status == Status.SERVING
-
     @pytest.mark.promise("G5")
     async def test_check_of_an_unknown_service_is_not_found(self, health):
         error = await failure(health.Check(asking("nobody.Service")))
@@ -59,12 +55,6 @@ class TestHealth:
             "": Status.SERVING,
             SERVICE: Status.SERVING,
         }
-
-    async def test_malformed_check_is_an_invalid_argument(self, server):
-        async with calling(server.address) as calls:
-            error = await failure(calls.method(f"/{HEALTH}/Check")(b"\xff"))
-
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def ask(server: ServerProcess, service: str, *requests: Request) -> list[reflection_pb2.ServerReflectionResponse]:

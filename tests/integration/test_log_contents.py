@@ -35,6 +35,7 @@ class TestTraces:
         assert re.fullmatch("[0-9a-f]{32}", str(trailer(unnamed, "x-request-id")))
         assert events(guarded, "call_refused")[0]["request_id"] == "mine-7"
 
+    @pytest.mark.promise("F5")
     @pytest.mark.parametrize("log_format", ["json", "console"])
     async def test_neither_text_nor_key_enters_the_log(self, start_server, keys, log_format):
         """A session in which all kinds of things go well and go wrong."""

@@ -91,22 +91,6 @@ async def test_beam_is_smaller_under_load_where_the_caller_allows_it_and_the_ans
         assert (response.beam_size, response.translations[0].hypotheses[0].text) == (beam, "text")
 
 
-async def test_answer_names_its_beam(server):
-    async with calling(server.address) as calls:
-        asked = await calls.translate("text", options=pb.TranslateOptions(beam_size=3))
-        default = await calls.translate("text")
-        models = pb.ListModelsResponse.FromString(await calls.method("/dragoman.v1.TranslationService/ListModels")(b""))
-
-    assert asked.beam_size == 3
-    assert default.beam_size == models.models[0].default_options.beam_size
-
-
-@pytest.mark.parametrize("priority", [pb.PRIORITY_UNSPECIFIED, pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH, 77])
-async def test_every_priority_is_served(server, priority):
-    async with calling(server.address) as calls:
-        assert await calls.texts("text", priority=priority) == ["text"]
-
-
 async def test_usage_is_counted_and_logged_without_the_text(start_server):
     server = start_server()
     async with calling(server.address) as calls:
