@@ -4,11 +4,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +17,7 @@ from service.config import ServerConfig, load_config, setting_sources
 from service.errors import DragomanError
 
 if TYPE_CHECKING:
-    from service.client import Client, ClientConfig
+    from service.client import AsyncClient, ClientConfig
 
 EPILOG = examples(
     "dragoman serve",
@@ -89,10 +88,8 @@ def serve(
 
     import uvloop
 
-    from service.server.lifecycle import serve as serve_until_stopped
-
-    with demonstration(demo, server_config), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        exit_code = runner.run(serve_until_stopped(server_config))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        exit_code = runner.run(_serve(server_config, demo))
     raise typer.Exit(exit_code)
 
 
@@ -109,29 +106,39 @@ def preflight(config: ServerConfig) -> None:
         raise ValueError(problems[0])
 
 
-@contextmanager
-def demonstration(text: str | None, config: ServerConfig) -> Iterator[None]:
-    """While the block runs this server, translate `text` through its gRPC port as soon as it is ready, and print both.
+async def _serve(config: ServerConfig, demo: str | None) -> int:
+    """Run the server and return its exit code; its first translation is that of `demo`, through its own gRPC port.
 
     Raises:
         OSError: the certificate cannot be read.
-        ValueError: the port is any free one.
+        ValueError: the gRPC port is any free one, and there is a text for the demonstration.
     """
-    if text is None:
-        yield
-        return
-    from service.client import Client
+    import asyncio
 
-    client = Client(own_address(config), own_client_config(config))
-    is_stopping = Event()
-    thread = Thread(target=_demonstrate, args=(client, text, is_stopping), name="demo")
-    thread.start()
+    from service.client import AsyncClient
+    from service.server.lifecycle import serve as serve_until_stopped
+
+    if demo is None:
+        return await serve_until_stopped(config)
+    # A client of the server's own loop: gRPC would wake a second one at every event of the server.
+    async with AsyncClient(own_address(config), own_client_config(config)) as client:
+        task = asyncio.create_task(_demonstrate(client, demo), name="demo")
+        try:
+            return await serve_until_stopped(config)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _demonstrate(client: "AsyncClient", text: str) -> None:
     try:
-        yield
-    finally:
-        is_stopping.set()
-        client.close()  # ends its call if the server never got ready
-        thread.join()
+        await client.wait_until_ready(DEMO_READY_WITHIN_S)
+        (translation,) = (await client.translate([text])).translations
+        print(f"\n  {text}\n  {translation.text}\n", flush=True)
+        print(f'Serving at {client.address} until Ctrl-C. Elsewhere: dragoman translate "{text}"', flush=True)
+    except DragomanError as error:
+        advice = "the demonstration takes its API key and TLS from DRAGOMAN_API_KEY and DRAGOMAN_TLS_*"
+        print(f"dragoman: no demonstration: {error}; {advice}", file=sys.stderr, flush=True)
 
 
 def own_address(config: ServerConfig) -> str:
@@ -158,18 +165,6 @@ def own_client_config(config: ServerConfig) -> "ClientConfig":
         return replace(known, tls=None)
     tls = known.tls or TlsOptions()
     return replace(known, tls=replace(tls, root_certificates=tls.root_certificates or certificate))
-
-
-def _demonstrate(client: "Client", text: str, is_stopping: Event) -> None:
-    try:
-        client.wait_until_ready(DEMO_READY_WITHIN_S)
-        (translation,) = client.translate([text]).translations
-        print(f"\n  {text}\n  {translation.text}\n", flush=True)
-        print(f'Serving at {client.address} until Ctrl-C. Elsewhere: dragoman translate "{text}"', flush=True)
-    except DragomanError as error:
-        if not is_stopping.is_set():  # else the server says itself why it does not serve
-            advice = "the demonstration takes its API key and TLS from DRAGOMAN_API_KEY and DRAGOMAN_TLS_*"
-            print(f"dragoman: no demonstration: {error}; {advice}", file=sys.stderr, flush=True)
 
 
 def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:

@@ -6,20 +6,18 @@
 The defaults are meant for production: a deadline on every call, retries that honour the server's pushback, waiting for
 a server that is just starting, keepalive, and round robin over all addresses of a DNS name.
 
-All clients of a process share the loop and its thread, which ends with the process.  The caller's own iterables are
-read in the caller's thread, or in a thread of their own, and never hold up the loop.
+All clients of a process share the loop and its thread, which ends when the last of them is closed.  The caller's own
+iterables are read in the caller's thread, or in a thread of their own, and never hold up the loop.
 """
 
 import asyncio
-import atexit
 import os
 import threading
 import weakref
 from collections.abc import Coroutine, Generator, Iterable, Iterator
-from concurrent.futures import Future
-from contextlib import closing
+from concurrent.futures import CancelledError, Future
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cache
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -34,24 +32,24 @@ from service.records import ModelInfo, TranslateOptions, Translation, Translatio
 
 _Result = TypeVar("_Result")
 
-_STOP_WITHIN_S = 5.0  # for calls that are cancelled as the process ends
+_STOP_WITHIN_S = 5.0  # for calls that are cancelled when the last client is closed
 
 
 class _LoopThread:
-    """An event loop in a daemon thread, for one process."""
+    """An event loop in a daemon thread, for the clients of one process."""
 
     def __init__(self) -> None:
+        self.num_clients = 0
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="dragoman-client", daemon=True)
         self._thread.start()
-        atexit.register(self.stop)
 
     def submit(self, coroutine: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
         """Start a coroutine on the loop.
 
         Raises:
-            Unavailable: the process is ending.
+            Unavailable: the clients are closed.
             RuntimeError: the process was forked since; its child has no such thread.
         """
         if self._pid != os.getpid():
@@ -65,11 +63,7 @@ class _LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a coroutine on the loop and return what it returns; whoever is interrupted meanwhile cancels it."""
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # does nothing to one that has ended
+        return result_of(self.submit(coroutine))
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run the end of something that may be forgotten, in whatever thread and at whatever time that happens."""
@@ -78,31 +72,85 @@ class _LoopThread:
         except (Unavailable, RuntimeError):  # everything on the loop has ended
             return
         if threading.current_thread() is not self._thread:  # where the garbage collector may call this
-            future.result()
+            with suppress(CancelledError):
+                future.result()
 
     def stop(self) -> None:
         """Cancel what runs, and end the thread."""
-        if self._pid != os.getpid() or self._loop.is_closed():
-            return
 
         async def cancel_all() -> None:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._loop.shutdown_asyncgens()
             self._loop.stop()
 
         asyncio.run_coroutine_threadsafe(cancel_all(), self._loop)
-        self._thread.join(_STOP_WITHIN_S)
-        if not self._thread.is_alive():
-            self._loop.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_STOP_WITHIN_S)
+            if not self._thread.is_alive():
+                self._loop.close()
 
 
-@cache
-def _loop_thread() -> _LoopThread:
-    """Return the thread of this process; the first client starts it."""
-    return _LoopThread()
+def result_of(future: "Future[_Result]") -> _Result:
+    """Wait for a result; whoever is interrupted meanwhile cancels it.
+
+    Raises:
+        Unavailable: the client was closed.
+    """
+    try:
+        return future.result()
+    except CancelledError as error:
+        raise Unavailable(CLOSED) from error
+    finally:
+        future.cancel()  # does nothing to one that has ended
+
+
+class _SharedThread:
+    """The loop thread of all clients, from the first one's opening to the last one's closing.
+
+    A loop that gRPC knows is woken by every event of the process, also by those of a server in it: each costs CPU time
+    for as long as it runs, so that there is one of them, and none where nobody needs it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # the garbage collector may close a client while another is opened
+        self._thread: _LoopThread | None = None
+        self._known: weakref.WeakSet[Client] = weakref.WeakSet()  # whose channels gRPC still has, closed or not
+        self._is_forked = False  # with such channels: gRPC's threads are not there, and it aborts without them
+
+    def join(self, client: "Client") -> _LoopThread:
+        with self._lock:
+            if self._is_forked:
+                raise RuntimeError("the process was forked while it had clients: make them after the fork, or spawn it")
+            if self._thread is None:
+                self._thread = _LoopThread()
+            self._thread.num_clients += 1
+            self._known.add(client)
+            return self._thread
+
+    def leave(self, thread: _LoopThread) -> None:
+        with self._lock:
+            thread.num_clients -= 1
+            is_last = thread.num_clients == 0 and thread is self._thread
+            if is_last:
+                self._thread = None
+        if is_last:
+            thread.stop()
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._is_forked = self._is_forked or bool(self._known)
+        self._thread = None
+
+
+_shared = _SharedThread()
+os.register_at_fork(after_in_child=_shared.after_fork)
+
+
+def _end(thread: _LoopThread, client: AsyncClient) -> None:
+    thread.finish(client.close())
+    _shared.leave(thread)
 
 
 class Client:
@@ -119,12 +167,14 @@ class Client:
         async def make() -> AsyncClient:
             return AsyncClient(address, config)
 
-        if _inherited:
-            raise RuntimeError("the process was forked while it had clients: make them after the fork, or spawn it")
         self.address = address
-        self._loop = _loop_thread()
-        self._client = self._loop.run(make())
-        _alive.add(self)
+        self._loop = _shared.join(self)
+        try:
+            self._client = self._loop.run(make())
+        except BaseException:
+            _shared.leave(self._loop)
+            raise
+        self._close = weakref.finalize(self, _end, self._loop, self._client)
 
     def translate(
         self,
@@ -163,7 +213,7 @@ class Client:
         parts = split_into_calls(texts, config.batch_size, config.max_text_bytes)
         with closing(in_turn(parts, start, config.max_calls)) as calls:
             for part, call in calls:
-                yield from part.answered(call.result().translations)
+                yield from part.answered(result_of(call).translations)
 
     def translate_stream(
         self,
@@ -180,13 +230,14 @@ class Client:
         require_several(texts)
         wanted = request_of(options, model, source_language, target_language, priority)
         reader = ThreadReader(texts, self._client.config.max_stream_texts)
-        return self._one_by_one(self._client.stream(wanted, reader, timeout_s))
+        return self._one_by_one(self._client.stream(wanted, reader, timeout_s), reader)
 
-    def _one_by_one(self, call: StreamCall) -> Generator[tuple[int, Translation], None, None]:
+    def _one_by_one(self, call: StreamCall, reader: ThreadReader) -> Generator[tuple[int, Translation], None, None]:
         try:
             while answers := self._loop.run(call.next_answers()):
                 yield from answers
         finally:
+            reader.end()  # here too, as the loop may have ended with the client
             self._loop.finish(call.close())
 
     def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
@@ -199,7 +250,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections; whoever waits for an answer gets Unavailable."""
-        self._loop.finish(self._client.close())
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -208,17 +259,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-_alive: weakref.WeakSet[Client] = weakref.WeakSet()
-_inherited: list[
-    Client
-] = []  # of the parent process: gRPC's threads are not there, and it aborts where a new one comes
-
-
-def _after_fork() -> None:
-    _inherited.extend(_alive)
-    _loop_thread.cache_clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -69,7 +69,7 @@ class ThreadReader:
     def __init__(self, texts: Iterable[str], max_ahead: int) -> None:
         self._texts = texts
         self._room = threading.Semaphore(max_ahead)
-        self._is_stopped = False
+        self._is_ended = False
 
     def start(self, call: "StreamCall") -> None:
         """Begin to read."""
@@ -82,15 +82,19 @@ class ThreadReader:
             self._room.release(num_texts)
 
     async def stop(self) -> None:
-        """Read no more; a thread that waits for a text goes on until that comes."""
-        self._is_stopped = True
+        """Read no more."""
+        self.end()
+
+    def end(self) -> None:
+        """Read no more, from any thread; the reading thread that waits for a text goes on until that comes."""
+        self._is_ended = True
         self._room.release()
 
     def _read(self, call: "StreamCall", loop: asyncio.AbstractEventLoop) -> None:
         with suppress(RuntimeError):  # the loop has ended, as the process does
             try:
                 texts = checked(self._texts)
-                while self._room.acquire() and not self._is_stopped:
+                while self._room.acquire() and not self._is_ended:
                     text = next(texts, None)
                     loop.call_soon_threadsafe(call.take, text)
                     if text is None:
