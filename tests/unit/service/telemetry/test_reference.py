@@ -14,6 +14,9 @@ from service.telemetry.reference import LABELS, definitions, page
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "metrics.md"
 FAMILIES = {family.name: family for family in definitions()}
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool: it comes with the Debian package prometheus"
+)
 NOT_BASE_UNITS = ("_ms", "_milliseconds", "_us", "_minutes", "_kb", "_kilobytes", "_mb", "_percent")
 
 
@@ -52,7 +55,18 @@ def test_what_is_exported_is_what_is_defined():
     assert exported == {name.removesuffix("_total") for name in FAMILIES}
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: it comes with the Debian package prometheus")
+@needs_promtool
+def test_promtool_has_nothing_to_say_of_the_metrics():
+    metrics = Metrics(methods=("One",))
+    metrics.model("m")
+    page = b"".join(metrics.exposition())
+
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+@needs_promtool
 def test_queries_are_promql(tmp_path):
     rules = [{"record": f"query{index}", "expr": family.query} for index, family in enumerate(FAMILIES.values())]
     file = tmp_path / "rules.json"  # YAML, of which JSON is a part
