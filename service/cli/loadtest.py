@@ -254,33 +254,28 @@ class _Test:
     def _at_rate(self, rate: float) -> Summary:
         duration_s = self._command.duration_s
         with self._shown(f"{rate:.1f} calls/s", rate * duration_s) as on_progress:
-            outcome = run_stage(self._load, rate, duration_s, on_progress)
-        return self._add(f"{rate:.1f} calls/s", outcome)
+            return self._add(f"{rate:.1f} calls/s", run_stage(self._load, rate, duration_s, on_progress))
 
     def _closed(self, concurrency: int) -> Summary:
         with self._shown(f"{concurrency} callers", None) as on_progress:
             outcome = run_closed(self._load, concurrency, self._command.duration_s, on_progress)
-        return self._add(f"{concurrency} callers", outcome)
+            return self._add(f"{concurrency} callers", outcome)
 
     def _add(self, name: str, outcome: StageOutcome) -> Summary:
         command = self._command
         target_s = None if command.target_ms is None else command.target_ms / 1e3
         summary = summarize(outcome.records, command.duration_s, warm_up_s=command.warm_up_s, target_s=target_s)
         self.stages.append(StageResult(name=name, summary=summary, records=outcome.records))
-        self._watch_ourselves(name, summary, outcome)
-        return summary
-
-    def _watch_ourselves(self, name: str, summary: Summary, outcome: StageOutcome) -> None:
-        """Warn where the load generator could not keep up: its figures are then its own, not the server's."""
         span_s = float(outcome.records.done.max()) if len(outcome.records) else 1.0
-        load = outcome.cpu_s / span_s / self._command.num_workers
-        if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:
-            can_grow = load > _CPU_LIMIT and self._command.num_workers < (os.cpu_count() or 1)
+        load = outcome.cpu_s / span_s / command.num_workers
+        if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:  # its figures are its own then
+            can_grow = load > _CPU_LIMIT and command.num_workers < (os.cpu_count() or 1)
             advice = "more --workers, or another machine" if can_grow else "another machine"
             self.warnings.append(
                 f"{name}: the load generator was busy ({load:.0%} of a CPU for each worker, calls sent up to "
                 f"{summary.send_delay_ms_p99:.0f} ms late): use {advice}"
             )
+        return summary
 
     @contextmanager
     def _shown(self, name: str, expected: float | None) -> Iterator[OnProgress]:

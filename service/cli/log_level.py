@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import AdminServer, Connection, admin_address, examples, with_connection
+from service.client.admin import AdminClient
 
 EPILOG = examples("dragoman log-level debug", "dragoman log-level info --server 127.0.0.1:50052")
 
@@ -16,8 +17,6 @@ def log_level(
     server: AdminServer = None,
 ) -> None:
     """Change the level of a running server's log, until its next start."""
-    from service.client.admin import AdminClient
-
     with AdminClient(admin_address(server), connection.client_config()) as client:
         previous = client.set_log_level(level)
     typer.echo(f"{previous} -> {level}")

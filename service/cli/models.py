@@ -1,12 +1,11 @@
 """`dragoman models`."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 
 import typer
 
+from model.bundle import Bundle
 from service.cli.options import (
     READY_WITHIN_S,
     AsJson,
@@ -21,7 +20,8 @@ from service.cli.options import (
     wait_for,
     with_connection,
 )
-from service.records import ModelInfo
+from service.client import Client
+from service.registry.model_info import describe
 
 EPILOG = examples("dragoman models", "dragoman models --server translate.example:50051 --json")
 
@@ -37,27 +37,15 @@ def models(
     """List the models of a server, or describe a bundle."""
     directory = bundle_dir(bundle)
     require_bundle_options(directory, server=server)
-    infos = _list_models(server, connection, directory, wait)
+    if directory is not None:
+        infos = [describe(Bundle.load(directory))]
+    else:
+        with Client(server_address(server), connection.client_config()) as client:
+            wait_for(client, wait)
+            infos = client.models()
     if as_json:
         typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
-    else:
-        _print_models(infos)
-
-
-def _list_models(server: str | None, connection: Connection, bundle: Path | None, wait_s: float) -> list[ModelInfo]:
-    if bundle is not None:
-        from model.bundle import Bundle
-        from service.registry.model_info import describe
-
-        return [describe(Bundle.load(bundle))]
-    from service.client import Client
-
-    with Client(server_address(server), connection.client_config()) as client:
-        wait_for(client, wait_s)
-        return client.models()
-
-
-def _print_models(infos: Iterable[ModelInfo]) -> None:
+        return
     rows = [("MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "BEAM")]
     for info in infos:
         languages = (info.source_language, info.target_language)

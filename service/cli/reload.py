@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import AdminServer, Connection, admin_address, examples, with_connection
+from service.client.admin import AdminClient
 
 EPILOG = examples("dragoman reload", "dragoman reload --model en-de --server 127.0.0.1:50052")
 
@@ -21,8 +22,6 @@ def reload(
     Exit code 0: every change was made; 2: a bundle was refused, and what was loaded before keeps serving, or a wrong
     API key; 3: no answer.
     """
-    from service.client.admin import AdminClient
-
     with AdminClient(admin_address(server), connection.client_config()) as client:
         changes = client.reload_models(model, timeout).changes
     for change in changes:

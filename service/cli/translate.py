@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -29,12 +30,10 @@ from service.cli.options import (
     with_connection,
 )
 from service.cli.reporting import EXIT_SOME_FAILED
+from service.client import Client
 from service.errors import DragomanError, InvalidInput
+from service.local import DEFAULT_WINDOW, LocalTranslator
 from service.records import TranslateAll, TranslateOptions
-
-if TYPE_CHECKING:
-    from service.client import Client
-    from service.local import LocalTranslator
 
 EPILOG = examples(
     'dragoman translate "The cat sleeps." "It rains."',
@@ -102,11 +101,16 @@ def translate(
                 batch_size = 1  # somebody types and wants each answer at once
         translate_all: TranslateAll
         if directory is not None:
-            translator = _open_local(directory, precision, threads, batch_size)
+            window = batch_size or DEFAULT_WINDOW
+            translator = LocalTranslator.open(directory, precision=precision, threads=threads, window=window)
             translator.require(model=model, source_language=source_language, target_language=target_language)
             translate_all = partial(translator.translate_all, options=options)
         else:
-            client = stack.enter_context(_open_client(server, connection, batch_size))
+            config = connection.client_config()
+            if batch_size is not None:
+                max_calls = 1 if batch_size == 1 else config.max_calls  # 1: answered before the next line is read
+                config = replace(config, batch_size=batch_size, max_calls=max_calls)
+            client = stack.enter_context(Client(server_address(server), config))
             wait_for(client, wait)
             translate_all = partial(
                 client.translate_all,
@@ -121,7 +125,8 @@ def translate(
         if progress is None:
             progress = sys.stderr.isatty() and not sys.stdout.isatty()
         advance = stack.enter_context(_bar(_count(texts, file))) if progress else lambda: None
-        _use_utf8_output()
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="strict")
         for text in lines.rendered(translate_all(lines.texts()), _report_failure):
             print(text, flush=True)  # flushed: the next program of a pipe sees each line when it is there
             advance()
@@ -133,22 +138,6 @@ def _report_failure(number: int, error: DragomanError) -> None:
     """Print a line about one failed text; its place in a call says nothing here."""
     message = error.about("the text") if isinstance(error, InvalidInput) else str(error)
     typer.echo(f"dragoman: line {number}: {message}", err=True)
-
-
-def _open_local(bundle: Path, precision: str | None, threads: int | None, batch_size: int | None) -> "LocalTranslator":
-    from service.local import DEFAULT_WINDOW, LocalTranslator
-
-    return LocalTranslator.open(bundle, precision=precision, threads=threads, window=batch_size or DEFAULT_WINDOW)
-
-
-def _open_client(server: str | None, connection: Connection, batch_size: int | None) -> "Client":
-    from service.client import Client
-
-    config = connection.client_config()
-    if batch_size is not None:
-        max_calls = 1 if batch_size == 1 else config.max_calls  # 1: answered before the next line is read
-        config = replace(config, batch_size=batch_size, max_calls=max_calls)
-    return Client(server_address(server), config)
 
 
 @contextmanager
@@ -177,9 +166,3 @@ def _count(texts: list[str] | None, file: Path | None) -> int | None:
         return None
     with file.open("rb") as stream:
         return sum(1 for _ in stream)
-
-
-def _use_utf8_output() -> None:
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors="strict")
