@@ -150,13 +150,10 @@ class TestReload:
         repository.put("echo", "1")
         server = serve(DRAGOMAN_MODELS__WATCH="true", DRAGOMAN_MODELS__WATCH_PERIOD_S="0.05")
 
-        repository.put("echo", "2")
-        await eventually(lambda: server.metric(CHANGES, result="loaded") == 2)
-        bad = repository.put_bad("echo", "3", tamper)
+        repository.put_bad("echo", "2", tamper)
         await eventually(lambda: server.metric(CHANGES, result="refused") == 1)
-        bad.rename(repository.directory / "echo" / ".3")
         repository.put("echo", "3")
-        await eventually(lambda: server.metric(CHANGES, result="loaded") == 3)
+        await eventually(lambda: server.metric(CHANGES, result="loaded") == 2)
 
         async with calling(server.address) as calls:
             assert await version_of(calls) == ("echo", "3")

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import pytest
 
 from model.bundle import Bundle
 from model.config import EOS_ID
-from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome
 from service.engine.loop import EngineLoop
 from service.errors import InternalError, InvalidInput, NotFound, TooLong
 from service.local import LocalTranslator
@@ -166,16 +165,6 @@ def test_text_that_is_too_long_or_that_the_engine_fails_for_has_an_error_of_its_
     assert [translations[0].text, translations[5].text] == ["ko", "enif"]
 
 
-def test_options_override_the_model_s_defaults_one_by_one():
-    loop = BackwardsLoop()
-
-    list(translator(loop).translate_all(["a"], TranslateOptions(beam_size=2, max_target_tokens=7)))
-
-    assert loop.submitted[0].params == SearchParams(
-        beam_size=2, num_hypotheses=1, length_penalty=1.0, patience=1.0, max_target_tokens=7
-    )
-
-
 def test_an_option_out_of_range_is_refused_before_anything_is_read():
     unread = iter(["a"])
 
@@ -234,8 +223,3 @@ def test_the_real_loop_is_driven_to_the_end(echo_bundle):
     assert [translation.text for translation in translations[:-1]] == texts
     assert isinstance(translations[-1].error, InternalError)  # its five tokens give NaN
     assert loop.is_idle
-
-
-def test_a_directory_that_is_no_bundle_is_refused_by_name(tmp_path: Path):
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        LocalTranslator.open(tmp_path)

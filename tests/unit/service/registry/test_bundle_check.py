@@ -146,7 +146,7 @@ class TestFilesOfGraphs:
     @pytest.mark.parametrize(
         "location", ["../w.data", "{outside}/w.data", "link", "a/../../w.data", "*/_ORT_MEM_ADDR_/*"]
     )
-    @pytest.mark.parametrize("place", ["initializer", "constant", "sparse", "branch", "function"])
+    @pytest.mark.parametrize("place", ["initializer", "constant", "branch", "function"])
     def test_onnx_runtime_opens_no_graph_that_reads_a_file_outside_its_directory(self, tmp_path, place, location):
         directory = tmp_path / "bundle"
         directory.mkdir()
@@ -187,13 +187,6 @@ def in_constant(location: str) -> onnx.ModelProto:
     return model(graph(helper.make_node("Constant", [], ["y"], value=external(location))))
 
 
-def in_sparse(location: str) -> onnx.ModelProto:
-    made = graph(helper.make_node("Identity", ["w"], ["y"]))
-    places = numpy_helper.from_array(np.arange(4), "places")
-    made.sparse_initializer.append(onnx.SparseTensorProto(values=external(location), indices=places, dims=[4]))
-    return model(made)
-
-
 def in_branch(location: str) -> onnx.ModelProto:
     branch = graph(helper.make_node("Identity", ["w"], ["y"]), initializers=(external(location),))
     condition = numpy_helper.from_array(np.array(True), "c")
@@ -210,7 +203,6 @@ def in_function(location: str) -> onnx.ModelProto:
 PLACES: dict[str, Callable[[str], onnx.ModelProto]] = {
     "initializer": in_initializer,
     "constant": in_constant,
-    "sparse": in_sparse,
     "branch": in_branch,
     "function": in_function,
 }

@@ -13,6 +13,14 @@ from tests.fakes.calls import eventually
 from tests.fakes.repository_in_memory import Directory, change
 
 
+async def loaded(*versions: str, are_required: bool = False) -> Directory:
+    """A repository whose models serve."""
+    models = Directory(*versions)
+    models.are_required = are_required
+    await models.load()
+    return models
+
+
 class TestLoad:
     async def test_highest_good_version_of_each_name_serves_and_lower_ones_are_not_opened(self):
         models = Directory("b/9", "b/10", "a/4", "a/3", "a/2", "a/1")
@@ -78,21 +86,8 @@ class TestLoad:
 
 
 class TestReload:
-    async def test_new_version_takes_the_place_of_the_old_one_which_ends(self):
-        models = Directory("a/1")
-        await models.load()
-        models.content["a/2"] = "1"
-
-        changes = await models.reloader.reload()
-
-        assert changes == [change("a/2", Result.LOADED), change("a/1", Result.RETIRED)]
-        assert models.serving() == ["a/2"]
-        await eventually(lambda: models.hosts[0].is_closed)
-        assert [id(host) for host in models.registry.hosts] == [id(models.hosts[1])]
-
     async def test_old_version_serves_until_the_new_one_has_started_and_ends_when_its_calls_have(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         old, models.content["a/2"] = models.hosts[0], "1"
         models.gate.clear()
         reloading = asyncio.create_task(models.reloader.reload())
@@ -101,11 +96,12 @@ class TestReload:
 
         with models.registry.models[0].lease:
             models.gate.set()
-            await reloading
+            assert await reloading == [change("a/2", Result.LOADED), change("a/1", Result.RETIRED)]
             assert models.serving() == ["a/2"]
             assert (old.state, old.is_closed) == (HostState.DRAINING, False)
 
         await eventually(lambda: old.is_closed)
+        assert [id(host) for host in models.registry.hosts] == [id(models.hosts[1])]
 
     async def test_default_comes_before_all_other_names_whichever_is_loaded_last(self):
         models = Directory("a/1", "b/1", "c/1")
@@ -122,8 +118,7 @@ class TestReload:
         assert models.serving() == told == ["b/2", "a/2", "c/1"]
 
     async def test_same_bundle_is_unchanged_and_another_manifest_of_the_same_version_is_another_model(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
 
         assert await models.reloader.reload() == [change("a/1", Result.UNCHANGED)]
         models.content["a/1"] = "2"
@@ -132,8 +127,7 @@ class TestReload:
         assert len(models.hosts) == 2
 
     async def test_removed_version_leaves_its_place_to_the_next_and_a_removed_name_leaves(self):
-        models = Directory("a/1", "a/2", "b/1")
-        await models.load()
+        models = await loaded("a/1", "a/2", "b/1")
         del models.content["a/2"], models.content["b/1"]
 
         changes = await models.reloader.reload()
@@ -146,8 +140,7 @@ class TestReload:
         assert models.serving() == ["a/1"]
 
     async def test_only_the_model_that_was_named_is_reloaded(self):
-        models = Directory("a/1", "b/1")
-        await models.load()
+        models = await loaded("a/1", "b/1")
         models.content |= {"a/2": "1", "b/2": "1"}
 
         await models.reloader.reload("b")
@@ -157,8 +150,7 @@ class TestReload:
             await models.reloader.reload("x")
 
     async def test_two_reloads_at_once_take_turns(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.content["a/2"] = "1"
 
         first, second = await asyncio.gather(models.reloader.reload(), models.reloader.reload())
@@ -167,8 +159,7 @@ class TestReload:
         assert len(models.hosts) == 2
 
     async def test_there_are_never_three_versions_of_a_model(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         with models.registry.models[0].lease:
             models.content["a/2"] = "1"
             await models.reloader.reload()
@@ -185,9 +176,7 @@ class TestRequired:
     """The included models: none of them may be missing."""
 
     async def test_model_whose_directory_is_gone_serves_on_and_its_absence_is_a_refusal_that_is_told_once(self):
-        models = Directory("a/1", "b/1")
-        models.are_required = True
-        await models.load()
+        models = await loaded("a/1", "b/1", are_required=True)
         del models.content["b/1"]
 
         changes = await models.reloader.reload()
@@ -201,9 +190,7 @@ class TestRequired:
 
     @pytest.mark.parametrize(("back", "num_hosts"), [("b/1", 2), ("b/2", 3)])
     async def test_model_that_comes_back_serves_in_the_version_that_lies_there(self, back, num_hosts):
-        models = Directory("a/1", "b/1")
-        models.are_required = True
-        await models.load()
+        models = await loaded("a/1", "b/1", are_required=True)
         del models.content["b/1"]
         await models.reloader.reload()
         models.content[back] = "1"
@@ -216,8 +203,7 @@ class TestRequired:
 
 class TestRefusals:
     async def test_bad_version_is_refused_and_the_old_one_stays_until_the_new_one_is_good(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.content["a/2"] = "1"
         models.bad["a/2"] = ValueError("it is\nbad")
 
@@ -309,8 +295,7 @@ class TestWatch:
         assert [host.candidate.manifest_sha256 for host in models.hosts] == list(loaded)
 
     async def test_change_that_could_not_be_followed_is_followed_at_the_next_look(self, monkeypatch):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.content["a/2"] = "1"
 
         await models.reloader.look()
@@ -323,8 +308,7 @@ class TestWatch:
         assert models.serving() == ["a/2"]
 
     async def test_requests_and_changes_are_followed_whatever_the_last_look_met(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         watching = asyncio.create_task(models.reloader.watch())
 
         models.content.clear()
@@ -348,8 +332,7 @@ class TestMemory:
     """A host holds a tokenizer and more: whoever has ended must not be kept."""
 
     async def test_nothing_is_kept_of_a_version_that_has_left(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         old = weakref.ref(models.hosts.pop())
         models.content["a/2"] = "1"
 
@@ -360,8 +343,7 @@ class TestMemory:
         assert old() is None
 
     async def test_nothing_but_the_reason_is_kept_of_a_version_that_was_refused(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.content["a/2"] = "1"
         models.broken["a/2"] = InternalError("the engine did not start")
 
@@ -373,8 +355,7 @@ class TestMemory:
         assert models.refused() == {"a/2": "the engine did not start"}
 
     async def test_version_whose_end_fails_is_not_kept_either(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.hosts[0].close_error = OSError("no such process")
         models.content["a/2"] = "1"
 
@@ -384,8 +365,7 @@ class TestMemory:
 
 class TestClose:
     async def test_reload_under_way_is_undone_and_its_caller_told(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.content["a/2"] = "1"
         models.gate.clear()
         reloading = asyncio.create_task(models.reloader.reload())
@@ -400,8 +380,7 @@ class TestClose:
                 await caller
 
     async def test_version_that_is_leaving_is_closed_too(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.content["a/2"] = "1"
         with models.registry.models[0].lease:
             await models.reloader.reload()
@@ -411,8 +390,7 @@ class TestClose:
         assert [host.is_closed for host in models.hosts] == [True, True]
 
     async def test_thread_that_hangs_in_a_file_system_cannot_keep_the_process(self):
-        models = Directory("a/1")
-        await models.load()
+        models = await loaded("a/1")
         models.content["a/2"] = "1"
         await models.reloader.reload()
         await models.reloader.look()
