@@ -1,1 +1,1 @@
-"""Jobs to engine processes, and engine processes kept alive."""
+"""The pool of engine processes: kept alive, given jobs, and asked for the results."""

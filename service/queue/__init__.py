@@ -1,1 +1,1 @@
-"""Who may come in, and in which order."""
+"""Admission, fairness between callers, the cost model, the job queue and placement."""

@@ -3,19 +3,20 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import grpc
 import pytest
 
+from model.bundle import default_bundle_dir
 from protos import translation_pb2 as pb
 from tests.fakes import timed_runner
-from tests.fakes.books import watching
+from tests.fakes.books import Watch, watching
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.load import Load, closed_loop_rate, jain_index, offer
-from tests.fakes.load_process import Source
-from tests.fakes.server_process import ServerProcess
+from tests.fakes.load_process import Record, Source
+from tests.fakes.own_text import own_sentences
 from tests.reliability.conftest import CAPACITY, Seen, kept_to, p99_ms, waits_of
 
 pytestmark = pytest.mark.reliability
@@ -26,22 +27,27 @@ REFUSED = "RESOURCE_EXHAUSTED"
 RECOVERED_S = 5.0
 
 
-async def unloaded_p99(server: ServerProcess, scratch: Path) -> float:
-    """Of a load of a tenth of the capacity."""
-    calm = await offer(server.address, Source(phases=((CAPACITY / 10, 10.0),)), directory=scratch, seed=2)
-    assert set(calm.codes) == {"OK"}
-    return calm.latency(0.99)
+def source_of(number: int) -> Callable[[Record], bool]:
+    return lambda record: record.source == number
 
 
-def report(load: Load, deadline_s: float, seconds: float, capacity: float) -> str:
-    refused, good = load.of(REFUSED), load.good(deadline_s) / seconds
-    return (
+def judge(
+    seen: Seen, overload: Load, after: Load, watch: Watch, *, part: str, deadline_s: float, capacity: float
+) -> None:
+    """Holds the promise of D2 for a minute of overload and the seconds after the recovery."""
+    refused, good = overload.of(REFUSED), overload.good(deadline_s) / LOAD_S
+    refused_p99_s, grown = refused.latency(0.99, since_sent=True), watch.growth_bytes(part=part)
+    seen(
         f"{good:.0f}/s good of {capacity:.0f} ({good / capacity:.0%}), "
-        f"OK p99 {load.of('OK').latency(0.99) * 1e3:.0f} ms of {deadline_s * 1e3:.0f}, "
-        f"refused p99 {refused.latency(0.99, since_sent=True) * 1e3:.1f} ms "
-        f"(from the intended time {refused.latency(0.99) * 1e3:.1f}, sender late {load.lateness(0.99) * 1e3:.1f}), "
-        f"{load.codes}"
+        f"OK p99 {overload.of('OK').latency(0.99) * 1e3:.0f} ms of {deadline_s * 1e3:.0f}, "
+        f"refused p99 {refused_p99_s * 1e3:.1f} ms (from the intended time {refused.latency(0.99) * 1e3:.1f}, sender "
+        f"late {overload.lateness(0.99) * 1e3:.1f}), {overload.codes}, memory {grown / 2**20:+.1f} MiB"
     )
+    assert good >= 0.9 * capacity
+    assert refused_p99_s < 0.010
+    assert after.good(deadline_s) >= 0.99 * len(after.records)
+    assert grown < FLAT_BYTES
+    assert not watch.imbalances
 
 
 @pytest.mark.promise("D2")
@@ -50,31 +56,22 @@ def report(load: Load, deadline_s: float, seconds: float, capacity: float) -> st
 async def test_goodput_stays_under_overload_and_recovers(start_paced, scratch, seen: Seen, factor):
     """60 s at a multiple of the capacity; deadline = 4 x the unloaded p99, from when a call was meant to begin."""
     server = start_paced()
-    deadline_s = 4 * await unloaded_p99(server, scratch)
+    calm = await offer(server.address, Source(phases=((CAPACITY / 10, 10.0),)), directory=scratch, seed=2)
+    assert set(calm.codes) == {"OK"}
+    deadline_s = 4 * calm.latency(0.99)
     phases = ((CAPACITY / 2, CALM_S), (factor * CAPACITY, LOAD_S), (CAPACITY / 2, RECOVERED_S + CALM_S))
     with watching(server) as watch:
         load = await offer(
             server.address, Source(phases=phases, timeout_s=deadline_s, num_channels=4), directory=scratch
         )
-    overload, after = load.phase(1), load.phase(2).between(RECOVERED_S, RECOVERED_S + CALM_S)
-    refused_p99_s = overload.of(REFUSED).latency(0.99, since_sent=True)
-    grown = watch.growth_bytes()
-    seen(f"{factor}x: {report(overload, deadline_s, LOAD_S, CAPACITY)}, front memory {grown / 2**20:+.1f} MiB")
-
-    assert overload.good(deadline_s) >= 0.9 * CAPACITY * LOAD_S
-    assert refused_p99_s < 0.010
-    assert after.good(deadline_s) == len(after.records)
-    assert grown < FLAT_BYTES
-    assert not watch.imbalances
+    after = load.phase(2).between(RECOVERED_S, RECOVERED_S + CALM_S)
+    judge(seen, load.phase(1), after, watch, part="front_bytes", deadline_s=deadline_s, capacity=CAPACITY)
 
 
 @pytest.mark.promise("D2 real")
 @pytest.mark.timeout(300)
 async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_server, scratch, seen: Seen):
     """Server and engine on one core, the generator on another; the capacity is measured before and after."""
-    from model.bundle import default_bundle_dir
-    from tests.fakes.own_text import own_sentences
-
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("needs two CPUs")
@@ -94,15 +91,8 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
         load = await offer(server.address, loaded, directory=scratch, cpu=cpus[1])
     with kept_to(cpus[1]):  # what a shared machine can do changes within minutes
         capacity = (before + await closed_loop_rate(server.address, texts, seconds=15.0, concurrency=96)) / 2
-    overload, after = load.phase(0), load.phase(1).between(RECOVERED_S, 10.0)
-    grown = watch.growth_bytes(part="engine_bytes")
-    seen(f"{report(overload, deadline_s, LOAD_S, capacity)}, engine memory {grown / 2**20:+.1f} MiB")
-
-    assert overload.good(deadline_s) >= 0.9 * capacity * LOAD_S
-    assert overload.of(REFUSED).latency(0.99, since_sent=True) < 0.010
-    assert after.good(deadline_s) >= 0.99 * len(after.records)
-    assert grown < FLAT_BYTES
-    assert not watch.imbalances
+    after = load.phase(1).between(RECOVERED_S, 10.0)
+    judge(seen, load.phase(0), after, watch, part="engine_bytes", deadline_s=deadline_s, capacity=capacity)
 
 
 @pytest.mark.promise("D1")
@@ -158,11 +148,10 @@ async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, se
     beside = await offer(server.address, *normal, greedy, directory=scratch, seed=4)
     others = beside.where(lambda record: record.source < 9)
     p99_alone, p99_beside = alone.of("OK").latency(0.99), others.of("OK").latency(0.99)
-    served = [others.where(lambda record, number=number: record.source == number).of("OK") for number in range(9)]  # type: ignore[misc]
-    jain = jain_index(len(load.records) for load in served)
+    jain = jain_index(len(others.where(source_of(number)).of("OK").records) for number in range(9))
     seen(
         f"p99 {p99_alone * 1e3:.0f} ms alone, {p99_beside * 1e3:.0f} ms beside ({p99_beside / p99_alone:.2f}x), "
-        f"Jain index of the nine {jain:.3f}, greedy {beside.where(lambda record: record.source == 9).codes}"
+        f"Jain index of the nine {jain:.3f}, greedy {beside.where(source_of(9)).codes}"
     )
 
     assert set(alone.codes) == set(others.codes) == {"OK"}
@@ -178,7 +167,7 @@ async def test_interactive_work_goes_first_and_batch_work_is_not_starved(start_p
     batch = Source(phases=((CAPACITY * 0.8, seconds),), priority=int(pb.PRIORITY_BATCH), timeout_s=25.0)
     alone = await offer(server.address, interactive, directory=scratch, seed=5)
     both = await offer(server.address, interactive, batch, directory=scratch, seed=5)
-    first, second = (both.where(lambda record, number=number: record.source == number) for number in (0, 1))  # type: ignore[misc]
+    first, second = (both.where(source_of(number)) for number in (0, 1))
     seen(
         f"interactive p99 {alone.latency(0.99) * 1e3:.0f} ms alone, {first.latency(0.99) * 1e3:.0f} beside batch; "
         f"batch {len(second.of('OK').records) / seconds:.0f}/s"

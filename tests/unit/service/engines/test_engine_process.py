@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,11 @@ class ScriptedWriter:
         pass
 
 
-def process_around(process: ScriptedProcess, *received: bytes) -> EngineProcess:
+def process_around(process: ScriptedProcess, *received: bytes) -> tuple[EngineProcess, asyncio.StreamReader]:
     reader = asyncio.StreamReader()
     for data in received:
         reader.feed_data(data)
-    return EngineProcess(process, reader, ScriptedWriter())  # type: ignore[arg-type]
+    return EngineProcess(process, reader, ScriptedWriter()), reader  # type: ignore[arg-type]
 
 
 async def test_process_that_cannot_be_made_is_an_engine_that_does_not_start(monkeypatch):
@@ -59,7 +60,7 @@ async def test_greeting_that_is_no_record_is_an_engine_that_does_not_start(monke
     process = ScriptedProcess()
 
     async def spawn() -> EngineProcess:
-        return process_around(process, b"\0\0\0\2no")
+        return process_around(process, b"\0\0\0\2no")[0]
 
     monkeypatch.setattr(engine_process, "_spawn", spawn)
 
@@ -70,16 +71,25 @@ async def test_greeting_that_is_no_record_is_an_engine_that_does_not_start(monke
 
 async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_killed(monkeypatch):
     pauses: list[float] = []
-    engine = process_around(ScriptedProcess(), to_frame(Report()))
-    heard_in = {1, 3, 5}  # halves; nothing comes in 6 and 7
+    engine, reader = process_around(ScriptedProcess())
+    real_sleep, heard_in = asyncio.sleep, {1, 3, 5}  # halves; nothing comes in 6 and 7
 
     async def sleep(delay_s: float) -> None:
         pauses.append(delay_s)
-        engine._heard = len(pauses) in heard_in
+        if len(pauses) in heard_in:
+            reader.feed_data(to_frame(Report()))
+        for _ in range(5):
+            await real_sleep(0)
 
     monkeypatch.setattr("service.engines.engine_process.asyncio.sleep", sleep)
+    following = asyncio.create_task(all_of(engine.reports(8.0)))
+    while not engine.is_condemned:
+        await real_sleep(0)
+    reader.feed_eof()
 
-    await engine._watch(8.0)
-
-    assert pauses == [4.0] * 7
+    assert (len(await following), pauses) == (3, [4.0] * 7)
     assert await engine.describe_end() == "it stopped answering and was killed"
+
+
+async def all_of(reports: AsyncIterator[Report]) -> list[Report]:
+    return [report async for report in reports]

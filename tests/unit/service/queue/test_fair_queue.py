@@ -121,22 +121,6 @@ class TestOrder:
 
         assert count_of("regular", served) >= 10
 
-    def test_callers_of_one_name_and_two_sources_have_a_line_each(self):
-        queue: FairQueue[str] = FairQueue(aging_s=10.0)
-        for number in range(2):
-            for source in ("peer", "proxy"):
-                who = Caller(name="10.0.0.7", source=source)
-                for _ in range(1 + (source == "peer")):
-                    queue.push(f"{source}{number}", caller=who, priority=INTERACTIVE, cost=1.0, now=0.0)
-        served = []
-        for _ in range(4):
-            entry = queue.peek(0.0)
-            assert entry
-            queue.serve(entry)
-            served.append(entry.item[:4])
-
-        assert served == ["peer", "prox"] * 2
-
 
 class TestRemoval:
     def test_removed_entry_is_never_served_and_can_be_removed_again_without_effect(self, line):

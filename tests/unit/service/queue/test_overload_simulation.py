@@ -185,7 +185,7 @@ def beside_a_greedy_tenth(
 
 class TestGreedyCaller:
     @pytest.mark.parametrize("shape", ["equal lengths", "mixed lengths", "beam 4"])
-    @pytest.mark.parametrize("seed", [1, 2, 3])
+    @pytest.mark.parametrize("seed", [1, 2])
     def test_greedy_caller_keeps_the_p99_of_the_others_within_two_and_a_half_times(self, shape, seed):
         """A refusal costs a millisecond of the front process, and the calls of the nine wait for 450 a second."""
         ratio, work = beside_a_greedy_tenth(seed, shape=shape)
@@ -194,10 +194,9 @@ class TestGreedyCaller:
         assert work >= 0.97
 
     @pytest.mark.parametrize(("longer", "most"), [(2, 2.6), (4, 4.2), (8, 8.7)])
-    @pytest.mark.parametrize("seed", [1, 2])
-    def test_long_sentences_of_a_greedy_caller_are_waited_for_in_proportion_and_cost_no_work(self, longer, most, seed):
+    def test_long_sentences_of_a_greedy_caller_are_waited_for_in_proportion_and_cost_no_work(self, longer, most):
         """Nothing that runs gives its rows back."""
-        ratio, work = beside_a_greedy_tenth(seed, longer=longer)
+        ratio, work = beside_a_greedy_tenth(1, longer=longer)
 
         assert ratio <= most
         assert work >= 0.97
@@ -242,14 +241,13 @@ class TestGreedyCaller:
 
         assert sum(answered(requests, 10.0) for requests in clients) >= 9.7  # of ten
 
-    @pytest.mark.parametrize("seed", [1, 2, 3])
-    def test_pauses_of_the_front_process_break_it(self, seed):
+    def test_pauses_of_the_front_process_break_it(self):
         """Why `lifecycle.spare_what_is_loaded` is there."""
-        assert beside_a_greedy_tenth(seed, front=PAUSING)[0] > 2.4
+        assert beside_a_greedy_tenth(1, front=PAUSING)[0] > 2.4
 
 
 @pytest.mark.parametrize("shape", ["equal lengths", "mixed lengths"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_interactive_work_hardly_notices_batch_work_of_the_same_caller(shape, seed):
     """60 % of the capacity beside 80 % that has waited longer than the aging time."""
     steps, limits = SHAPES[shape][0], replace(UNLIMITED, batch_aging_s=3.0)
