@@ -25,7 +25,7 @@ ALIGNMENT = 4_096  # ONNX Runtime maps page-aligned tensors instead of copying t
 
 @dataclass
 class WeightFile:
-    """Tensors laid one after the other, each once, however many graphs use it."""
+    """Tensors one after the other, each once, however many graphs use it."""
 
     name: str = "weights.data"
     arrays: dict[str, Array] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class WeightFile:
 
 
 class GraphBuilder:
-    """Nodes appended in order; every value has a name, and a node returns the names of its outputs."""
+    """A graph whose nodes are appended in order; every value has a name."""
 
     def __init__(self, name: str, weights: WeightFile) -> None:
         self.name = name
@@ -114,7 +114,7 @@ class GraphBuilder:
 
 
 def save_graphs(builders: dict[str, GraphBuilder], directory: Path) -> None:
-    """Write graphs that share one weight file: `{file name: graph}` and the file, into an existing directory."""
+    """Write graphs by file name, and the one weight file that they share, into an existing directory."""
     weights = next(iter(builders.values())).weights
     for builder in builders.values():
         assert builder.weights is weights, "the graphs of one variant share one weight file"

@@ -64,7 +64,7 @@ def cache_names(layer: int) -> list[str]:
 
 
 class TransformerGraph:
-    """What the graphs are made of: embeddings, residuals, norms, the feed-forward network."""
+    """Parts of all graphs: embeddings, residuals, norms, the feed-forward network."""
 
     def __init__(self, name: str, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:
         self.graph = GraphBuilder(name, weights)
@@ -74,7 +74,7 @@ class TransformerGraph:
         self.dtype = products.dtype
 
     def parameter(self, name: str, array: Array) -> str:
-        """A tensor of the model that is no product's, in the graph's element type."""
+        """Add a tensor that no product uses, in the graph's element type."""
         return self.graph.constant(name, array.astype(helper.tensor_dtype_to_np_dtype(self.dtype)))
 
     def embed(self, tokens: str, positions: str) -> str:
@@ -178,7 +178,7 @@ class EncoderGraph(TransformerGraph):
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Names of what the layers of the step graph read beside their states and caches."""
+    """Names of the inputs that the layers of the step graph read beside their states and caches."""
 
     tokens: str  # int64 [B, K]: the last token of each hypothesis
     scores: str  # float32 [B, K, 1]: added to the log-probabilities of each hypothesis' next tokens

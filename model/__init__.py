@@ -1,1 +1,4 @@
-"""What a translation model is and how it learns.  `config`, `tokenizer` and `bundle` need no torch; the rest does."""
+"""What a translation model is and how it learns.
+
+Config, tokenizer, manifest, bundle, shortlist and recipe need no torch; the rest does.
+"""

@@ -19,7 +19,7 @@ LAYER_NORM_EPS = 1e-5
 
 
 def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
-    """The paper's position table (section 3.5): sin on even, cos on odd features.
+    """Return the paper's position table (section 3.5): sin on even, cos on odd features.
 
         PE(t, 2i) = sin(t / 10000^(2i/D)),   PE(t, 2i+1) = cos(t / 10000^(2i/D))
 
@@ -35,7 +35,7 @@ def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
 
 
 def padding_mask(lengths: Tensor, num_columns: int) -> Tensor:
-    """Which memory columns hold a token: [B, 1, 1, M] bool, True where attention may look.
+    """Return which memory columns hold a token: [B, 1, 1, M] bool, True where attention may look.
 
     Args:
         lengths: [B] tokens of each sentence.
@@ -46,12 +46,12 @@ def padding_mask(lengths: Tensor, num_columns: int) -> Tensor:
 
 
 def causal_mask(num_steps: int, device: torch.device | None = None) -> Tensor:
-    """Which earlier steps a step may see: [1, 1, T, T] bool, lower triangle True (section 3.2.3)."""
+    """Return which steps a step may see: [1, 1, T, T] bool, lower triangle True (section 3.2.3)."""
     return torch.ones(num_steps, num_steps, dtype=torch.bool, device=device).tril()[None, None]
 
 
 class Attended(NamedTuple):
-    """What attention gives: the mixed values and, for pictures and penalties, the weights that mixed them."""
+    """Result of attention: the mixed values and, for pictures, the weights that mixed them."""
 
     values: Tensor  # [B, H, Q, d]
     weights: Tensor  # [B, H, Q, M], rows sum to 1
@@ -100,7 +100,7 @@ class MultiHeadAttention(nn.Module):
         return self.merge(self.attend(queries, memory, mask).values)
 
     def attend(self, queries: Tensor, memory: Tensor, mask: Tensor | None) -> Attended:
-        """`forward` before the heads are merged, with the attention weights."""
+        """Return what `forward` computes before the heads are merged, with the attention weights."""
         return scaled_dot_product_attention(
             self._split(self.query(queries)), self._split(self.key(memory)), self._split(self.value(memory)), mask
         )
@@ -115,7 +115,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at each position for itself."""
+    """Equation 2, at each position separately: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2."""
 
     def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()
@@ -139,17 +139,17 @@ class Dropout(nn.Module):
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
-        self._dropped = min(255, round(probability * 256))  # byte values that mean zero; one is left
+        self._dropped = min(255, round(probability * 256))  # byte values that mean zero; at least one keeps
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Any shape -> the same shape; the identity outside training."""
+        """Any shape -> the same shape; identity outside training."""
         if not self.training or self._dropped == 0:
             return inputs
         if inputs.is_cuda:
             return functional.dropout(inputs, self.probability)
         random = torch.from_numpy(np.frombuffer(bytearray(self._bytes.bytes(inputs.numel())), dtype=np.uint8))
         kept = (random >= self._dropped).view_as(inputs).to(inputs.dtype)
-        return (inputs * kept).mul_(256 / (256 - self._dropped))  # in the mask, bf16 would round it 0.3 % down
+        return (inputs * kept).mul_(256 / (256 - self._dropped))  # bf16 would round a scale inside the mask 0.3 % down
 
     @classmethod
     def seed(cls, seed: int, update: int) -> None:
@@ -162,7 +162,7 @@ class Residual(nn.Module):
     """Residual sum, dropout and layer normalisation around a sub-layer f (section 3.1, 5.4).
 
     Post-norm, the paper's:                LayerNorm(x + Dropout(f(x)))
-    Pre-norm, steadier without warm-up:    x + Dropout(f(LayerNorm(x)))      (Xiong et al. 2020)
+    Pre-norm, stable without warm-up:      x + Dropout(f(LayerNorm(x)))      (Xiong et al. 2020)
     """
 
     def __init__(self, placement: NormPlacement, dropout: float) -> None:

@@ -1,10 +1,10 @@
-"""Slow, obvious search: the oracle that the service's fast search is held against.
+"""Slow, obvious search: the reference that tests compare the service's fast search with.
 
-Re-runs the whole decoder at each step, one sentence at a time, in plain lists.  Semantics: a step considers
-2 x beam candidates ranked by summed log-probability; an end-of-sentence among the first `beam` finishes a hypothesis,
-the others refill the beam; the search ends with `num_wanted` finished hypotheses.  At the last step the best `beam`
-candidates are finished as they stand.  A finished score is sum / length ** length_penalty, length with EOS.  The
-engine's num_hypotheses, with which a search may wait for more, is not modelled: it is 1 here.
+It runs the whole decoder again at each step, one sentence at a time, in plain lists.  A step considers 2 x beam
+candidates ranked by summed log-probability.  An end-of-sentence among the first `beam` finishes a hypothesis; the other
+candidates refill the beam.  The search ends with `num_wanted` finished hypotheses; at the last step, the best `beam`
+candidates finish as they stand.  A finished score is sum / length ** length_penalty, length with EOS.  The engine's
+num_hypotheses, which can make a search wait for more, is always 1 here.
 """
 
 import math
@@ -20,7 +20,7 @@ from model.config import BOS_ID, EOS_ID, PAD_ID
 
 
 class TranslationModel(Protocol):
-    """What search needs of a model; `Transformer` has it."""
+    """Methods of a model that search calls; `Transformer` has them, and so do scripted models of tests."""
 
     def encode(self, source: Tensor, source_lengths: Tensor, /) -> Tensor:
         """[B, S] -> memory [B, S, D]."""
@@ -56,7 +56,7 @@ class _LiveHypothesis(NamedTuple):
 
 @torch.inference_mode()
 def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConfig) -> list[Finished]:
-    """Finished hypotheses of one source sentence, best first."""
+    """Return the finished hypotheses of one source sentence, best first."""
     lengths = torch.tensor([len(source)])
     memory = model.encode(torch.tensor([list(source)]), lengths)
     live, finished, top_has_ended = [_LiveHypothesis([], 0.0)], [], False
@@ -73,10 +73,9 @@ def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConf
 
 
 def num_wanted(config: BeamConfig) -> int:
-    """Finished hypotheses that end a search: round(beam_size * patience), half away from zero, at least one.
+    """Return how many finished hypotheses end a search: round(beam_size * patience), half up, at least one.
 
-    The product is a float32, as it is in the engine: 3 * 0.8333333 is 2.5 then, and 3 hypotheses.  Greedy search knows
-    no patience.
+    The product is a float32, as in the engine: 3 * 0.8333333 is 2.5 and rounds to 3.  Greedy search ignores patience.
     """
     if config.beam_size == 1:
         return 1
@@ -85,10 +84,10 @@ def num_wanted(config: BeamConfig) -> int:
 
 
 def _is_enough(num_finished: int, top_has_ended: bool, config: BeamConfig) -> bool:
-    """The stop rule, as CTranslate2 has it.
+    """CTranslate2's stop rule.
 
-    A search for the likeliest sum (length_penalty 0) knows no patience: nothing can overtake a sum that has ended in
-    first place.
+    A search for the likeliest sum (length_penalty 0) ignores patience: nothing can overtake a sum that ended in first
+    place.
     """
     if config.length_penalty == 0 and config.beam_size > 1:
         return top_has_ended
@@ -123,7 +122,7 @@ def _finish(hypothesis: _LiveHypothesis, num_steps: int, config: BeamConfig) -> 
 
 @torch.inference_mode()
 def score(model: TranslationModel, source: Sequence[int], target: Sequence[int], length_penalty: float = 1.0) -> float:
-    """Normalised log-probability of a finished target (given without end-of-sentence), by one teacher-forced pass."""
+    """Return the normalised log-probability of a target without end-of-sentence, by one teacher-forced pass."""
     lengths = torch.tensor([len(source)])
     memory = model.encode(torch.tensor([list(source)]), lengths)
     logits = model.project(model.decode(torch.tensor([[BOS_ID, *target]]), memory, lengths))
@@ -137,7 +136,7 @@ def score(model: TranslationModel, source: Sequence[int], target: Sequence[int],
 def greedy_search(
     model: TranslationModel, source: Tensor, source_lengths: Tensor, max_target_tokens: int
 ) -> list[list[int]]:
-    """The likeliest next token, again and again, for a padded batch [B, S]; tokens without end-of-sentence."""
+    """Return greedy translations of a padded batch [B, S], as tokens without end-of-sentence."""
     memory = model.encode(source, source_lengths)
     tokens = torch.full((source.size(0), 1), BOS_ID, device=source.device)  # [B, 1 + T]
     is_done = torch.zeros(source.size(0), dtype=torch.bool, device=source.device)

@@ -1,9 +1,9 @@
-"""Lexical shortlist: for a source sentence, the few target tokens that its translation may be made of.
+"""Lexical shortlist: the few target tokens that the translation of a source sentence may use.
 
     always      allowed in every translation: end-of-sentence, unknown, punctuation, digits, frequent tokens
-    entries     for each source token, the target tokens that translate it (offsets say where a token's begin and end)
+    entries     for each source token, the target tokens that translate it, from one offset to the next
 
-Scoring only these is what makes a decoder step on a large vocabulary cheap (L'Hostis et al. 2016).  Knows ids and one
+A decoder step on a large vocabulary is cheap where it scores only these (L'Hostis et al. 2016). Knows ids and one
 file; `model/tools/learn_shortlist.py` learns them from parallel text.  Axis: V vocabulary.
 
 The file, little-endian, no compression, nothing that could run code:
@@ -65,21 +65,21 @@ class Shortlist:
 
     @classmethod
     def from_links(cls, vocab_size: int, always: Ids, sources: Ids, targets: Ids) -> Self:
-        """A shortlist in which source token `sources[i]` may become target token `targets[i]`, in any order."""
+        """Return a shortlist in which source token `sources[i]` may become target token `targets[i]`, in any order."""
         always = np.unique(always)
         links = np.unique((sources * vocab_size + targets)[~np.isin(targets, always)])
         offsets = np.searchsorted(links, np.arange(vocab_size + 1) * vocab_size)
         return cls(vocab_size, always, offsets, links % vocab_size)
 
     def candidates(self, source_ids: Sequence[int]) -> Ids:
-        """The target tokens that a translation of these source tokens may use, ascending, each once."""
+        """Return the target tokens that a translation of these source tokens may use, ascending, each once."""
         allowed = self._is_always.copy()
         for token in source_ids:
             allowed[self._rows[token]] = True
         return allowed.nonzero()[0]
 
     def save(self, path: Path) -> None:
-        """Write the file that `load` reads; a kill leaves none."""
+        """Write the file that `load` reads; a kill leaves no file."""
         header = np.array([(_MAGIC, FORMAT_VERSION, self.vocab_size, len(self.always), len(self.entries))], _HEADER)
         id_type = _id_type(self.vocab_size)
         parts = (header, self.offsets.astype(_OFFSET), self.always.astype(id_type), self.entries.astype(id_type))
@@ -89,10 +89,11 @@ class Shortlist:
 
     @classmethod
     def load(cls, path: Path, vocab_size: int) -> Self:
-        """The shortlist in a file, every number of it checked.
+        """Read a shortlist and check every number of it.
 
         Args:
-            vocab_size: of the model that it is for.
+            path: the file.
+            vocab_size: the model's.
 
         Raises:
             ValueError: the file is missing, is no shortlist, or is one for another vocabulary.
@@ -140,7 +141,7 @@ def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def _read_header(data: bytes, vocab_size: int) -> tuple[int, int]:
-    """Number of ids that are always allowed, and number of entries."""
+    """Return the number of ids that are always allowed, and the number of entries."""
     if len(data) < _HEADER.itemsize:
         raise ValueError(f"has {len(data)} bytes, the header alone has {_HEADER.itemsize}")
     header = np.frombuffer(data, _HEADER)[0]

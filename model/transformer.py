@@ -63,7 +63,7 @@ class DecoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """N encoder layers; with pre-norm one more norm on top, since the residual stream itself is never normalised."""
+    """N encoder layers; pre-norm adds a norm on top, since the residual stream itself is never normalised."""
 
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """M decoder layers; N and M are independent: a deep encoder is cheap at decoding time (Kasai et al. 2021)."""
+    """M decoder layers; M may be smaller than N: a deep encoder is cheap at decoding time (Kasai et al. 2021)."""
 
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
@@ -94,13 +94,13 @@ class Decoder(nn.Module):
 
 
 def autocast_dtype(states: Tensor) -> Tensor:
-    """The states in autocast's precision where autocast is on, so that the whole residual stream is in it."""
+    """Cast the states to autocast's precision where autocast is on, so that the whole residual stream has it."""
     device = states.device.type
     return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """The norm after a stack: a LayerNorm with pre-norm, nothing with post-norm."""
+    """Return the norm after a stack: a LayerNorm with pre-norm, the identity with post-norm."""
     if config.norm_placement is NormPlacement.PRE:
         return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
     return nn.Identity()
@@ -121,16 +121,16 @@ class Transformer(nn.Module):
         self.register_buffer("positions", sinusoidal_positions(config.max_positions, config.d_model), persistent=False)
 
     def forward(self, source: Tensor, source_lengths: Tensor, target_inputs: Tensor) -> Tensor:
-        """Logits [B, T, V] of each next token, given source [B, S] and the target so far [B, T] (teacher forcing)."""
+        """Return logits [B, T, V] of each next token, given source [B, S] and the target so far [B, T]."""
         return self.project(self.decode(target_inputs, self.encode(source, source_lengths), source_lengths))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Tensor:
-        """Memory [B, S, D] of source ids [B, S], padded on the right."""
+        """Return the memory [B, S, D] of source ids [B, S], padded on the right."""
         memory: Tensor = self.encoder(self.embed(source), padding_mask(source_lengths, source.size(1)))
         return memory
 
     def decode(self, target_inputs: Tensor, memory: Tensor, source_lengths: Tensor) -> Tensor:
-        """Decoder states [B, T, D] of target ids [B, T] that start with begin-of-sentence."""
+        """Return decoder states [B, T, D] of target ids [B, T] that start with begin-of-sentence."""
         states: Tensor = self.decoder(self.embed(target_inputs), memory, padding_mask(source_lengths, memory.size(1)))
         return states
 
@@ -160,5 +160,5 @@ class Transformer(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """Trainable numbers."""
+        """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters())

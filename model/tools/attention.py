@@ -2,9 +2,9 @@
 
     python -m model.tools.attention model/pretrained/en-de "The children play." --output attention.png
 
-Translates with the reference search, then runs the model once over the best hypothesis and draws, by layer and head,
-the softmax(Q K^T / sqrt(d)) of each attention (Vaswani et al. 2017, figures 3 - 5).  Changes nothing in the model:
-hooks see what goes into a layer, and `MultiHeadAttention.attend` says what it does with it.
+The command translates with the reference search, then runs the model once over the best hypothesis and draws, by layer
+and head, the softmax(Q K^T / sqrt(d)) of each attention (Vaswani et al. 2017, figures 3 - 5).  Hooks see the inputs of
+a layer, and `MultiHeadAttention.attend` gives its weights; the model stays as it is.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 class AttentionPart(StrEnum):
-    """The three places of figure 1 of the paper where attention stands."""
+    """The three places of attention in figure 1 of the paper."""
 
     ENCODER = "encoder"
     DECODER = "decoder"
@@ -64,7 +64,7 @@ class AttentionMap:
 
 @torch.inference_mode()
 def attention_weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[AttentionPart, Tensor]:
-    """What every head looks at while `target` (without begin and end of sentence) is written, by one pass.
+    """Return the weights of every head while `target` (without begin and end of sentence) is written, by one pass.
 
     Returns:
         [L, H, S, S] of the encoder, [L, H, T + 1, T + 1] of the decoder, [L, H, T + 1, S] across, L layers of that
@@ -82,7 +82,7 @@ def attention_weights(model: Transformer, source: Sequence[int], target: Sequenc
 
 @contextmanager
 def _watched(attentions: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
-    """The weights [H, Q, M] of the first sentence that each of the layers sees while this is open."""
+    """Collect the weights [H, Q, M] of the first sentence that each of the layers sees while this is open."""
     weights: dict[nn.Module, Tensor] = {}
 
     def watch(attention: MultiHeadAttention, inputs: tuple[Tensor, Tensor, Tensor | None]) -> None:
@@ -99,7 +99,7 @@ def _watched(attentions: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor
 def attention_maps(
     model: Transformer, tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]
 ) -> dict[AttentionPart, AttentionMap]:
-    """`attention_weights` with readable tokens; a row of the decoder is named after the token that the step writes."""
+    """Return `attention_weights` with readable tokens; a decoder row has the token that its step writes."""
     weights = attention_weights(model, source, target)
     read = readable(tokenizer.pieces(source))
     before, written = (readable(tokenizer.pieces(ids)) for ids in ([BOS_ID, *target], [*target, EOS_ID]))
@@ -111,7 +111,7 @@ def attention_maps(
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
-    """Pieces as labels: a word's first piece and punctuation as they are, a later piece after a dot: `play`, `·ing`."""
+    """Return pieces as labels; a piece inside a word begins with a dot: `play`, `·ing`."""
     return [f"·{piece}" if piece[0].isalnum() else piece.lstrip(_WORD_START) or "\u2423" for piece in pieces]
 
 

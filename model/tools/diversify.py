@@ -1,12 +1,11 @@
-"""More pairs from the same text: what models that know a corpus make of its sentences, as a corpus of its own.
+"""More pairs from the same text: a corpus of what a model says to the sentences of another corpus.
 
 dragoman translate --bundle de-en --json --num-hypotheses 4 --file tatoeba.de > said.jsonl
 python -m model.tools.diversify said.jsonl --data DATA --corpus tatoeba --from de --to en --out DATA/train/tatoeba-said
 
-Data diversification (Nguyen et al. 2020): training sees a sentence with other wordings of its translation, from a model
-of the same direction and from one of the other.  Of a sentence's hypotheses the one nearest to the corpus' translation
-is taken (sequence-level interpolation, Kim & Rush 2016, section 3.3; here by chrF); where that is the corpus' own,
-there is nothing new.
+Data diversification (Nguyen et al. 2020): training sees a sentence with other wordings of its translation, from models
+of both directions.  A sentence's hypothesis nearest to the corpus' translation makes a pair (sequence-level
+interpolation, Kim & Rush 2016, section 3.3; here by chrF), unless it is that translation.
 """
 
 import gzip
@@ -31,7 +30,7 @@ _CHRF = CHRF()
 
 
 def known_translations(pairs: Iterable[Pair]) -> Mapping[str, Sequence[str]]:
-    """Each source with all of its targets: of everyday sentences a corpus has several."""
+    """Return each source with all of its targets: a corpus has several of everyday sentences."""
     known: dict[str, list[str]] = defaultdict(list)
     for pair in pairs:
         known[pair.source].append(pair.target)
@@ -39,7 +38,7 @@ def known_translations(pairs: Iterable[Pair]) -> Mapping[str, Sequence[str]]:
 
 
 def read_said(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Sentences and their hypotheses from the lines of `dragoman translate --json`; those that failed are left out.
+    """Yield sentences and their hypotheses from the lines of `dragoman translate --json`, without failed ones.
 
     Raises:
         FileNotFoundError, ValueError: as for `read_lines`; a line is no such JSON; with its number.
@@ -55,7 +54,7 @@ def read_said(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def new_wording(hypotheses: Sequence[str], known: Sequence[str], min_chrf: float = 0.0) -> str | None:
-    """The hypothesis nearest to a known translation.
+    """Return the hypothesis nearest to a known translation.
 
     None where a hypothesis is known already (the others are worse then), or where the nearest has less than `min_chrf`.
     """
@@ -68,14 +67,14 @@ def new_wording(hypotheses: Sequence[str], known: Sequence[str], min_chrf: float
 def new_pairs(
     said: Iterable[tuple[str, Sequence[str]]], known: Mapping[str, Sequence[str]], min_chrf: float = 0.0
 ) -> Iterator[Pair]:
-    """Pairs that the corpus does not have, of those sentences that it has."""
+    """Yield pairs that the corpus does not have, of sentences that it has."""
     for source, hypotheses in said:
         if source in known and (wording := new_wording(hypotheses, known[source], min_chrf)):
             yield Pair(source, wording)
 
 
 def write_corpus(directory: Path, pairs: Iterable[Pair], languages: Languages) -> int:
-    """Write a corpus as `read_corpus` reads it, named as its directory; how many pairs it has."""
+    """Write a corpus as `read_corpus` reads it, named as its directory; return the number of pairs."""
     directory.mkdir(parents=True, exist_ok=True)
     source, target = (
         directory / f"{directory.name}.{language}.gz" for language in (languages.source, languages.target)

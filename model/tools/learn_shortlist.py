@@ -1,4 +1,4 @@
-"""Learn a model's lexical shortlist from parallel text; best of all from what the model itself says.
+"""Learn a model's lexical shortlist from parallel text, best from the model's own translations.
 
 python -m model.tools.learn_shortlist model/pretrained/en-de/shared.spm shortlist.csr --data DATA
 --recipe model/recipes/en-de.toml --source said.en --target said.de
@@ -82,7 +82,7 @@ class Links:
         return self.sources * self.vocab_size + self.targets
 
     def translation_probabilities(self, iterations: int, track: Track) -> NDArray[np.float64]:
-        """p(target token | source token) of each couple [C] after some iterations of EM from uniform ones."""
+        """Return p(target token | source token) of each couple [C] after some iterations of EM from uniform ones."""
         probabilities = np.ones(len(self.sources))
         for _ in track(range(iterations), "alignment"):
             counts = np.zeros(len(self.sources))
@@ -94,7 +94,7 @@ class Links:
         return probabilities
 
     def unexplained(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How often each target token [V] occurs without a chosen couple [C] in its sentence pair."""
+        """Return how often each target token [V] occurs without a chosen couple [C] in its sentence pair."""
         counts = np.zeros(self.vocab_size, dtype=np.int64)
         for chunk, numbers in zip(self.chunks, self.numbers, strict=True):
             is_explained = np.logical_or.reduceat(chosen[numbers][chunk.couples], chunk.starts)
@@ -135,7 +135,7 @@ def _expected_links(chunk: _LinkChunk, probabilities: NDArray[np.float64]) -> ND
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """What aligned text says about a vocabulary: shortlists of every size are chosen from it."""
+    """Aligned text, from which shortlists of every size are chosen."""
 
     links: Links
     ranks: NDArray[np.int64]  # [C] of the links' couples, by probability, 0 the likeliest of its source token
@@ -162,7 +162,7 @@ class Lexicon:
         return cls(links, ranks, held_out, held_out_links, letterless_ids(tokenizer))
 
     def shortlist(self, *, candidates: int, always: int) -> Shortlist:
-        """The shortlist of a size.
+        """Return the shortlist of a size.
 
         Args:
             candidates: likeliest target tokens of each source token, besides itself.
@@ -198,13 +198,13 @@ def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence
 
 
 def letterless_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """Ids of pieces without a letter: punctuation, digits, bytes, unknown, end-of-sentence."""
+    """Return ids of pieces without a letter: punctuation, digits, bytes, unknown, end-of-sentence."""
     texts = {token: tokenizer.decode([token]) for token in range(tokenizer.vocab_size) if token not in (PAD_ID, BOS_ID)}
     return np.array([token for token, text in texts.items() if not any(char.isalpha() for char in text)])
 
 
 def read_file_pairs(sources: Sequence[Path], targets: Sequence[Path]) -> list[Pair]:
-    """Sentence pairs of line-aligned files, the first source with the first target and so on.
+    """Return sentence pairs of line-aligned files, the first source with the first target and so on.
 
     Raises:
         ValueError, FileNotFoundError: a file is missing, or two that belong together have other numbers of lines.

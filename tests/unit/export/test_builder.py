@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from export.builder import ALIGNMENT, INLINE_BYTES, Array, GraphBuilder, WeightFile, save_graphs
+from export.builder import INLINE_BYTES, Array, GraphBuilder, WeightFile, save_graphs
 from export.runner import open_session
 
 LARGE = np.arange(600, dtype=np.float32).reshape(20, 30)
@@ -33,17 +33,6 @@ def test_two_graphs_read_one_tensor_from_one_place(tmp_path: Path) -> None:
     for name in graphs:
         outputs = open_session(tmp_path / name).run(None, {"x": np.ones((20, 30), np.float32)})
         np.testing.assert_array_equal(outputs[0], LARGE + 1)
-
-
-def test_shared_tensors_begin_on_a_page_so_that_they_can_be_mapped(tmp_path: Path) -> None:
-    weights = WeightFile()
-    weights.add("first", LARGE)
-    weights.add("second", LARGE * 2)
-    places = weights.write(tmp_path / "weights.data")
-    content = (tmp_path / "weights.data").read_bytes()
-
-    assert places == {"first": (0, 2_400), "second": (ALIGNMENT, 2_400)}
-    assert content[ALIGNMENT:] == (LARGE * 2).tobytes()
 
 
 def test_small_tensors_stay_inside_the_graph(tmp_path: Path) -> None:

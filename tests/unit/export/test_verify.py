@@ -47,14 +47,6 @@ class WatchedRunner:
         return log_probs
 
 
-def test_one_sample_s_log_probabilities_are_kept_at_a_time(graphs: TinyGraphs) -> None:
-    watched = WatchedRunner(graphs.runner)
-
-    compare(watched, graphs.model, seeded_samples(graphs.config))
-
-    assert watched.most_kept == 1
-
-
 def test_a_number_that_is_none_is_found_in_the_first_sample_too(graphs: TinyGraphs) -> None:
     parity = compare(WatchedRunner(graphs.runner, spoil=np.nan), graphs.model, seeded_samples(graphs.config))
 

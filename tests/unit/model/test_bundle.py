@@ -95,16 +95,6 @@ def test_weights_may_be_left_out_and_must_be_the_right_ones_where_they_are(tmp_p
         Bundle.load(bundle.directory)
 
 
-@pytest.mark.parametrize("use", ["tokenizer", "golden"])
-def test_weights_may_not_be_left_out_where_the_manifest_uses_them(tmp_path: Path, use: str) -> None:
-    bundle = write(tmp_path / "bundle", files={**FILES, WEIGHTS_NAME: b"all parameters"})
-    edit_manifest(bundle.directory, **{use: WEIGHTS_NAME})
-    bundle.path(WEIGHTS_NAME).unlink()
-
-    with pytest.raises(BundleError, match=r"weights\.safetensors is missing"):
-        Bundle.load(bundle.directory)
-
-
 def test_a_graph_without_a_checksum_is_refused(directory: Path) -> None:
     files = json.loads((directory / MANIFEST_NAME).read_text())["files"]
     del files["int8/encoder.onnx"]

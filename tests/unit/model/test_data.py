@@ -66,13 +66,6 @@ def test_markup_copies_and_lines_without_letters_are_left_out_unless_verbatim(tm
     assert (cleaned, whole) == (good, [*good, *bad])
 
 
-def test_a_name_with_a_slash_is_a_path_for_training_and_development(tmp_path):
-    write_corpus(tmp_path, "small", [("one", "eins")])
-
-    assert read_corpus(tmp_path, CorpusConfig(name="train/small/small"), EN_DE, seed=1) == [Pair("one", "eins")]
-    assert read_dev_set(tmp_path, "train/small/small", EN_DE) == [Pair("one", "eins")]
-
-
 def test_cap_takes_a_seeded_sample_and_repeat_multiplies(tmp_path):
     write_corpus(tmp_path, "many", [(f"word {n}", f"Wort {n}") for n in range(100)])
     config = CorpusConfig(name="many", max_pairs=10, repeat=2)

@@ -40,16 +40,6 @@ def test_rate_rises_and_falls_and_may_start_at_its_peak(update, expected):
     assert learning_rate(update, at_peak, max_updates=1_000) == pytest.approx(expected if update > 100 else 2.0)
 
 
-def test_equation_3_of_the_paper_for_its_base_model():
-    """d_model 512, 4,000 warm-up updates: d^-0.5 * min(step^-0.5, step * warmup^-1.5)."""
-    peak = (512 * 4_000) ** -0.5
-    config = OptimizerConfig(peak_learning_rate=peak, warmup_updates=4_000)
-
-    for step in (1, 1_000, 4_000, 100_000):
-        expected = 512**-0.5 * min(step**-0.5, step * 4_000**-1.5)
-        assert learning_rate(step, config, max_updates=100_000) == pytest.approx(expected)
-
-
 def one_update(config: OptimizerConfig) -> tuple[Transformer, dict[str, torch.Tensor]]:
     """A small model with gradients of all kinds, and by how much each parameter changed in one update."""
     shape = ModelConfig(vocab_size=30, d_model=32, d_ff=64, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)

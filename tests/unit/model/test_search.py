@@ -60,16 +60,6 @@ def test_beam_finds_the_likelier_whole():
     assert best.score == pytest.approx(math.log(0.4) / 3, abs=1e-5)
 
 
-def test_length_penalty_zero_prefers_the_likelier_sum():
-    scores = {
-        tuple(h.tokens): h.score
-        for h in beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=3, length_penalty=0.0))
-    }
-
-    assert scores[A,] == pytest.approx(math.log(0.6 * 0.49), abs=1e-5)
-    assert scores[B, C] == pytest.approx(math.log(0.4), abs=1e-5)
-
-
 def test_patience_waits_for_more_hypotheses():
     patient = beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=2, patience=1.5))
     hasty = beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=2, patience=0.5))

@@ -55,10 +55,6 @@ def test_control_characters_are_those_of_unicode():
     assert changed == [char for char in controls if unicodedata.category(char) == "Cc"]
 
 
-def test_format_characters_stay():
-    assert normalize_text("f\u200box \u202eabc") == "f\u200box \u202eabc"
-
-
 @pytest.mark.promise("E4")
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x0a\xff\xff\xff\xff"])
 def test_broken_file_is_refused_by_name(tmp_path, content):
@@ -87,17 +83,6 @@ def test_more_pieces_than_the_text_has_are_refused(tmp_path, sentences):
         train_tokenizer(sentences, tmp_path / "shared.spm", vocab_size=8_000)
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_killed_training_leaves_no_tokenizer(tmp_path, monkeypatch):
-    def die(**_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", die)
-    with pytest.raises(KeyboardInterrupt):
-        train_tokenizer(ENGLISH, tmp_path / "shared.spm", vocab_size=80)
-
-    assert not (tmp_path / "shared.spm").exists()
 
 
 @pytest.mark.parametrize(("coverage", "is_known"), [(0.9998, False), (1.0, True)])

@@ -197,15 +197,6 @@ def test_a_run_can_start_from_given_weights_and_their_tokenizer_but_keeps_its_ow
         trainer(data, tmp_path / "x", initial=replace(initial, config=replace(initial.config, num_encoder_layers=2)))
 
 
-def test_a_tokenizer_left_without_a_checkpoint_is_learnt_anew(data, tmp_path, initial):
-    (tmp_path / "run").mkdir()
-    shutil.copyfile(initial.tokenizer_path, tmp_path / "run" / "shared.spm")
-
-    trainer(data, tmp_path / "run")
-
-    assert (tmp_path / "run" / "shared.spm").read_bytes() != initial.tokenizer_path.read_bytes()
-
-
 def test_a_point_without_its_checkpoint_is_forgotten(data, tmp_path, monkeypatch):
     killed = trainer(data, tmp_path / "run", **ONE_UPDATE)
 
@@ -234,17 +225,6 @@ def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_
     longer.resume()
     assert longer.progress.update == 1
     assert json.loads((tmp_path / "run" / RECIPE_NAME).read_text())["schedule"]["max_updates"] == 2
-
-
-def test_a_run_begun_in_another_precision_goes_on_in_fp16(data, tmp_path):
-    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
-
-    again = trainer(data, tmp_path / "run", torch.float16, **ONE_UPDATE | {"max_updates": 2})
-    again.scaler = torch.amp.GradScaler("cpu")  # as if fp16 were possible here
-    again.resume()
-
-    assert again.progress.update == 1
-    assert again.scaler.is_enabled()
 
 
 def test_validation_scores_with_the_recipes_tokeniser(data, tmp_path, monkeypatch):

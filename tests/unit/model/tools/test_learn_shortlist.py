@@ -62,18 +62,6 @@ def test_probabilities_are_those_of_the_textbook(monkeypatch, chunk_links, itera
     assert found == pytest.approx([expected[couple] for couple in sorted(expected)])
 
 
-def test_alignment_finds_the_word_for_each_word():
-    """Each source token s becomes s + 10, in any order; which is which shows only over many sentences."""
-    rng = random.Random(2)
-    sources = [rng.sample(range(4, 14), 4) for _ in range(200)]
-    pairs = [(source, rng.sample([token + 10 for token in source], 4)) for source in sources]
-
-    links = Links.of(pairs, V, untracked)
-    best = links.translation_probabilities(5, untracked) > 0.5
-
-    assert (links.targets[best] - links.sources[best]).tolist() == [10] * 10
-
-
 def test_a_target_token_is_unexplained_where_no_chosen_couple_stands_in_its_sentence_pair():
     links = Links.of([([4, 5], [20, 21]), ([5], [20])], V, untracked)
     chosen = np.isin(links.keys, [4 * V + 20, 5 * V + 21])
@@ -119,14 +107,6 @@ def test_always_allowed_are_the_tokens_that_held_out_pairs_miss_most(lexicon):
             missed[token] += target.count(token)
     [added] = set(one.always.tolist()) - set(without.always.tolist())
     assert missed[added] == max(missed.values())
-
-
-def test_coverage_counts_allowed_tokens_and_candidates():
-    shortlist = Shortlist.from_links(V, np.array([UNK_ID, EOS_ID]), np.array([4, 5]), np.array([20, 21]))
-
-    found = coverage(shortlist, [([4, EOS_ID], [20, 21, EOS_ID]), ([6, EOS_ID], [EOS_ID])])
-
-    assert found == (3 / 4, 2.5)
 
 
 def test_a_source_token_may_become_its_candidates_itself_and_what_has_no_letters(lexicon, tokenizer):
