@@ -110,7 +110,7 @@ def text_of(value: object) -> str:
     return str(value)
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a UTF-8 file, with its end."""
 
     text: str
@@ -118,7 +118,7 @@ class Line(NamedTuple):
     end: int  # where the next one begins, in bytes from the beginning of the file
 
 
-def utf8_lines(stream: io.BufferedReader, file: Path) -> Iterator[Line]:
+def utf8_lines(stream: io.BufferedReader, file: Path) -> Iterator[FileLine]:
     """Yield the lines from where the stream is.
 
     Raises:
@@ -132,7 +132,7 @@ def utf8_lines(stream: io.BufferedReader, file: Path) -> Iterator[Line]:
             byte = error.object[error.start]
             raise ValueError(f"{file}, line {number}: byte 0x{byte:02x} is no UTF-8") from error
         end += len(line)
-        yield Line(text, number, end)
+        yield FileLine(text, number, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class JsonLines:
     def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
         concatenate(b"", parts, output)
 
-    def _checked(self, line: Line, file: Path) -> Line:
+    def _checked(self, line: FileLine, file: Path) -> FileLine:
         if not line.text.strip():
             return line
         where = f"{file}, line {line.number}"

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from service.bulk.formats import BulkPart, Line, concatenate, parts_of, target_exists, utf8_lines
+from service.bulk.formats import BulkPart, FileLine, concatenate, parts_of, target_exists, utf8_lines
 from service.text.lines import on_one_line, without_end
 
 # Of a field; Python's own limit is 131,072, less than a long page of HTML has.  A quote that nobody closes ends here.
@@ -50,7 +50,7 @@ def _rows(stream: io.BufferedReader, file: Path, delimiter: str) -> Iterator[_Ro
         ValueError: a row cannot be read; the message names its first line.
     """
     csv.field_size_limit(MAX_CHARACTERS)  # of the whole process; here, as workers on Ray are processes of their own
-    latest = Line("", 0, stream.tell())
+    latest = FileLine("", 0, stream.tell())
     is_at_end = False
 
     def lines() -> Iterator[str]:

@@ -32,10 +32,9 @@ from service.errors import Unavailable
 from service.grpc.codec import encode_request
 from service.loadtest.records import OK, Summary, summarize
 from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
-from service.loadtest.run import LoadConfig, OnProgress, StageOutcome, run_closed, run_stage
+from service.loadtest.run import LoadConfig, OnProgress, SendProgress, StageOutcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS
 from service.loadtest.search import LatencyTarget, highest_rate
-from service.loadtest.worker import SendProgress
 from service.queue.callers import Priority
 from service.records import TranslateOptions, TranslationRequest
 from service.text.lines import text_of_line

@@ -4,8 +4,9 @@ A moment without a CPU breaks any rate, also one far below the capacity: the bre
 A stage without a single answer ends the search at once, unless overload is why: at a lower rate there may be one.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from service.loadtest.records import OK, Summary
 
@@ -37,41 +38,23 @@ def highest_rate(
         precision: the search ends when the next rate to try differs by less than this part.
     """
     tried: list[tuple[float, Summary]] = []
-    bounds = _Bounds(least_gap=precision * precision * first, precision=precision)
+    held, broken = 0.0, Counter[float]()
     rate: float | None = first
     while rate is not None:
-        tried.append((rate, try_rate(rate)))
-        summary = tried[-1][1]
-        bounds.note(rate, is_held=target.is_held(summary))
-        is_overload = bool(summary.codes) and summary.codes.keys() <= _BY_OVERLOAD
-        rate = bounds.next_rate() if OK in summary.codes or is_overload else None
-    return bounds.held, tried
-
-
-@dataclass(slots=True, kw_only=True)
-class _Bounds:
-    """The rates between which the answer lies."""
-
-    least_gap: float
-    precision: float
-    held: float = 0.0
-    broken: set[float] = field(default_factory=set)  # all above `held`
-    broken_twice: set[float] = field(default_factory=set)
-
-    def note(self, rate: float, *, is_held: bool) -> None:
-        if is_held:
-            self.held = max(self.held, rate)
-            self.broken = {other for other in self.broken if other > self.held}
-        elif rate in self.broken:
-            self.broken_twice.add(rate)
+        summary = try_rate(rate)
+        tried.append((rate, summary))
+        if target.is_held(summary):
+            held = max(held, rate)
         else:
-            self.broken.add(rate)
-
-    def next_rate(self) -> float | None:
-        """Return what to try next; None when the answer is known."""
-        if not self.broken:
-            return 2 * self.held
-        lowest = min(self.broken)
-        if lowest - self.held > max(self.precision * self.held, self.least_gap):
-            return (self.held + lowest) / 2
-        return None if lowest in self.broken_twice else lowest
+            broken[rate] += 1
+        is_overload = bool(summary.codes) and summary.codes.keys() <= _BY_OVERLOAD
+        lowest = min((other for other in broken if other > held), default=None)
+        if not (OK in summary.codes or is_overload):
+            rate = None
+        elif lowest is None:
+            rate = 2 * held
+        elif lowest - held > max(precision * held, precision * precision * first):
+            rate = (held + lowest) / 2
+        else:
+            rate = lowest if broken[lowest] == 1 else None
+    return held, tried

@@ -1,6 +1,6 @@
 """CPU time of the front process per call: one that admission refuses, and one that an engine answers at once.
 
-python tests/bench/bench_front.py [--calls 3000] [--rounds 3] [--max-ratio 2.5]
+    python tests/bench/bench_front.py [--calls 3000] [--rounds 3] [--max-ratio 2.5]
 
 Beside each stands a bare grpc.aio server that ends the same call with the same status and trailers, or answers it with
 the same message.  What counts is the ratio: CPU time of a call varies with the machine, and much less in relation to
@@ -44,7 +44,7 @@ FULL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallEnd:
     """How a call ended, as far as the bare server has to repeat it."""
 
     code: grpc.StatusCode = grpc.StatusCode.OK
@@ -53,25 +53,13 @@ class Outcome:
     response: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A server, and the process of it that is measured."""
-
-    address: str
-    process: psutil.Process
-
-
-def serve_bare(outcome: Outcome, to_parent: Connection) -> None:
-    """A server without anything of ours; never returns."""
-    asyncio.run(_serve_bare(outcome, to_parent))
-
-
-async def _serve_bare(outcome: Outcome, to_parent: Connection) -> None:
-    response = pb.TranslateResponse.FromString(outcome.response)
+async def serve_bare(end: CallEnd, to_parent: Connection) -> None:
+    """Run a server without anything of ours that ends every call so; never returns."""
+    response = pb.TranslateResponse.FromString(end.response)
 
     async def translate(_: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
-        if outcome.code is not grpc.StatusCode.OK:
-            await context.abort(outcome.code, outcome.message, outcome.trailers)
+        if end.code is not grpc.StatusCode.OK:
+            await context.abort(end.code, end.message, end.trailers)
         return response
 
     handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
@@ -85,25 +73,13 @@ async def _serve_bare(outcome: Outcome, to_parent: Connection) -> None:
     await server.wait_for_termination()
 
 
-@contextmanager
-def bare_server(outcome: Outcome) -> Iterator[Subject]:
-    """One that ends every call so."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve_bare, args=(outcome, theirs), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(START_S):
-            raise TimeoutError("the bare server did not start")
-        yield Subject(f"127.0.0.1:{ours.recv()}", psutil.Process(process.pid))
-    finally:
-        process.terminate()
-        process.join()
+def bare_process(end: CallEnd, to_parent: Connection) -> None:
+    asyncio.run(serve_bare(end, to_parent))
 
 
 @contextmanager
 def our_server(**settings: str) -> Iterator[ServerProcess]:
-    """A server of ours whose engine says the text again."""
+    """Run a server of ours whose engine says the text again."""
     with tempfile.TemporaryDirectory() as scratch:
         server = start(write_echo_bundle(Path(scratch) / "bundle"), Path(scratch), **settings)
         try:
@@ -113,60 +89,56 @@ def our_server(**settings: str) -> Iterator[ServerProcess]:
             server.wait()
 
 
-async def outcome_of(address: str) -> Outcome:
-    """How a call ends there."""
+async def end_of_a_call(address: str) -> CallEnd:
     async with calling(address) as calls:
-        call = calls.translate(TEXT)
         try:
-            response = await call
+            return CallEnd(response=(await calls.translate(TEXT)).SerializeToString())
         except grpc.aio.AioRpcError as error:
-            return Outcome(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
-        return Outcome(response=response.SerializeToString())
+            return CallEnd(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
 
 
-async def cpu_us(subject: Subject, num_calls: int) -> float:
-    """Microseconds of CPU time per call."""
-    async with calling(subject.address) as calls:
-        await _call_often(calls, num_calls // 10)
-        before = cpu_s(subject.process)
-        await _call_often(calls, num_calls)
-        return (cpu_s(subject.process) - before) / num_calls * 1e6
+async def cpu_us(address: str, pid: int, num_calls: int) -> float:
+    """Return the microseconds of CPU time per call that this process takes."""
 
+    async def call_often(number: int) -> float:
+        numbers = iter(range(number))
 
-async def _call_often(calls: Any, num_calls: int) -> None:
-    numbers = iter(range(num_calls))
+        async def call() -> None:
+            for _ in numbers:
+                try:
+                    await calls.translate(TEXT)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        raise
 
-    async def call() -> None:
-        for _ in numbers:
-            try:
-                await calls.translate(TEXT)
-            except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-                    raise
+        await asyncio.gather(*(call() for _ in range(CALLERS)))
+        times = psutil.Process(pid).cpu_times()
+        return float(times.user + times.system)
 
-    await asyncio.gather(*(call() for _ in range(CALLERS)))
-
-
-def cpu_s(process: psutil.Process) -> float:
-    """Seconds of CPU time so far."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    async with calling(address) as calls:
+        before = await call_often(num_calls // 10)
+        return (await call_often(num_calls) - before) / num_calls * 1e6
 
 
 async def compare(server: ServerProcess, arguments: argparse.Namespace) -> tuple[float, float]:
-    """The medians of ours and of the bare server, taken in turns."""
-    ours = Subject(server.address, psutil.Process(server.process.pid))
-    outcome = await outcome_of(ours.address)
-    figures: tuple[list[float], list[float]] = ([], [])
-    with bare_server(outcome) as bare:
-        for _ in range(arguments.rounds):
-            for subject, found in zip((ours, bare), figures, strict=True):
-                found.append(await cpu_us(subject, arguments.calls))
-    return median(figures[0]), median(figures[1])
+    """Return the medians of ours and of the bare server, taken in turns."""
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    end = await end_of_a_call(server.address)
+    bare = multiprocessing.get_context("spawn").Process(target=bare_process, args=(end, theirs), daemon=True)
+    bare.start()
+    try:
+        assert bare.pid
+        assert ours.poll(START_S), "the bare server did not start"
+        subjects = ((server.address, server.process.pid), (f"127.0.0.1:{ours.recv()}", bare.pid))
+        rounds = [[await cpu_us(*each, arguments.calls) for each in subjects] for _ in range(arguments.rounds)]
+    finally:
+        bare.terminate()
+        bare.join()
+    return median(found[0] for found in rounds), median(found[1] for found in rounds)
 
 
 async def refused(arguments: argparse.Namespace) -> tuple[float, float]:
-    """Calls to a server whose only place is taken."""
+    """Measure calls to a server whose only place is taken."""
     with our_server(**FULL) as server:
         async with calling(server.address) as calls:
             holder = asyncio.ensure_future(calls.translate("x" * 500, timeout=600.0))
@@ -178,21 +150,18 @@ async def refused(arguments: argparse.Namespace) -> tuple[float, float]:
 
 
 async def answered(arguments: argparse.Namespace) -> tuple[float, float]:
-    """Calls to a server with nothing else to do."""
+    """Measure calls to a server with nothing else to do."""
     with our_server() as server:
         return await compare(server, arguments)
 
 
-def _arguments() -> argparse.Namespace:
+async def main() -> int:
+    """Measure and print; 1 if refused calls are too dear."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, default=3_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--max-ratio", type=float)
-    return parser.parse_args()
-
-
-async def main(arguments: argparse.Namespace) -> bool:
-    """Measure, print; whether refused calls are cheap enough."""
+    parser.add_argument("--max-ratio", type=float, default=float("inf"))
+    arguments = parser.parse_args()
     rows = []
     print("call      ours us  bare us  ratio")
     for name, measure in (("refused", refused), ("answered", answered)):
@@ -200,8 +169,8 @@ async def main(arguments: argparse.Namespace) -> bool:
         rows.append({"call": name, "ours_us": round(ours), "bare_us": round(bare), "ratio": round(ours / bare, 2)})
         print(f"{name:8}  {ours:7.0f}  {bare:7.0f}  {ours / bare:5.2f}")
     print(json.dumps({"bench": "front", "rows": rows}))
-    return arguments.max_ratio is None or rows[0]["ratio"] <= arguments.max_ratio
+    return int(rows[0]["ratio"] > arguments.max_ratio)
 
 
 if __name__ == "__main__":
-    sys.exit(0 if asyncio.run(main(_arguments())) else 1)
+    sys.exit(asyncio.run(main()))

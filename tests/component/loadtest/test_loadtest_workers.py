@@ -14,8 +14,7 @@ import pytest
 
 from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import Unavailable
-from service.loadtest.run import start, worker_processes
-from service.loadtest.worker import Connected, Ended, Task, send_calls
+from service.loadtest.run import Connected, Ended, Task, send_calls, start, worker_processes
 from tests.fakes.scripted_server import running
 
 __all__ = ["running"]
