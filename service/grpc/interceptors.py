@@ -148,7 +148,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _stream(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
         async def answers(request: object, context: Any) -> AsyncIterator[object]:
             with self._followed(method, context, key) as call:
-                context.add_done_callback(lambda _: call.on_gone())
+                context.add_done_callback(lambda _: call.on_gone and call.on_gone())
                 try:
                     _refuse_malformed(request)
                     with self._counted_stream(method):

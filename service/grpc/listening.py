@@ -54,7 +54,7 @@ class Address:
 
     def cannot_listen(self, purpose: str, error: OSError) -> ListenError:
         """The failure as one line with a way to the culprit."""
-        hint = f"; find its owner with: ss -ltnp 'sport = :{self.port}'" if _is_taken(error) else ""
+        hint = f"; find its owner with: ss -ltnp 'sport = :{self.port}'" if error.errno == errno.EADDRINUSE else ""
         return ListenError(f"cannot listen on {self} ({purpose}): {error.strerror or error}{hint}")
 
 
@@ -104,7 +104,3 @@ def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1e3)
-
-
-def _is_taken(error: OSError) -> bool:
-    return error.errno == errno.EADDRINUSE

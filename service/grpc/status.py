@@ -84,7 +84,8 @@ def to_wire(error: DragomanError) -> WireStatus:
     details = [_error_info(error.reason if isinstance(error, Overloaded) else code.name, field)]
     trailers: list[tuple[str, str | bytes]] = []
     if field is not None:
-        details.append(_bad_request(field, message))
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
+        details.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
     if isinstance(error, Overloaded):
         delay_ms = round(error.retry_after_s * 1e3)
         details.append(_retry_info(delay_ms))
@@ -108,11 +109,6 @@ def _retry_info(delay_ms: int) -> Any:
     delay = Duration()
     delay.FromMilliseconds(delay_ms)
     return _packed(error_details_pb2.RetryInfo(retry_delay=delay))
-
-
-def _bad_request(field: str, message: str) -> Any:
-    violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
-    return _packed(error_details_pb2.BadRequest(field_violations=[violation]))
 
 
 def _packed(detail: Message) -> Any:

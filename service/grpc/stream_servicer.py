@@ -52,11 +52,10 @@ class StreamServicer:
         """Yield the translations as they finish; the contract has the statuses."""
         permit = self._pipeline.admission.admit_stream(call.caller)
         call.phase = "stream"
-        session = _Session(self._pipeline, self._lines, self._metrics, call, permit)
+        session = _Session(self._pipeline, self._lines, self._metrics, requests, call, permit)
         self._sessions.add(session)
         call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
         try:
-            session.start(requests)
             while answers := await session.stream.answers():
                 yield encode_answers(answers)
         finally:
@@ -70,33 +69,35 @@ class StreamServicer:
 
 
 class _Session:
-    """One stream: its reader and its clock."""
+    """One stream: its reader, which begins at once, and its clock."""
 
-    def __init__(self, pipeline: Pipeline, lines: WaitingLines, metrics: Metrics, call: Call, permit: Permit) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        lines: WaitingLines,
+        metrics: Metrics,
+        requests: Requests,
+        call: Call,
+        permit: Permit,
+    ) -> None:
         self.stream = TextStream(self._translate, max_texts=pipeline.limits.max_stream_texts)
         self._texts = StreamTexts(pipeline, lines, call, permit)
         self._max_texts = max(pipeline.limits.max_texts, ALWAYS_TEXTS)
         self._metrics = metrics
         self._permit = permit
-        self._reader: asyncio.Task[None] | None = None
+        self._reader = asyncio.create_task(self._read(requests))
         remaining_s = call.deadline - time.monotonic()
         self._timer = asyncio.get_running_loop().call_later(max(0.0, remaining_s), self._expire)
 
-    def start(self, requests: Requests) -> None:
-        """Begin to read."""
-        self._reader = asyncio.create_task(self._read(requests))
-
     def drain(self) -> None:
         """Read no more, and end when what was taken in is answered."""
-        if self._reader is not None:
-            self._reader.cancel()
+        self._reader.cancel()
         self.stream.end_input(Unavailable("the server is draining; send what has no answer again"))
 
     def close(self) -> None:
         """Stop everything that still runs, and then give the place back."""
         self._timer.cancel()
-        if self._reader is not None:
-            self._reader.cancel()
+        self._reader.cancel()
         self.stream.cancel(self._permit.release)
 
     def _expire(self) -> None:

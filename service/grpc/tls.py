@@ -72,7 +72,9 @@ def _check(files: TlsFiles) -> None:
         _check_certificates(files.client_ca, "tls_client_ca")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+        context.load_cert_chain(
+            files.certificate, files.key, password=lambda: ""
+        )  # else OpenSSL would ask on the terminal
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             problem = f"{files.key} is not the key of {files.certificate}"
@@ -86,10 +88,6 @@ def _check_certificates(file: Path, setting: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
     except ssl.SSLError:
         raise ConfigError(f"security.{setting}: {file} holds no certificate in PEM") from None
-
-
-def _no_password() -> str:
-    return ""  # without this, OpenSSL would ask on the terminal
 
 
 class ServerTls:

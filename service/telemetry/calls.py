@@ -24,10 +24,6 @@ _LAST_MOMENT_SHARE = 0.1
 _TIMER_ROUNDING_S = 0.002  # uvloop's clock counts milliseconds: its timers may go off that much early
 
 
-def _do_nothing() -> None:
-    pass
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call:
     """One call, or one text of a stream's call."""
@@ -40,7 +36,7 @@ class Call:
     started: float  # time.monotonic()
     deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
     limit_s: float | None = None  # the server's limit for the method if `deadline` is that; None: it is the caller's
-    on_gone: Callable[[], None] = _do_nothing  # of a stream: called when the client has left
+    on_gone: Callable[[], None] | None = None  # of a stream: called when the client has left
 
     model: str = ""  # the one that answers, once it is known
     priority: Priority | None = None  # of its work; None for calls without work, and until it is known
@@ -90,10 +86,13 @@ class Call:
         self.encode_s = max(self.encode_s, result.encode_s)
         self.decode_s = max(self.decode_s, result.decode_s)
 
-    def timings(self) -> Timings | None:
-        """Milliseconds by phase so far; None for a call that translates nothing, and for a stream."""
-        if self.phase in {"admission", "stream"}:
-            return None
+    @property
+    def has_phases(self) -> bool:
+        """Whether the call translates something; the texts of a stream, not itself, have phases."""
+        return self.phase not in {"admission", "stream"}
+
+    def timings(self) -> Timings:
+        """Return the milliseconds of each phase so far."""
         return Timings(
             tokenize_ms=self.tokenize_s * 1e3,
             queue_ms=self.queue_s * 1e3,

@@ -34,14 +34,13 @@ class SlowCalls:
 
     def __call__(self, call: Call) -> None:
         """Look at a call that has ended; streams, be they texts or a health Watch, last as long as they please."""
-        timings = call.timings()
-        if call.duration_s <= self._threshold_s or timings is None:
+        if call.duration_s <= self._threshold_s or not call.has_phases:
             return
         self._count()
         left_out = self._limit.take()
         if left_out is None:
             return
-        phases = {name: round(value, 1) for name, value in asdict(timings).items() if name != "total_ms"}
+        phases = {name: round(value, 1) for name, value in asdict(call.timings()).items() if name != "total_ms"}
         get_logger().warning(
             "slow_request",
             request_id=call.request_id,

@@ -56,8 +56,8 @@ class Traces:
         if span.is_recording():
             if call.code in _SERVER_ERRORS:
                 span.set_status(Status(StatusCode.ERROR, call.code))
-            if timings := call.timings():
-                self._add_phases(span, timings, start_ns)
+            if call.has_phases:
+                self._add_phases(span, call.timings(), start_ns)
         span.end(end_ns)
 
     def close(self) -> None:

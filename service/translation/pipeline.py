@@ -35,10 +35,6 @@ Settled: TypeAlias = JobResult | InternalError  # an error that concerns this te
 _Result = TypeVar("_Result")
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class Pipeline:
     """Translates for every edge of one server."""
 
@@ -79,7 +75,7 @@ class Pipeline:
         call: Call,
         permit: Permit,
         *,
-        on_room: Callable[[], None] = _do_nothing,
+        on_room: Callable[[], None] | None = None,
         encoded: dict[TextCodec, Sequence[Encoded]] | None = None,
     ) -> TranslationResult:
         """As `translate`, for a request that holds a permit and a call that knows its priority.
@@ -90,19 +86,24 @@ class Pipeline:
         """
         model, params = self.resolve(request, call)
         with model.lease:
-            self._admit_characters(request.texts, model, params, call, permit)
+            num_characters = sum(map(len, request.texts))
+            permit.take_characters(num_characters)
+            if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
+                _check_time((), model, params, call, permit)
             sources = await self._encode(request.texts, model.codec, call, {} if encoded is None else encoded)
-            self._admit_tokens(sources, model, params, call, permit)
-            on_room()
+            lengths = [len(source) for source in sources if isinstance(source, list) and source]
+            call.source_tokens = sum(lengths)
+            permit.take_tokens(call.source_tokens)
+            _check_time(lengths, model, params, call, permit)
+            if on_room is not None:
+                on_room()
             results = await self._run(sources, model, params, call)
             translations = await self._decode(sources, results, model.codec, params, call)
-        timings = call.timings()
-        assert timings is not None
         result = TranslationResult(
             translations=translations,
             model=model.info.name,
             model_version=model.info.version,
-            timings=timings,
+            timings=call.timings(),
             beam_size=params.beam_size,
         )
         self.account.translated(request, result, call)
@@ -135,14 +136,6 @@ class Pipeline:
         call.use_model(model.info.name)
         return model
 
-    def _admit_characters(
-        self, texts: Sequence[str], model: ModelHost, params: SearchParams, call: Call, permit: Permit
-    ) -> None:
-        num_characters = sum(map(len, texts))
-        permit.take_characters(num_characters)
-        if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
-            _check_time((), model, params, call, permit)
-
     async def _encode(
         self, texts: Sequence[str], codec: TextCodec, call: Call, encoded: dict[TextCodec, Sequence[Encoded]]
     ) -> Sequence[Encoded]:
@@ -155,14 +148,6 @@ class Pipeline:
             )
             call.tokenize_s = time.monotonic() - started
         return encoded[codec]
-
-    def _admit_tokens(
-        self, sources: Sequence[Encoded], model: ModelHost, params: SearchParams, call: Call, permit: Permit
-    ) -> None:
-        lengths = [len(source) for source in sources if isinstance(source, list) and source]
-        call.source_tokens = sum(lengths)
-        permit.take_tokens(call.source_tokens)
-        _check_time(lengths, model, params, call, permit)
 
     async def _run(
         self, sources: Sequence[Encoded], model: ModelHost, params: SearchParams, call: Call

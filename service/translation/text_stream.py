@@ -92,7 +92,9 @@ class TextStream:
         Raises:
             DragomanError: how the stream ends.
         """
-        self._give_places_back()
+        self._held_characters -= self._sending_characters
+        self._sending_texts = self._sending_characters = 0
+        self._for_receiver.set()
         while not self._finished:
             if self._failure is not None:
                 raise self._failure
@@ -155,9 +157,3 @@ class TextStream:
             self._sending_characters += characters
             batch.append((text_id, result))
         return batch
-
-    def _give_places_back(self) -> None:
-        """What the last call gave is sent."""
-        self._held_characters -= self._sending_characters
-        self._sending_texts = self._sending_characters = 0
-        self._for_receiver.set()

@@ -65,15 +65,16 @@ class LoudPipeline(Pipeline):
         call: Call,
         permit: Permit,
         *,
-        on_room: Callable[[], None] = lambda: None,
+        on_room: Callable[[], None] | None = None,
         encoded: object = None,
     ) -> TranslationResult:
         model, params = self.resolve(request, call)
         (text,) = request.texts
         call.phase, call.source_tokens = "decode", len(text)
-        if not any(
+        is_refused = any(
             isinstance(error, Overloaded) and error.reason != OUT_OF_MEMORY for error in self.errors.get(text, ())
-        ):
+        )
+        if on_room is not None and not is_refused:
             on_room()
         self.begun.put_nowait(text)
         if errors := self.errors.get(text):

@@ -212,7 +212,6 @@ class TestWholeCall:
         result = await task
 
         assert before == ("queue", 4, 2, 5)  # the blank one, and the one that is too long
-        assert timings is not None
         assert timings.decode_ms == result.timings.decode_ms == 250.0
         assert (call.phase, call.finished_texts, call.target_tokens) == ("detokenize", 4, 8)
         assert result.timings.total_ms > result.timings.tokenize_ms > 0.0
