@@ -48,7 +48,7 @@ METHODS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a front process has beside its models."""
+    """The parts of a front process beside its models."""
 
     admission: Admission
     all_left: asyncio.Event  # set whenever the last call leaves admission
@@ -65,7 +65,7 @@ class Parts:
 
 
 def assemble(config: ServerConfig, models: ModelParts) -> Parts:
-    """All parts, with admission closed until the models are loaded.
+    """Make all parts; admission stays closed until the models are loaded.
 
     Raises:
         ValueError: a certificate or the file of API keys cannot be used, or traces are wanted without their libraries.
@@ -136,7 +136,7 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
 
 
 def max_calls(limits: LimitsConfig) -> int:
-    """Calls at a time that gRPC takes at all: a last belt behind admission."""
+    """Maximum number of calls at a time that gRPC accepts, behind the limits of admission."""
     return 2 * (limits.max_concurrent_requests + limits.max_streams) + 256
 
 

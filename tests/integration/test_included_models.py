@@ -11,7 +11,6 @@ import pytest
 
 from protos import translation_pb2 as pb
 from tests.fakes.calls import LIST_MODELS, Calls, calling, eventually
-from tests.fakes.command_line import run
 from tests.fakes.installation import Installation
 from tests.fakes.model_repository import tamper
 from tests.fakes.server_process import ServerProcess, run_to_end, start
@@ -57,20 +56,6 @@ async def test_request_that_names_nothing_goes_to_the_default_and_others_where_t
         assert await model_of(calls, model="de-en") == "de-en 1"
         assert await models_of(calls) == ["en-de", "de-en"]
     assert len(server.engine_pids()) == 2  # one of each: `engine.num_engines` is of a model
-
-
-def test_commands_reach_both(server, tmp_path):
-    (tmp_path / "in.txt").write_text("Hallo\n")
-    listed = run("models", "--server", server.address).stdout.splitlines()
-    before = server.metric("dragoman_requests_total", model="de-en", code="OK")
-    translated = run("translate", "--server", server.address, "--from", "de", "--to", "en", "Hallo")
-    files = [str(tmp_path / name) for name in ("in.txt", "out.txt")]
-    whole = run("bulk", *files, "--server", server.address, "--from", "de", "--to", "en")
-
-    assert [line.split()[0] for line in listed] == ["MODEL", "en-de", "de-en"]
-    assert translated.exit_code == 0, translated.output
-    assert whole.exit_code == 0, whole.output
-    assert server.metric("dragoman_requests_total", model="de-en", code="OK") == before + 2
 
 
 def test_refused_model_fails_the_start_as_the_check_says(tmp_path):

@@ -78,14 +78,12 @@ async def test_bundle_as_it_was_committed_is_fine(bundle):
     ("spoil", "reason"),
     [
         pytest.param(write("fp32/encoder.onnx", NOISE), "encoder.onnx cannot be loaded", id="noise as graph"),
-        pytest.param(write("fp32/encoder.onnx", b""), "encoder.onnx cannot be loaded by ONNX Runtime", id="no graph"),
         pytest.param(shorten_weights, "cannot be loaded by ONNX Runtime", id="short weights"),
         pytest.param(swap_graphs, "did not start: RuntimeError: the model does not run", id="graphs swapped"),
         pytest.param(
             change_config, "did not start: RuntimeError: the model does not run", id="layers that are not there"
         ),
         pytest.param(write("shared.spm", NOISE), "shared.spm is not a SentencePiece model", id="noise as tokenizer"),
-        pytest.param(write("shared.spm", b""), "the engine did not start: ValueError: tokenizer", id="no tokenizer"),
         pytest.param(
             lambda bundle: shutil.copyfile(default_bundle_dir() / "shared.spm", bundle / "shared.spm"),
             "shared.spm has 8000 pieces, the model's embedding has 80 rows",

@@ -35,12 +35,12 @@ def test_a_bundle_describes_itself(bundle):
     )
 
 
-def test_default_beam_is_lowered_to_the_largest_that_is_accepted(bundle):
+def test_precision_and_largest_beam_are_those_that_are_asked_for(bundle):
     wide = replace(bundle, manifest=replace(bundle.manifest, decoding=DecodingDefaults(beam_size=40)))
 
-    info = describe(wide)
+    info = describe(wide, "int8", max_beam_size=7)
 
-    assert (info.max_beam_size, info.default_options.beam_size) == (16, 16)
+    assert (info.precision, info.max_beam_size, info.default_options.beam_size) == ("int8", 7, 7)
 
 
 def test_contract_names_every_precision_and_device_of_a_model():
@@ -51,7 +51,3 @@ def test_contract_names_every_precision_and_device_of_a_model():
 
     assert [name for name in (*PREFERRED_PRECISIONS, GPU_PRECISION) if f'"{name}"' not in of_precision] == []
     assert [name for name in get_args(Device) if f'"{name}"' not in of_device] == []
-
-
-def test_the_precision_that_was_asked_for_is_described(bundle):
-    assert describe(bundle, "int8").precision == "int8"

@@ -92,11 +92,11 @@ def test_idle_engine_says_often_enough_that_it_lives(bundle, silence_s, heartbea
 
 
 def test_host_offers_its_model_as_the_settings_say(bundle):
-    config = ServerConfig(engine=EngineConfig(precision="fp32"), limits=LimitsConfig(max_beam_size=1))
+    config = ServerConfig(limits=LimitsConfig(max_beam_size=1))
 
     host = make_host(config, Metrics(), BundleCandidate(directory=bundle.directory), bundle)
 
-    assert (host.info.precision, host.info.max_beam_size) == ("fp32", 1)
+    assert host.info.max_beam_size == 1
 
 
 def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, monkeypatch):
