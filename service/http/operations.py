@@ -52,11 +52,7 @@ class Operations:
     """Tells Prometheus the numbers, and an orchestrator whether to send calls here and whether to restart."""
 
     def __init__(
-        self,
-        exposition: Callable[[], Iterable[bytes]],
-        *,
-        is_ready: Callable[[], bool],
-        is_alive: Callable[[], bool],
+        self, exposition: Callable[[], Iterable[bytes]], *, is_ready: Callable[[], bool], is_alive: Callable[[], bool]
     ) -> None:
         self._metrics = SharedPage(exposition)
         self._is_ready = is_ready

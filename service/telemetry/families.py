@@ -156,10 +156,7 @@ class Families:
             "tokens", "Tokens of answered texts: the goodput.", model=UNKNOWN, direction=DIRECTIONS
         )
         self.cancelled = self._counter(
-            "cancelled",
-            "Sentences dropped before they had a result.",
-            where=("queue", "decode"),
-            reason=DROP_REASONS,
+            "cancelled", "Sentences dropped before they had a result.", where=("queue", "decode"), reason=DROP_REASONS
         )
         self.failed_texts = self._counter("failed_texts", "Texts the model gave no usable result for.", model=UNKNOWN)
         self.stream_failed_texts = self._counter(

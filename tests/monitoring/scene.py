@@ -31,10 +31,7 @@ BEAM = 1  # the other sources' too: hypotheses of other shapes would have steps 
 CLIENTS = ("shop", "news")
 TOO_LONG = "x" * 600  # characters, each a token; the bundle takes 512
 TEXTS = ("abcdefgh", "abcd", "abcdefghijkl", "abcdefg", "abcdefghi")
-LIMITS = {
-    "DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS": "2000",
-    "DRAGOMAN_LIMITS__MAX_QUEUE_SECONDS": "1.5",
-}
+LIMITS = {"DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS": "2000", "DRAGOMAN_LIMITS__MAX_QUEUE_SECONDS": "1.5"}
 PACED = {
     "DRAGOMAN_ENGINE__RUNNER_FACTORY": timed_runner.FACTORY,
     "DRAGOMAN_ENGINE__MAX_ROWS": "10",

@@ -52,10 +52,8 @@ def spans_of(*calls: Call) -> tuple[ReadableSpan, ...]:
     traces = Traces(exporter)
     for call in calls:
         traces(call)
-    traces._processor.force_flush()
-    spans = exporter.get_finished_spans()
     traces.close()
-    return spans
+    return exporter.get_finished_spans()
 
 
 def test_a_call_is_a_span_with_what_is_known_of_it():
