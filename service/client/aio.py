@@ -8,11 +8,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import grpc
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -46,15 +47,7 @@ def request_of(
     )
 
 
-class Cancellable(Protocol):
-    """A future of asyncio, or of threads."""
-
-    def cancel(self) -> bool:
-        """End the call."""
-        ...
-
-
-Call = TypeVar("Call", bound=Cancellable)
+Call = TypeVar("Call", "asyncio.Task[TranslationResult]", "Future[TranslationResult]")
 
 
 def in_turn(

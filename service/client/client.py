@@ -41,8 +41,10 @@ class _LoopThread:
     def __init__(self) -> None:
         self.num_clients = 0
         self._pid = os.getpid()
+        self._is_stopped = False
+        self._lock = threading.RLock()  # what is submitted is there before the loop is told to stop, or is refused
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="dragoman-client", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="dragoman-client", daemon=True)
         self._thread.start()
 
     def submit(self, coroutine: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
@@ -55,11 +57,11 @@ class _LoopThread:
         if self._pid != os.getpid():
             coroutine.close()
             raise RuntimeError("this client was made before the process was forked: make one in each process")
-        try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError as error:  # the loop is closed
-            coroutine.close()
-            raise Unavailable(CLOSED) from error
+        with self._lock:
+            if not self._is_stopped:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        coroutine.close()
+        raise Unavailable(CLOSED)
 
     def run(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a coroutine on the loop and return what it returns; whoever is interrupted meanwhile cancels it."""
@@ -69,7 +71,7 @@ class _LoopThread:
         """Run the end of something that may be forgotten, in whatever thread and at whatever time that happens."""
         try:
             future = self.submit(coroutine)
-        except (Unavailable, RuntimeError):  # everything on the loop has ended
+        except (Unavailable, RuntimeError):  # nothing runs on the loop any more
             return
         if threading.current_thread() is not self._thread:  # where the garbage collector may call this
             with suppress(CancelledError):
@@ -85,11 +87,17 @@ class _LoopThread:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._loop.stop()
 
-        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop)
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._is_stopped = True
+            asyncio.run_coroutine_threadsafe(cancel_all(), self._loop)
         if threading.current_thread() is not self._thread:
             self._thread.join(_STOP_WITHIN_S)
-            if not self._thread.is_alive():
-                self._loop.close()
+
+    def _run_loop(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
 
 def result_of(future: "Future[_Result]") -> _Result:

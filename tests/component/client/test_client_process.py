@@ -57,6 +57,22 @@ for thread in threads: thread.join()
 print(*texts)
 client.close()
 """
+CLOSED_IN_THE_MIDDLE = """
+from service.errors import Unavailable
+ends = []
+def call():
+    try:
+        while True:
+            client.translate(["a"])
+    except Unavailable as error:
+        ends.append(str(error))
+threads = [threading.Thread(target=call) for _ in range(8)]
+for thread in threads: thread.start()
+client.translate(["a"])
+client.close()
+for thread in threads: thread.join()
+print(*{end for end in ends}, len(ends))
+"""
 FORKED = """
 client.translate(["a"])
 child = os.fork()
@@ -93,10 +109,11 @@ assert os.waitpid(child, 0)[1] == 0
         (GARBAGE, "A\n"),
         (INTERRUPTED, "A\nAFTER\n"),
         (THREADS, " ".join(["A"] * 16) + "\n"),
+        (CLOSED_IN_THE_MIDDLE, "the client was closed before the answer came 8\n"),
         (FORKED, "PARENT\n"),
         (FORKED_AFTER_ALL_WERE_CLOSED, "CHILD\n"),
     ],
-    ids=["never-closed", "garbage", "interrupted", "threads", "forked", "forked-after-close"],
+    ids=["never-closed", "garbage", "interrupted", "threads", "closed", "forked", "forked-after-close"],
 )
 async def test_process_does_what_it_should_and_ends_without_a_warning(running: ScriptedServer, program, printed):
     command = [sys.executable, "-X", "dev", "-c", BEGIN + program, running.address]
