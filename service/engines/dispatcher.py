@@ -39,15 +39,6 @@ class DispatchConfig(SupervisorConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}, at least 1 is needed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchSnapshot:
-    """One dispatcher at one moment."""
-
-    queued_jobs: int
-    queued_tokens: int
-    engines: tuple[EngineSnapshot, ...]
-
-
 class Dispatcher:
     """Jobs in, futures out."""
 
@@ -105,19 +96,13 @@ class Dispatcher:
         """Number of hypotheses that are decoded, as the engines last reported."""
         return sum(engine.live_rows for engine in self._engines)
 
-    @property
-    def engine_pids(self) -> list[int]:
-        """Process ids of the engines that are up."""
-        return [engine.supervisor.pid for engine in self._engines if engine.supervisor.pid is not None]
-
-    def snapshot(self, now: float) -> DispatchSnapshot:
-        """Describe what waits and what each engine does.
+    def snapshots(self, now: float) -> list[EngineSnapshot]:
+        """Describe each engine.
 
         Args:
             now: time.monotonic().
         """
-        engines = tuple(engine.snapshot(now) for engine in self._engines)
-        return DispatchSnapshot(queued_jobs=self.queued_jobs, queued_tokens=self.queued_tokens, engines=engines)
+        return [engine.snapshot(now) for engine in self._engines]
 
     async def start(self) -> None:
         """Return when all engines are warm.

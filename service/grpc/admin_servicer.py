@@ -136,7 +136,7 @@ def encode_status(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb
 
 
 def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
-    info, dispatch = host.info, host.dispatcher.snapshot(now)
+    info, dispatcher = host.info, host.dispatcher
     return pb.ModelStatus(
         name=info.name,
         version=info.version,
@@ -146,9 +146,9 @@ def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
         target_language=info.target_language,
         precision=info.precision,
         device=info.device,
-        queued_jobs=dispatch.queued_jobs,
-        queued_tokens=dispatch.queued_tokens,
-        engines=[pb.EngineStatus(**asdict(engine)) for engine in dispatch.engines],
+        queued_jobs=dispatcher.queued_jobs,
+        queued_tokens=dispatcher.queued_tokens,
+        engines=[pb.EngineStatus(**asdict(engine)) for engine in dispatcher.snapshots(now)],
     )
 
 

@@ -119,7 +119,7 @@ class Admission:
         if self._refusal is not None:
             raise self._refusal()
         limit = self.limits.max_streams
-        if _is_full(self.streams, 1, self._streams[caller.identity], limit, _num_sharing(self._streams, caller)):
+        if self.is_full(self.streams, 1, self._streams[caller.identity], limit, caller, of_streams=True):
             raise self.overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
         return Permit(self, caller, "stream")
 
@@ -154,9 +154,13 @@ class Admission:
         if self.requests == 0:
             self._on_empty()
 
-    def is_full(self, used: int, count: int, own: int, limit: int, caller: Caller) -> bool:
+    def is_full(self, used: int, count: int, own: int, limit: int, caller: Caller, *, of_streams: bool = False) -> bool:
         """Whether there is no room for `count` more, for a caller that holds `own` of the `used`."""
-        return _is_full(used, count, own, limit, _num_sharing(self._held, caller))
+        if used + count <= limit:
+            return False
+        holders: Collection[Identity] = self._streams if of_streams else self._held
+        num_sharing = len(holders) + (caller.identity not in holders)
+        return own + count > limit / num_sharing or used + count > RESERVE * limit
 
     def overloaded(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
         """Return the error of a refusal, with the time after which another try is worth it."""
@@ -260,15 +264,3 @@ class Permit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
-
-
-def _num_sharing(holders: Collection[Identity], caller: Caller) -> int:
-    """Number of callers that share what the holders have a part of, this caller among them."""
-    return len(holders) + (caller.identity not in holders)
-
-
-def _is_full(used: int, count: int, own: int, limit: int, num_callers: int) -> bool:
-    """Whether there is no room for `count` more for one of the callers, which holds `own` of the `used`."""
-    if used + count <= limit:
-        return False
-    return own + count > limit / num_callers or used + count > RESERVE * limit

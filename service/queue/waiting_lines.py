@@ -30,11 +30,6 @@ class Offer:
     lines_left: int  # that it may still be made to
     was_of_use: bool = False  # somebody got in: the next refusal ends it
 
-    def renew(self, other: "Offer") -> None:
-        """Become worth as much as the other one, too."""
-        self.lines_left = max(self.lines_left, other.lines_left)
-        self.was_of_use = self.was_of_use and other.was_of_use
-
 
 class WaitingLines:
     """The lines in front of admission."""
@@ -124,8 +119,9 @@ class Waiter:
         """Let it try, and once more if it is trying."""
         if self._offer is None:
             self._offer = offer
-        else:
-            self._offer.renew(offer)
+        else:  # it is worth as much as both
+            self._offer.lines_left = max(self._offer.lines_left, offer.lines_left)
+            self._offer.was_of_use = self._offer.was_of_use and offer.was_of_use
         self._call.set()
 
     def enter(self) -> None:

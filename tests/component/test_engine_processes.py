@@ -16,10 +16,14 @@ from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
 
 
+def pids(dispatcher: Dispatcher) -> list[int]:
+    return [engine.pid for engine in dispatcher.snapshots(0.0) if engine.pid is not None]
+
+
 async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue_and_the_next():
     counts = Counts()
     async with running(observer=counts) as dispatcher:
-        (pid,) = dispatcher.engine_pids
+        (pid,) = pids(dispatcher)
         jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(7)]
         await counts.until(lambda: any(stats.steps for stats in counts.stats))
 
@@ -29,7 +33,7 @@ async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue
         assert [type(result) for result in results] == [Unavailable] * 5 + [JobResult] * 2
         assert "SIGKILL" in str(results[0])
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
-        assert dispatcher.engine_pids != [pid]
+        assert pids(dispatcher) != [pid]
         assert counts.losses == 1
 
 
@@ -50,7 +54,7 @@ async def test_engine_that_crashes_says_how_and_is_replaced(capfd, token, end, s
 @pytest.mark.parametrize("how", ["stopped", "endless operation"])
 async def test_engine_that_stops_answering_is_killed_and_replaced(how):
     async with running(config=replace(CONFIG, heartbeat_timeout_s=2.0)) as dispatcher:
-        (pid,) = dispatcher.engine_pids
+        (pid,) = pids(dispatcher)
         if how == "stopped":
             os.kill(pid, signal.SIGSTOP)
 
@@ -78,7 +82,7 @@ async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
         await asyncio.sleep(0)
         switch.unlink()
 
-        os.kill(dispatcher.engine_pids[0], signal.SIGKILL)
+        os.kill(pids(dispatcher)[0], signal.SIGKILL)
         async with asyncio.timeout(60):
             results = await asyncio.gather(*jobs, return_exceptions=True)
 
@@ -112,7 +116,7 @@ async def test_engine_ends_with_the_process_that_started_it():
         "async def main():\n"
         "    dispatcher = Dispatcher(SPEC, CONFIG)\n"
         "    await dispatcher.start()\n"
-        "    print(*dispatcher.engine_pids, flush=True)\n"
+        "    print(dispatcher.snapshots(0.0)[0].pid, flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
@@ -134,12 +138,12 @@ async def test_engine_ends_with_the_process_that_started_it():
 
 async def test_engine_leaves_signals_to_the_front_process():
     async with running() as dispatcher:
-        (pid,) = dispatcher.engine_pids
+        (pid,) = pids(dispatcher)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
 
         assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
-        assert dispatcher.engine_pids == [pid]
+        assert pids(dispatcher) == [pid]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ async def test_engine_that_cannot_start_says_why(changes, limits, message):
 
 async def test_close_ends_the_processes():
     async with running() as dispatcher:
-        (pid,) = dispatcher.engine_pids
+        (pid,) = pids(dispatcher)
         jobs = [dispatcher.submit(SLOW, LONG, None) for _ in range(7)]
         await asyncio.sleep(0)
 

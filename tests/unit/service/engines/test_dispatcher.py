@@ -53,7 +53,7 @@ class TestHandOut:
             await settle()
 
             assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
-            assert [engine.max_rows for engine in dispatcher.snapshot(time.monotonic()).engines] == [4]
+            assert [engine.max_rows for engine in dispatcher.snapshots(time.monotonic())] == [4]
 
     async def test_jobs_go_to_the_least_loaded_engine_that_is_up(self):
         async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (dispatcher, engines):
@@ -189,7 +189,7 @@ class TestLosses:
             with pytest.raises(Unavailable, match="killed by the test"):
                 await jobs[0]
             assert (dispatcher.is_ready, dispatcher.queued_jobs, counts.losses) == (False, 2, 1)
-            (lost,) = dispatcher.snapshot(time.monotonic()).engines
+            (lost,) = dispatcher.snapshots(time.monotonic())
             assert (lost.pid, lost.state, lost.restarts, lost.rows) == (None, "starting", 1, 0)
             engines[0].come_back()
             await work(engines, *jobs)
@@ -208,7 +208,7 @@ class TestLosses:
             for job in (jobs[-1], dispatcher.submit(NORMAL, PARAMS, None)):
                 with pytest.raises(Unavailable, match=r"no engine process is running; the next start.*0\.5 s away"):
                     await job
-            assert [engine.state for engine in dispatcher.snapshot(time.monotonic()).engines] == ["waiting"] * 2
+            assert [engine.state for engine in dispatcher.snapshots(time.monotonic())] == ["waiting"] * 2
             assert (dispatcher.engines, dispatcher.missing_engines) == (0, 2)
 
             engines[0].retry_in_s = None  # the attempt has begun
@@ -240,10 +240,9 @@ class TestObservation:
                 dispatcher.submit(NORMAL, PARAMS, None, call=call)
             await settle()
             engines[0].step()
-            seen = dispatcher.snapshot(time.monotonic())
+            (engine,) = dispatcher.snapshots(time.monotonic())
 
-            assert (seen.queued_jobs, seen.queued_tokens) == (2, 2 * len(NORMAL))
-            (engine,) = seen.engines
+            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (2, 2 * len(NORMAL))
             assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (1, "up", 5, 8, 8)
             assert engine.restarts == 0
             assert engine.silent_s < 60.0

@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 
 from protos import admin_pb2 as pb
-from service.engines.dispatcher import DispatchSnapshot
 from service.engines.handle import EngineSnapshot
 from service.errors import FailedPrecondition, InvalidInput
 from service.grpc.admin_servicer import (
@@ -35,12 +34,11 @@ __all__ = ["log"]
 
 NOW = 1_000.0
 ENGINE = EngineSnapshot(pid=None, state="waiting", jobs=1, rows=4, max_rows=64, restarts=3, silent_s=0.5)
-DISPATCH = DispatchSnapshot(queued_jobs=5, queued_tokens=50, engines=(ENGINE,))
 SERVING = SimpleNamespace(
     info=model_info("m", "2", source_language="en", precision="int8"),
     state=HostState.SERVING,
     sha256_12="0" * 12,
-    dispatcher=SimpleNamespace(snapshot=lambda now: DISPATCH),
+    dispatcher=SimpleNamespace(queued_jobs=5, queued_tokens=50, snapshots=lambda now: [ENGINE]),
 )
 REFUSED = Refusal(
     name="m",
