@@ -45,7 +45,7 @@ class SlotAddress(NamedTuple):
     num_columns: int
 
 
-class Array(NamedTuple):
+class DeviceArray(NamedTuple):
     """Memory on the device as a graph sees it."""
 
     address: int
@@ -67,7 +67,9 @@ class CudaStorage:
         with explained():
             return on_device(np.zeros(size, self.dtype), self.device)
 
-    def move(self, source: Array, added: ort.OrtValue | None, rows: Rows, strides: Rows, target: Array) -> None:
+    def move(
+        self, source: DeviceArray, added: ort.OrtValue | None, rows: Rows, strides: Rows, target: DeviceArray
+    ) -> None:
         """Run one of the graphs of `export/cuda.py`.
 
         Args:
@@ -171,10 +173,10 @@ class CudaSlots:
         strides = np.full((capacity + 1, 1, 1), self.address.num_columns, np.int32)
         rows[: len(wanted), 0], strides[: len(wanted), 0, 0] = wanted, head_strides
         num_rows = self._num_rows(self.address.capacity + 1)
-        source = Array(self._front.data_ptr(), [self._num_arrays, num_rows, shape.d_head])
+        source = DeviceArray(self._front.data_ptr(), [self._num_arrays, num_rows, shape.d_head])
         target = self._other_memory(self._size(capacity, self.num_columns))
         layout = [self._num_arrays, capacity + 1, shape.num_heads, self.num_columns, shape.d_head]
-        self._storage.move(source, added, rows, strides, Array(target.data_ptr(), layout))
+        self._storage.move(source, added, rows, strides, DeviceArray(target.data_ptr(), layout))
         self._front, self._spare = target, self._front
         self.address = SlotAddress(self.generation, 1 - self.address.side, capacity, self.num_columns)
         self._rows, self._is_settled = self._identity(), True
