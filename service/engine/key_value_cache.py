@@ -250,7 +250,7 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         self._limits[index] = _round_up(used.size + self._slack, SELF_COLUMNS)
 
     def _fit(self, num_used: int) -> None:
-        """Make the buffers as wide as the widest live sentence needs; narrower only if that spares half, so seldom."""
+        """Make the buffers as wide as the widest live sentence needs, and narrower only where that spares half."""
         live = slice(self.num_sentences)
         own = _fitting(self.own.num_columns, int(self._limits[live].max()))
         cross = _fitting(self.cross.num_columns, _round_up(int(self._source_lengths[live].max()), CROSS_COLUMNS))

@@ -178,7 +178,7 @@ class EngineLoop:
                 del self._encoded[job.id]
 
     def _encode(self, jobs: Sequence[Job]) -> None:
-        """Keep what the encoder returns for these jobs, or its error; a job that causes an error has it alone."""
+        """Keep what the encoder returns for these jobs, or its error; where it fails, each job is tried alone."""
         began = self._clock()
         try:
             batch = self._runner.encode([job.source_ids for job in jobs])

@@ -80,7 +80,7 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A sign of life."""
+    """What has happened in an engine since its last report, if anything: also its sign of life."""
 
     outcomes: tuple[Outcome, ...] = ()
     stats: StepStats | None = None
@@ -253,7 +253,7 @@ def _take(inbox: "SimpleQueue[Command]", wait_s: float) -> Iterator[Command]:
 
 
 def return_freed_memory() -> None:
-    """Have the C library hand back what it keeps of freed memory: up to 70 MB after long sentences, in a millisecond.
+    """Return freed memory that the C library keeps to the system: up to 70 MB after long sentences, in a millisecond.
 
     Figures: `bench_growth --panel memory`.  Elsewhere than with glibc, nothing happens.
     """

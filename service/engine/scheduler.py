@@ -106,7 +106,7 @@ class Scheduler:
             self._cancelled.add(job_id)
 
     def halve(self, now: float) -> None:
-        """Memory was short: run half as much at once, until it has not been so for a while."""
+        """Halve the budgets because memory was short; they grow again after a while without a shortage."""
         halves = {name: max(1, getattr(self.config, name) // 2) for name in _BUDGETS}
         self.config = replace(self.config, **halves)
         if self._has_grown:

@@ -86,7 +86,7 @@ async def _run(spec: EngineSpec) -> None:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove directories whose process was killed; one with our process id belongs to a container's former life."""
+    """Remove directories of processes that were killed; a container's next process can have the same process id."""
     for path in parent.glob(f"{_PREFIX}*-*"):
         pid = path.name.removeprefix(_PREFIX).partition("-")[0]
         if not pid.isdecimal() or path in _in_use:

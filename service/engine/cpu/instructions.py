@@ -1,7 +1,4 @@
-"""What the CPU of this machine can do with int8 products.
-
-Knows Linux's /proc/cpuinfo only; elsewhere nothing is known.
-"""
+"""What the CPU of this machine can do with int8 products; known on Linux alone, from /proc/cpuinfo."""
 
 from pathlib import Path
 
@@ -10,7 +7,7 @@ INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
 
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Instruction set extensions of the first CPU, as Linux names them; empty if they are not known."""
+    """Return the instruction set extensions of the first CPU as Linux names them; empty if they are not known."""
     try:
         lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -22,9 +19,9 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def multiplies_int8_exactly(flags: frozenset[str]) -> bool:
-    """Whether sums of unsigned x signed products cannot saturate.
+    """Return whether sums of unsigned x signed products cannot saturate.
 
-    x86 without dot products adds two such products in 16 bits.  ARM has no such instruction; what is not known may be
-    an x86 without.
+    x86 without dot products adds two such products in 16 bits.  ARM has no such instruction; an unknown CPU may be an
+    x86 without dot products.
     """
     return not flags.isdisjoint(INT8_FLAGS)

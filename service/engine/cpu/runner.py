@@ -104,7 +104,7 @@ class CpuRunner:
         return cls(bundle, precision=spec.precision, num_threads=spec.num_threads, prepared_dir=spec.prepared_dir)
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
-        """Return the wanted budgets: how much memory they may take is the operator's to say."""
+        """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
         return wanted
 
     def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> CpuState:

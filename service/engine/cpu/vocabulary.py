@@ -96,7 +96,7 @@ class LiveVocabulary:
         self._lists.pop()
 
     def _lay_out(self) -> None:
-        """Columns for the live sentences alone, and room for more."""
+        """Give columns to the tokens of the live sentences alone, and leave room for more."""
         union = np.unique(np.concatenate(self._lists))
         wanted = union.size if len(self._lists) == 1 else int(union.size * (1 + _SPARE))
         num_blocks, most_blocks = -(-wanted // COLUMNS), -(-self._shortlist.vocab_size // COLUMNS)

@@ -75,6 +75,7 @@ def test_steps_of_a_job_that_is_dropped_are_wasted():
     assert loop.step() == []
 
 
+@pytest.mark.promise("E1")
 def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
     jobs = [job(0, [5, 9]), job(1, [NAN_TOKEN, 7]), job(2, [6, 6, 6])]
     loop = engine()
