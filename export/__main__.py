@@ -1,13 +1,13 @@
 """`python -m export`: the command line of the export, and nothing else."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track as rich_track
+from rich.progress import track
 from rich.table import Table
 
 from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, Samples, export_bundle
@@ -30,8 +30,6 @@ Both precisions: [cyan]python -m export runs/en-de/average bundles/en-de --calib
 fp32 from a bundle's own weights: [cyan]python -m export model/pretrained/en-de bundles/fp32 --precision fp32[/cyan]
 
 For a GPU too: [cyan]python -m export model/pretrained/en-de bundles/gpu --precision fp32 --precision fp16[/cyan]
-
-Without the weights: [cyan]python -m export runs/en-de/average bundles/small --no-keep-weights --precision fp32[/cyan]
 """
 
 
@@ -74,7 +72,7 @@ def main(
         options = ExportOptions(
             precisions=precisions, keep_weights=keep_weights, shortlist=shortlist or source.shortlist_path
         )
-        _show(export_bundle(source, bundle, options, samples, _track))
+        _show(export_bundle(source, bundle, options, samples, partial(track, console=console, transient=True)))
     except (ValueError, OSError) as error:
         console.print(f"[red]error:[/red] {error}", highlight=False)
         raise typer.Exit(1) from error
@@ -90,10 +88,6 @@ def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig) -> Sa
     usable = [ids for ids in encoded if 0 < len(ids) <= config.max_positions]
     calibration = [ids for number, ids in enumerate(usable) if number % 5 != 4]
     return Samples(calibration=calibration, verification=usable[4::5])
-
-
-def _track(items: Sequence[Any], description: str) -> Iterable[Any]:
-    return rich_track(items, description, console=console, transient=True) if items else items
 
 
 def _show(bundle: Bundle) -> None:

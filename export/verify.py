@@ -6,7 +6,7 @@ Axes: B sentences, S source, T target, V vocabulary.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +21,6 @@ from model.transformer import Transformer
 MAX_TARGET_TOKENS = 64
 SHAPES = ((1, 1, 1), (1, 7, 5), (3, 12, 9), (8, 33, 17))  # B, S, T of the seeded inputs
 SEED = 20_170_612  # arXiv:1706.03762
-
-
-class LogProbSource(Protocol):
-    """What a comparison needs of graphs; `GraphRunner` has it."""
-
-    def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Array:
-        """Log-probabilities [B, T, V] of every next token, given the target's beginning."""
 
 
 class ParityError(ValueError):
@@ -127,7 +120,7 @@ def reference_model(config: ModelConfig, state: State) -> Transformer:
     return model.eval()
 
 
-def compare(runner: LogProbSource, model: Transformer, samples: Iterable[ForcedInputs]) -> Parity:
+def compare(runner: GraphRunner, model: Transformer, samples: Iterable[ForcedInputs]) -> Parity:
     """Force every sample's target through both, one sample after the other."""
     largest, sums, same, positions = zip(*(_differences(runner, model, sample) for sample in samples), strict=True)
     num_positions = sum(positions)
@@ -139,7 +132,7 @@ def compare(runner: LogProbSource, model: Transformer, samples: Iterable[ForcedI
     )
 
 
-def _differences(runner: LogProbSource, model: Transformer, sample: ForcedInputs) -> tuple[float, float, int, int]:
+def _differences(runner: GraphRunner, model: Transformer, sample: ForcedInputs) -> tuple[float, float, int, int]:
     """Largest difference, sum at the reference's best tokens, positions with the same best token, all positions.
 
     Numbers, so that the [B, T, V] log-probabilities of one sample are in memory at a time.

@@ -155,12 +155,13 @@ def sampling_encoder(tokenizer: Tokenizer, share: float, seed: int) -> Encode:
 def encode_pairs(pairs: Sequence[Pair], config: BatchConfig, encode: Encode) -> list[Example]:
     """Return examples of the pairs that are neither empty, too long nor of too unequal lengths."""
     examples = (Example(encode(pair.source), encode(pair.target)) for pair in pairs)
-    return [example for example in examples if _fits(example, config)]
-
-
-def _fits(example: Example, config: BatchConfig) -> bool:
-    shorter, longer = sorted((len(example.source), len(example.target)))
-    return shorter > 0 and longer <= config.max_sentence_tokens and longer <= config.max_length_ratio * shorter + 4
+    fitting = []
+    for example in examples:
+        shorter, longer = sorted(map(len, example))
+        longest = min(config.max_sentence_tokens, config.max_length_ratio * shorter + 4)
+        if shorter > 0 and longer <= longest:
+            fitting.append(example)
+    return fitting
 
 
 class TrainingBatch(NamedTuple):

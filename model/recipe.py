@@ -29,10 +29,6 @@ def _require_positive(table: str, **counts: float) -> None:
     _require(table, lambda count: count >= 1, "at least 1 is needed", **counts)
 
 
-def _require_below_one(table: str, **shares: float) -> None:
-    _require(table, lambda share: 0 <= share < 1, "it must be at least 0 and below 1", **shares)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:
     """Translation direction, BCP 47."""
@@ -119,7 +115,8 @@ class OptimizerConfig:
         rates = {"peak_learning_rate": self.peak_learning_rate, "epsilon": self.epsilon, "clip_norm": self.clip_norm}
         _require(table, lambda rate: rate > 0, "it must be above 0", **rates)
         betas = {f"betas[{index}]": beta for index, beta in enumerate(self.betas)}
-        _require_below_one(table, label_smoothing=self.label_smoothing, dropout=self.dropout, **betas)
+        shares = {"label_smoothing": self.label_smoothing, "dropout": self.dropout, **betas}
+        _require(table, lambda share: 0 <= share < 1, "it must be at least 0 and below 1", **shares)
         if self.matrices not in ("adam", "muon"):
             raise ValueError(f"optimizer.matrices is {self.matrices!r}, accepted are 'adam' and 'muon'")
 

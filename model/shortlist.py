@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,21 +101,30 @@ class Shortlist:
         if not path.is_file():
             raise ValueError(f"shortlist {path} does not exist")
         try:
-            return cls._read(path, vocab_size)
+            with path.open("rb") as stream:
+                return cls._read(stream, path.stat().st_size, vocab_size)
         except ValueError as error:
             raise ValueError(f"shortlist {path}: {error}") from error
 
     @classmethod
-    def _read(cls, path: Path, vocab_size: int) -> Self:
-        found_bytes = path.stat().st_size
-        with path.open("rb") as stream:
-            num_always, num_entries = _read_header(stream.read(_HEADER.itemsize), vocab_size)
-            id_type = _id_type(vocab_size)
-            num_ids = num_always + num_entries
-            expected = _HEADER.itemsize + (vocab_size + 1) * _OFFSET.itemsize + num_ids * id_type.itemsize
-            if found_bytes != expected:
-                raise ValueError(f"has {found_bytes} bytes, its header asks for {expected}")
-            body = stream.read(expected - _HEADER.itemsize)
+    def _read(cls, stream: BinaryIO, num_bytes: int, vocab_size: int) -> Self:
+        if num_bytes < _HEADER.itemsize:
+            raise ValueError(f"has {num_bytes} bytes, the header alone has {_HEADER.itemsize}")
+        header = np.frombuffer(stream.read(_HEADER.itemsize), _HEADER)[0]
+        if header["magic"] != _MAGIC:
+            raise ValueError(f"begins with {bytes(header['magic'])!r}, a shortlist begins with {_MAGIC!r}")
+        if header["version"] != FORMAT_VERSION:
+            found = header["version"]
+            raise ValueError(f"has format version {found}, this program reads {FORMAT_VERSION}; learn it again")
+        if header["vocab_size"] != vocab_size:
+            raise ValueError(f"is for a vocabulary of {header['vocab_size']}, the model's has {vocab_size}")
+        num_always, num_entries = int(header["num_always"]), int(header["num_entries"])
+        id_type = _id_type(vocab_size)
+        num_ids = num_always + num_entries
+        expected = _HEADER.itemsize + (vocab_size + 1) * _OFFSET.itemsize + num_ids * id_type.itemsize
+        if num_bytes != expected:  # before what may be a large file is read
+            raise ValueError(f"has {num_bytes} bytes, its header asks for {expected}")
+        body = stream.read()
         offsets = np.frombuffer(body, _OFFSET, vocab_size + 1)
         ids = np.frombuffer(body, id_type, num_ids, offsets.nbytes).astype(np.int64)
         return cls(vocab_size, ids[:num_always], offsets.astype(np.int64), ids[num_always:])
@@ -138,17 +147,3 @@ class Shortlist:
 
 def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
-
-
-def _read_header(data: bytes, vocab_size: int) -> tuple[int, int]:
-    """Return the number of ids that are always allowed, and the number of entries."""
-    if len(data) < _HEADER.itemsize:
-        raise ValueError(f"has {len(data)} bytes, the header alone has {_HEADER.itemsize}")
-    header = np.frombuffer(data, _HEADER)[0]
-    if header["magic"] != _MAGIC:
-        raise ValueError(f"begins with {bytes(header['magic'])!r}, a shortlist begins with {_MAGIC!r}")
-    if header["version"] != FORMAT_VERSION:
-        raise ValueError(f"has format version {header['version']}, this program reads {FORMAT_VERSION}; learn it again")
-    if header["vocab_size"] != vocab_size:
-        raise ValueError(f"is for a vocabulary of {header['vocab_size']}, the model's has {vocab_size}")
-    return int(header["num_always"]), int(header["num_entries"])

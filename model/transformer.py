@@ -93,12 +93,6 @@ class Decoder(nn.Module):
         return self.norm(states)  # type: ignore[no-any-return]
 
 
-def autocast_dtype(states: Tensor) -> Tensor:
-    """Cast the states to autocast's precision where autocast is on, so that the whole residual stream has it."""
-    device = states.device.type
-    return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
-
-
 def final_norm(config: ModelConfig) -> nn.Module:
     """Return the norm after a stack: a LayerNorm with pre-norm, the identity with post-norm."""
     if config.norm_placement is NormPlacement.PRE:
@@ -136,8 +130,11 @@ class Transformer(nn.Module):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Section 3.4 and 3.5: E[token] * sqrt(D) + PE[t], then dropout.  [B, T] -> [B, T, D]."""
-        scaled = self.embedding(tokens) * math.sqrt(self.config.d_model)
-        return self.dropout(autocast_dtype(scaled + self.positions[: tokens.size(1)]))  # type: ignore[no-any-return]
+        states = self.embedding(tokens) * math.sqrt(self.config.d_model) + self.positions[: tokens.size(1)]
+        device = states.device.type
+        if torch.is_autocast_enabled(device):  # so that the whole residual stream has its precision
+            states = states.to(torch.get_autocast_dtype(device))
+        return self.dropout(states)  # type: ignore[no-any-return]
 
     def project(self, states: Tensor) -> Tensor:
         """Decoder states [..., D] -> logits [..., V], with the embedding matrix itself."""

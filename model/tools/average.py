@@ -1,7 +1,5 @@
 """One model of several: the mean of their weights (model soups, Wortsman et al. 2022).
 
-python -m model.tools.average RUN/average OTHER/average --out MEAN
-
 The mean of runs that began with the same weights, and differ in their data, seed or dropout, is often better than each
 of them: score them all.  Models that began with different weights have no useful mean.
 """

@@ -1,8 +1,5 @@
 """More pairs from the same text: a corpus of what a model says to the sentences of another corpus.
 
-dragoman translate --bundle de-en --json --num-hypotheses 4 --file tatoeba.de > said.jsonl
-python -m model.tools.diversify said.jsonl --data DATA --corpus tatoeba --from de --to en --out DATA/train/tatoeba-said
-
 Data diversification (Nguyen et al. 2020): training sees a sentence with other wordings of its translation, from models
 of both directions.  A sentence's hypothesis nearest to the corpus' translation makes a pair (sequence-level
 interpolation, Kim & Rush 2016, section 3.3; here by chrF), unless it is that translation.

@@ -1,8 +1,5 @@
 """Learn a model's lexical shortlist from parallel text, best from the model's own translations.
 
-python -m model.tools.learn_shortlist model/pretrained/en-de/shared.spm shortlist.csr --data DATA
---recipe model/recipes/en-de.toml --source said.en --target said.de
-
 A source token may become the target tokens that word alignment finds likeliest for it, or itself: names and numbers are
 copied.  Always allowed is what has no letters, and then the target tokens that these lists miss most often in sentence
 pairs held back from the alignment: frequent words, and parts of words that come with no particular source.
@@ -87,7 +84,9 @@ class Links:
         for _ in track(range(iterations), "alignment"):
             counts = np.zeros(len(self.sources))
             for chunk, numbers in zip(self.chunks, self.numbers, strict=True):
-                expected = _expected_links(chunk, probabilities[numbers])
+                expected = probabilities[numbers][chunk.couples]  # how likely each link is ...
+                widths = np.diff(chunk.starts, append=len(expected))
+                expected /= np.repeat(np.add.reduceat(expected, chunk.starts), widths)  # ... for its target token
                 counts[numbers] += np.bincount(chunk.couples, expected, len(numbers))
             totals = np.bincount(self.sources, counts, self.vocab_size)
             probabilities = counts / totals[self.sources]
@@ -123,14 +122,6 @@ def _links(pairs: TokenPairs, vocab_size: int) -> _LinkChunk:
     links = sources.astype(key_type)[positions] * key_type(vocab_size) + np.repeat(targets.astype(key_type), widths)
     keys, couples = np.unique(links, return_inverse=True)
     return _LinkChunk(keys.astype(np.int64), couples.astype(np.int32), starts, targets)
-
-
-def _expected_links(chunk: _LinkChunk, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How likely each link is: the probabilities [own couples], normalised over the links of each target token."""
-    expected = probabilities[chunk.couples]
-    sums = np.add.reduceat(expected, chunk.starts)
-    widths = np.diff(chunk.starts, append=len(expected))
-    return np.asarray(expected / np.repeat(sums, widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +165,13 @@ class Lexicon:
         couples = (self.ranks < candidates) & (self.links.sources != EOS_ID)
         sources = np.concatenate([self.links.sources[couples], itself])
         targets = np.concatenate([self.links.targets[couples], itself])
-        everywhere = np.concatenate([self.letterless, self._most_missed(sources * vocab_size + targets, always)])
-        return Shortlist.from_links(vocab_size, everywhere, sources, targets)
-
-    def _most_missed(self, allowed_keys: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-        """Ids of the target tokens with letters that held-out pairs need most often without a key that allows them."""
-        missed = self.held_out_links.unexplained(np.isin(self.held_out_links.keys, allowed_keys))
+        # Tokens with letters that held-out pairs need most often without a link that allows them.
+        allowed = np.isin(self.held_out_links.keys, sources * vocab_size + targets)
+        missed = self.held_out_links.unexplained(allowed)
         missed[self.letterless] = 0
-        most = np.argsort(-missed, kind="stable")[:count]
-        return most[missed[most] > 0]
+        most = np.argsort(-missed, kind="stable")[:always]
+        everywhere = np.concatenate([self.letterless, most[missed[most] > 0]])
+        return Shortlist.from_links(vocab_size, everywhere, sources, targets)
 
 
 def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[float, float]:

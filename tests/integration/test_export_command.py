@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
@@ -76,14 +75,6 @@ def test_what_cannot_be_exported_is_refused(bundle: Bundle, checkpoint: Path, tm
         assert result.exit_code == code
         assert reason in " ".join(result.output.split())
         assert not (tmp_path / "next").exists()
-
-
-def test_the_kept_weights_are_the_checkpoint_s_in_half_precision(bundle: Bundle, checkpoint: Path) -> None:
-    kept, trained = load_file(bundle.path(WEIGHTS_NAME)), load_file(checkpoint / "model.safetensors")
-
-    assert kept.keys() == trained.keys()
-    for name, array in trained.items():
-        np.testing.assert_array_equal(kept[name], array.astype(np.float16))
 
 
 def test_a_bundle_that_kept_its_weights_gives_the_same_graphs_again(bundle: Bundle, tmp_path: Path) -> None:

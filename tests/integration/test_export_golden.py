@@ -1,7 +1,6 @@
 """`python -m export.golden`: a bundle gets other golden sentences, whole or not at all."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from export.golden import add_golden
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
-from model.bundle import SIGNATURE_NAME, Bundle, BundleError, staging_directory, write_bundle
+from model.bundle import SIGNATURE_NAME, Bundle, BundleError
 from model.manifest import Manifest
 from tests.fakes import hollow_bundle
 from tests.fakes.tiny_model import SENTENCES, write_tiny_checkpoint
@@ -58,16 +57,6 @@ def test_a_kill_on_the_way_leaves_the_bundle_as_it_was(bundle: Bundle, monkeypat
             add_golden(bundle, SENTENCES[1:3])
 
     assert sources(Bundle.load(bundle.directory)) == SENTENCES[:1]
-
-
-def test_the_tokenizer_is_the_one_that_the_manifest_names(bundle: Bundle, tmp_path: Path) -> None:
-    with staging_directory(tmp_path / "renamed") as staging:
-        shutil.copytree(bundle.directory, staging, dirs_exist_ok=True)
-        (staging / "shared.spm").rename(staging / "pieces.spm")
-        (staging / "manifest.json").unlink()
-        renamed = write_bundle(staging, tmp_path / "renamed", replace(bundle.manifest, tokenizer="pieces.spm"))
-
-    assert sources(add_golden(renamed, SENTENCES[1:2])) == SENTENCES[1:2]
 
 
 def test_a_bundle_without_graphs_for_a_cpu_is_refused(tmp_path: Path) -> None:

@@ -218,22 +218,6 @@ def test_candidates_are_those_that_sorting_all_extensions_finds(vocab_size: int,
             assert len(set(ids.tolist())) == count
 
 
-@pytest.mark.parametrize("vocab_size", [61, 64])
-def test_equal_extensions_are_told_apart_and_none_is_given_twice(vocab_size: int) -> None:
-    """Hypotheses with the same past have the same log-probabilities."""
-    graphs, beam = graphs_of("fp32", vocab_size=vocab_size), 4
-    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(6,)))
-    tokens = np.full((1, beam), BOS_ID)
-    everything = full_log_probs(driver(graphs, 1, beam).step(tokens, memory), beam)
-    best = driver(graphs, 1, beam).step(tokens, memory, candidates=2 * beam)
-
-    (ids,), (sums,) = best["candidate_ids"], best["candidate_scores"]
-    np.testing.assert_array_equal(sums, -np.sort(-everything.ravel())[: 2 * beam])
-    np.testing.assert_array_equal(everything.ravel()[ids], sums)
-    assert len(set(ids.tolist())) == 2 * beam
-    assert sorted((ids // vocab_size).tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
 @pytest.mark.parametrize("vocab_size", [60, 61])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("token", [0, 59])
@@ -265,16 +249,6 @@ def test_nan_in_the_memory_of_one_sentence_shows_in_its_check_alone(where: str) 
     found = driver(graphs, 3, beam).step(random_targets(graphs, 3, beam, 1)[0], memory, candidates=4)
 
     assert (found["check"] < np.inf).tolist() == [True, False, True]
-
-
-def test_forbidden_tokens_are_no_fault() -> None:
-    graphs = graphs_of("fp32", vocab_size=64)
-    memory = memory_of(graphs, random_sentences(graphs.config, lengths=(6,)))
-    edits = {(0, 0, token): -np.inf for token in range(64) if token not in (5, 9, 11)}
-    found = driver(graphs, 1, 1).step(np.array([[BOS_ID]]), memory, candidates=2, edits=edits)
-
-    assert (found["check"] < np.inf).all()
-    assert set(found["candidate_ids"][0].tolist()) <= {5, 9, 11}
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

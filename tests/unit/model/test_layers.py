@@ -9,21 +9,9 @@ from torch import nn
 from model.config import NormPlacement
 from model.layers import (
     Dropout,
-    FeedForward,
-    MultiHeadAttention,
     Residual,
-    causal_mask,
-    padding_mask,
     scaled_dot_product_attention,
 )
-
-
-def test_padding_mask_shows_the_tokens_of_each_sentence():
-    assert padding_mask(torch.tensor([1, 3]), 3)[:, 0, 0].tolist() == [[True, False, False], [True, True, True]]
-
-
-def test_causal_mask_shows_a_step_itself_and_the_past():
-    assert causal_mask(3)[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, True]]
 
 
 def test_attention_is_equation_1_row_by_row():
@@ -41,31 +29,6 @@ def test_attention_is_equation_1_row_by_row():
         assert torch.allclose(
             values[0, 0, row], sum(w * v for w, v in zip(expected, value[0, 0], strict=True)), atol=1e-6
         )
-
-
-def test_each_head_attends_in_its_own_slice():
-    """With head 1's values zeroed, only head 0's slice reaches the output projection."""
-    torch.manual_seed(3)
-    attention = MultiHeadAttention(8, 2)
-    with torch.no_grad():
-        attention.value.weight[4:].zero_()
-        attention.value.bias[4:].zero_()
-
-    heads = attention.attend(torch.randn(1, 3, 8), torch.randn(1, 5, 8), None)
-
-    assert heads.values.shape == (1, 2, 3, 4)
-    assert heads.values[:, 1].abs().max() == 0
-    assert heads.values[:, 0].abs().max() > 0
-    assert torch.allclose(heads.weights.sum(-1), torch.ones(1, 2, 3))
-
-
-def test_feed_forward_is_equation_2():
-    torch.manual_seed(4)
-    layer, x = FeedForward(4, 6), torch.randn(2, 3, 4)
-
-    hidden = (x @ layer.inner.weight.T + layer.inner.bias).clamp(min=0)
-
-    assert torch.allclose(layer(x), hidden @ layer.outer.weight.T + layer.outer.bias, atol=1e-6)
 
 
 def test_residual_places_the_norm_before_or_after_the_sum():

@@ -23,7 +23,6 @@ from model.checkpoint import (
     step_directories,
 )
 from model.data import TrainingBatch
-from model.evaluate import score_translations
 from model.tokenizer import train_tokenizer
 from model.train import Trainer, prepare_run
 from model.transformer import Transformer
@@ -225,19 +224,6 @@ def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_
     longer.resume()
     assert longer.progress.update == 1
     assert json.loads((tmp_path / "run" / RECIPE_NAME).read_text())["schedule"]["max_updates"] == 2
-
-
-def test_validation_scores_with_the_recipes_tokeniser(data, tmp_path, monkeypatch):
-    seen = []
-
-    def score(translations, references, bleu_tokenizer):
-        seen.append(bleu_tokenizer)
-        return score_translations(translations, references, bleu_tokenizer)
-
-    monkeypatch.setattr(model.train, "score_translations", score)
-    trainer(data, tmp_path / "run", **ONE_UPDATE, bleu_tokenizer="none").train()
-
-    assert seen == ["none"]
 
 
 def test_the_command_refuses_to_overwrite_a_run_and_names_what_is_missing(whole_run, data, tmp_path):

@@ -15,7 +15,6 @@ from model.tools.attention import (
     attention_maps,
     attention_weights,
     draw,
-    readable,
 )
 from model.transformer import Transformer
 from tests.conftest import ENGLISH
@@ -65,10 +64,6 @@ def test_rows_are_named_after_what_a_step_writes_and_columns_after_what_it_sees(
     assert maps[AttentionPart.CROSS].queries == maps[AttentionPart.DECODER].queries
     assert maps[AttentionPart.CROSS].queries[-1] == maps[AttentionPart.CROSS].memory[-1] == "</s>"
     assert maps[AttentionPart.DECODER].memory == ["<s>", *maps[AttentionPart.DECODER].queries[:-1]]
-
-
-def test_labels_tell_a_words_beginning_from_its_rest():
-    assert readable(["\u2581play", "ing", ".", "\u2581", "</s>"]) == ["play", "·ing", ".", "\u2423", "</s>"]
 
 
 def test_a_picture_has_a_panel_for_each_layer_and_head():
