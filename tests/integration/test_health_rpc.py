@@ -96,14 +96,6 @@ class TestReflection:
         assert sorted(names) == sorted([SERVICE, HEALTH, *REFLECTION])
         assert all(answer.file_descriptor_response.file_descriptor_proto for answer in answers)
 
-    @pytest.mark.parametrize("version", REFLECTION)
-    def test_unknown_symbol_is_not_found_within_the_stream(self, server, version):
-        question = Request(file_containing_symbol="no.Such")
-
-        (answer,) = ask(server, version, question)
-
-        assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
-
     async def test_malformed_question_is_an_invalid_argument(self, server):
         async with calling(server.address) as calls:
             stream = calls.stream(f"/{REFLECTION[0]}/ServerReflectionInfo")

@@ -6,8 +6,6 @@ from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
 from service.cli.keys import NewKey
-from service.client import AsyncClient
-from service.client.channel import ClientConfig
 from service.grpc.api_keys import generate_key
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, eventually, failure
 from tests.fakes.secured_server import QUICK, Code, Keys, code_with, events, guarded, keys, retried, with_key
@@ -84,12 +82,6 @@ class TestKeys:
 
         (event,) = events(server, "api_keys_not_reloaded")
         assert event["reason"].startswith(f"security.api_keys: {keys.file} is not valid TOML")
-
-    async def test_the_client_sends_its_key_with_every_call(self, guarded, keys):
-        async with AsyncClient(guarded.address, ClientConfig(api_key=keys.shop, timeout_s=20.0)) as client:
-            await client.wait_until_ready(20.0)
-            assert [model.name for model in await client.models()] == ["echo"]
-            assert (await client.translate(["a"])).translations[0].text == "a"
 
 
 async def is_good(calls: Calls, key: str) -> bool:

@@ -84,14 +84,3 @@ class TestFlowControl:
             assert await all_of(call) == dict.fromkeys(range(10), "x" * 58)
             assert server.metric("dragoman_rejected_total", reason="token_budget") == 1
             await has_gone_idle(server)
-
-    async def test_waiting_text_is_woken_by_a_call_that_leaves(self, start_server):
-        server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", **SLOW)
-        async with calling(server.address) as calls:
-            before = calls.translate("x" * 90)
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            call = await opened(calls, message((1, "y" * 20)))
-            await call.done_writing()
-
-            assert await all_of(call) == {1: "y" * 20}
-            assert (await before).translations[0].status.code == 0

@@ -43,21 +43,6 @@ class TestAnswers:
             assert answers[1].status.message == "the text has 602 tokens, at most 512 are accepted"
             assert answers[3].status.message == "the text has 20000 characters, at most 10000 are accepted"
 
-    async def test_stream_without_texts_ends_well(self, server):
-        async with calling(server.address) as calls:
-            call = calls.translate_stream()
-            await call.done_writing()
-
-            assert await all_of(call) == {}
-
-    async def test_message_with_more_texts_than_there_are_places_is_answered(self, start_server):
-        server = start_server(DRAGOMAN_LIMITS__MAX_STREAM_TEXTS="3")
-        async with calling(server.address) as calls:
-            call = await opened(calls, message(*((number, f"text {number}") for number in range(50))))
-            await call.done_writing()
-
-            assert await all_of(call) == {number: f"text {number}" for number in range(50)}
-
     async def test_settings_hold_for_every_text(self, server):
         async with calling(server.address) as calls:
             options = pb.TranslateOptions(beam_size=4, num_hypotheses=3)

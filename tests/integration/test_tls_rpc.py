@@ -102,19 +102,6 @@ class TestTls:
             with pytest.raises(DeadlineExceeded, match=words):
                 await client.translate(["a"])
 
-    async def test_the_client_has_every_file_and_the_name_of_tls(self, start_server, ours):
-        server = start_server(**tls_settings(ours.issue("named", "dragoman.example"), ours.certificate))
-        pair = ours.issue("client")
-        tls = TlsOptions(
-            root_certificates=ours.certificate,
-            private_key=pair.key,
-            certificate_chain=pair.certificate,
-            server_name="dragoman.example",
-        )
-
-        async with AsyncClient(server.address, ClientConfig(tls=tls, timeout_s=20.0)) as client:
-            assert (await client.translate(["a"])).translations[0].text == "a"
-
     def test_what_asks_after_a_container_s_health_gets_through(self, start_server, ours):
         """HEALTHCHECK with what docs/secure.md gives it, and Kubernetes' probes, which have nothing."""
         server = start_server(**tls_settings(ours.issue("named", "dragoman.example"), ours.certificate))

@@ -75,11 +75,6 @@ class TestGoodInput:
 
         assert response.translations[0].hypotheses[0].text == "a"
 
-    async def test_largest_list_is_served(self, calls):
-        texts = [str(number) for number in range(256)]
-
-        assert await calls.texts(*texts) == texts
-
 
 class TestOneBadText:
     @pytest.mark.promise("C6", "C11")
@@ -194,35 +189,3 @@ class TestBadBytes:
 
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert await calls.texts("small") == ["small"]
-
-
-class TestListModels:
-    async def test_model_is_described_with_its_defaults_and_limits(self, calls):
-        method = calls.channel.unary_unary(
-            "/dragoman.v1.TranslationService/ListModels",
-            pb.ListModelsRequest.SerializeToString,
-            pb.ListModelsResponse.FromString,
-        )
-
-        (model,) = (await method(pb.ListModelsRequest())).models
-
-        defaults = options(
-            beam_size=2,
-            num_hypotheses=1,
-            length_penalty=1.0,
-            patience=1.0,
-            max_target_tokens=256,
-            use_shortlist=False,
-            allow_smaller_beam=False,
-        )
-        assert model == pb.Model(
-            name="echo",
-            version="1.2.3",
-            source_language="en",
-            target_language="de",
-            precision="fp32",
-            device="cpu",
-            default_options=defaults,
-            max_source_tokens=512,
-            max_beam_size=16,
-        )

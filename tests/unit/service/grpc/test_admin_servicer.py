@@ -13,7 +13,6 @@ from protos import admin_pb2 as pb
 from service.engines.handle import EngineSnapshot
 from service.errors import FailedPrecondition, InvalidInput
 from service.grpc.admin_servicer import (
-    DEFAULT_MAX_REQUESTS,
     AdminServicer,
     ServerSnapshot,
     encode_status,
@@ -193,15 +192,3 @@ def test_calls_come_oldest_first_and_bounded():
     assert (oldest.request_id, oldest.client, oldest.phase) == ("oldest", "shop", "decode")
     assert oldest.client_source == "key"
     assert (oldest.texts, oldest.finished_texts, oldest.remaining_s) == (3, 1, 5.0)
-
-
-def test_a_call_past_its_deadline_has_nothing_left():
-    (request,) = encode_status(snapshot(call(1.0, remaining_s=-2.0)), NOW, 0).requests
-
-    assert request.remaining_s == 0.0
-
-
-def test_as_many_calls_as_the_contract_says_are_listed_by_default():
-    calls = [call(1.0) for _ in range(DEFAULT_MAX_REQUESTS + 1)]
-
-    assert len(encode_status(snapshot(*calls), NOW, 0).requests) == DEFAULT_MAX_REQUESTS == 100

@@ -20,12 +20,6 @@ async def status(health: Health, service: str = "") -> int:
     return (await health.check(asking(service), None)).status
 
 
-async def test_nothing_serves_at_first():
-    health = Health(("a.Service",))
-
-    assert [await status(health), await status(health, "a.Service")] == [Status.NOT_SERVING] * 2
-
-
 async def test_all_services_change_together():
     health = Health(("a.Service",))
 
@@ -83,10 +77,6 @@ async def sending(*requests: object) -> AsyncIterator[object]:
 async def never_sending() -> AsyncIterator[object]:
     await asyncio.Event().wait()
     yield None
-
-
-async def test_message_is_the_first():
-    assert await FirstMessages().first_of(sending("this")) == "this"
 
 
 @pytest.mark.parametrize(

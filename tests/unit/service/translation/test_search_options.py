@@ -33,23 +33,8 @@ class TestDefaults:
 
         assert params == replace(defaults, **{option: value})
 
-    def test_default_hypotheses_fit_a_beam_of_one(self):
-        assert search_params(INFO, TranslateOptions(beam_size=1)).num_hypotheses == 1
-
 
 class TestRanges:
-    @pytest.mark.parametrize(
-        "options",
-        [
-            TranslateOptions(beam_size=1, num_hypotheses=1, max_target_tokens=1),
-            TranslateOptions(beam_size=8, num_hypotheses=8, max_target_tokens=50),
-            TranslateOptions(length_penalty=0.0, patience=0.1),
-            TranslateOptions(length_penalty=5.0, patience=8.0),
-        ],
-    )
-    def test_ends_are_accepted(self, options):
-        search_params(INFO, options)
-
     @pytest.mark.parametrize(
         ("option", "value", "message"),
         [
@@ -106,13 +91,6 @@ class TestSmallerBeam:
         params = SearchParams(beam_size=8, num_hypotheses=3)
 
         assert smaller_beam(params, waiting_s=100.0, threshold_s=1.0).beam_size == 3
-
-    def test_nothing_else_changes(self):
-        params = SearchParams(beam_size=4, num_hypotheses=2, length_penalty=0.5, patience=2.0, max_target_tokens=9)
-
-        found = smaller_beam(params, waiting_s=100.0, threshold_s=1.0)
-
-        assert found == replace(params, beam_size=2)
 
     def test_without_a_threshold_no_work_is_too_much(self):
         assert smaller_beam(SearchParams(), waiting_s=1e9, threshold_s=None) == SearchParams()

@@ -95,15 +95,6 @@ async def test_places_are_taken_until_the_answer_is_sent():
     desk.stream.cancel()
 
 
-async def test_next_message_is_read_only_when_there_is_a_place():
-    desk = Desk(max_texts=2)
-    taking = await desk.take(1, 2)
-    assert not taking.done()
-
-    taking.cancel()
-    desk.stream.cancel()
-
-
 async def test_characters_are_bounded_too(monkeypatch):
     monkeypatch.setattr(text_stream, "MAX_HELD_CHARACTERS", 12)
     desk = Desk(max_texts=100)
@@ -131,19 +122,6 @@ async def test_id_of_a_text_without_an_answer_is_refused(batches: Sequence[list[
     with pytest.raises(InvalidInput, match="id 1 is that of a text without an answer yet"):
         await desk.stream.take_in([(number, "x") for number in bad])
     desk.stream.cancel()
-
-
-async def test_id_may_come_again_once_it_is_answered():
-    desk = Desk()
-    await desk.take(1)
-    desk.finish(1)
-    await settle()
-    assert await desk.ids() == [1]
-
-    await desk.take(1)
-    desk.finish(1)
-    await settle()
-    assert await desk.ids() == [1]
 
 
 async def test_failure_is_raised_at_once_and_stops_the_work():
@@ -192,14 +170,6 @@ async def test_draining_stream_answers_what_it_has_and_then_says_why_it_ends():
     assert await desk.ids() == [1]
     with pytest.raises(Unavailable, match="draining"):
         await desk.ids()
-
-
-async def test_stream_that_had_ended_by_itself_is_not_drained():
-    desk = Desk()
-    desk.stream.end_input()
-    desk.stream.end_input(Unavailable("draining"))
-
-    assert await desk.ids() == []
 
 
 async def test_answers_of_different_models_come_in_different_messages():
