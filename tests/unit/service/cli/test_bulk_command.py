@@ -10,12 +10,11 @@ import pytest
 import typer
 from rich.console import Console
 
-from service.bulk.job import BulkJob, JobError
+from service.bulk.job import JobError
 from service.bulk.workers import OtherVersion
 from service.cli import bulk as bulk_command
 from service.cli.bulk import Bulk, run
 from service.cli.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
-from service.engine.job import FinishReason
 from service.errors import (
     InternalError,
     InvalidInput,
@@ -25,7 +24,8 @@ from service.errors import (
     Unauthenticated,
     Unavailable,
 )
-from service.records import ModelInfo, TranslateAll, TranslatedText, TranslateOptions, Translation
+from service.records import ModelInfo, TranslateAll, TranslateOptions, Translation
+from tests.fakes.bulk_jobs import Killed, shout
 from tests.fakes.model_info import model_info
 
 
@@ -51,13 +51,8 @@ class Worker:
             if text == "gone" and self.is_gone:
                 self.is_gone = False
                 raise Unavailable("the server went away")
-            yield self._translation(text)
-
-    def _translation(self, text: str) -> Translation:
-        if text == "bad":
-            return Translation(error=TooLong("the text is bad", field="texts[0]"))
-        hypothesis = TranslatedText(text=text.upper(), score=0, finish_reason=FinishReason.LENGTH, target_tokens=1)
-        return Translation(hypotheses=(hypothesis,))
+            is_bad = text == "bad"
+            yield Translation(error=TooLong("the text is bad", field="texts[0]")) if is_bad else next(shout([text]))
 
 
 @pytest.fixture
@@ -67,8 +62,11 @@ def worker(monkeypatch) -> Worker:
     return made
 
 
-def bulk(folder: Path, engine: str = "local") -> Bulk:
-    return Bulk(
+def bulk(folder: Path, content: str = "", **changes: object) -> Bulk:
+    """Everything that the command line says, of a file with this content."""
+    if content:
+        (folder / "in.txt").write_text(content)
+    usual = Bulk(
         source=folder / "in.txt",
         output=folder / "out.txt",
         column=None,
@@ -78,21 +76,25 @@ def bulk(folder: Path, engine: str = "local") -> Bulk:
         bundle=None,
         precision=None,
         options=TranslateOptions(),
-        engine=engine,
+        engine="local",
         ray_address=None,
         num_workers=1,
         part_size=2,
         is_forced=False,
     )
+    return replace(usual, **changes)  # type: ignore[arg-type]  # whatever the test says
+
+
+def quietly(wanted: Bulk) -> int:
+    return run(wanted, Console(file=io.StringIO()))
 
 
 def test_a_run_that_goes_on_counts_the_failures_of_the_one_before(worker, tmp_path):
-    (tmp_path / "in.txt").write_text("a\nbad\nb\ngone\n")
-    said = io.StringIO()
+    wanted, said = bulk(tmp_path, "a\nbad\nb\ngone\n"), io.StringIO()
 
     with pytest.raises(Unavailable):
-        run(bulk(tmp_path), Console(file=io.StringIO()))
-    num_failed = run(bulk(tmp_path), Console(file=said))
+        quietly(wanted)
+    num_failed = run(wanted, Console(file=said))
 
     assert num_failed == 1
     assert "record 2: the text is bad" in said.getvalue()
@@ -101,9 +103,8 @@ def test_a_run_that_goes_on_counts_the_failures_of_the_one_before(worker, tmp_pa
 
 def test_a_source_that_changes_while_it_is_hashed_is_not_mixed_with_what_is_done(worker, tmp_path, monkeypatch):
     source, file_digest = tmp_path / "in.txt", hashlib.file_digest
-    source.write_text("a1\na2\ngone\na4\n")
     with pytest.raises(Unavailable):
-        run(bulk(tmp_path), Console(file=io.StringIO()))
+        quietly(bulk(tmp_path, "a1\na2\ngone\na4\n"))
 
     def digest_and_change(stream: io.BufferedReader, name: str) -> object:
         digest = file_digest(stream, name)
@@ -113,41 +114,66 @@ def test_a_source_that_changes_while_it_is_hashed_is_not_mixed_with_what_is_done
     with monkeypatch.context() as patched:
         patched.setattr(hashlib, "file_digest", digest_and_change)
         with pytest.raises(JobError, match="has changed"):
-            run(bulk(tmp_path), Console(file=io.StringIO()))
+            quietly(bulk(tmp_path))
     assert not (tmp_path / "out.txt").exists()
-    source.write_text("a1\na2\ngone\na4\n")
-    run(bulk(tmp_path), Console(file=io.StringIO()))
+    quietly(bulk(tmp_path, "a1\na2\ngone\na4\n"))
 
     assert (tmp_path / "out.txt").read_text() == "A1\nA2\nGONE\nA4\n"
 
 
-@pytest.mark.parametrize("wanted", [{"model": "other"}, {"source_language": "de"}, {"target_language": "fr"}])
-def test_a_model_that_is_not_the_one_that_was_named_translates_nothing(worker, tmp_path, wanted):
-    (tmp_path / "in.txt").write_text("a\n")
+def test_a_run_after_a_kill_in_the_clearing_counts_what_failed_and_starts_nothing(worker, tmp_path, monkeypatch):
+    unlink = Path.unlink
 
-    with pytest.raises(NotFound, match="there is no model"):
-        run(replace(bulk(tmp_path), **wanted), Console(file=io.StringIO()))
+    def killed_with_an_output(path: Path, *, missing_ok: bool = False) -> None:
+        if (tmp_path / "out.txt").exists():
+            raise Killed
+        unlink(path, missing_ok=missing_ok)
 
-    assert worker.times_opened == 0
+    wanted = bulk(tmp_path, "a\nbad\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed_with_an_output)
+        with pytest.raises(Killed):
+            quietly(wanted)
+    num_failed = quietly(wanted)
+
+    assert (num_failed, worker.times_opened) == (1, 1)
+    assert (tmp_path / "out.txt").read_text() == "A\n\n"
+    assert not (tmp_path / "out.txt.parts").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model": "other"}, NotFound, "there is no model"),
+        ({"source_language": "de"}, NotFound, "there is no model"),
+        ({"target_language": "fr"}, NotFound, "there is no model"),
+        ({"options": TranslateOptions(beam_size=99)}, InvalidInput, "beam_size is 99, from 1 to 16"),
+        ({"column": "text"}, ValueError, "has no columns"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_begun(worker, tmp_path, changes, error, message):
+    with pytest.raises(error, match=message):
+        quietly(bulk(tmp_path, "a\n", **changes))
+
+    assert (worker.times_opened, [path.name for path in tmp_path.iterdir()]) == (0, ["in.txt"])
 
 
 def test_the_last_line_has_the_output_s_path_as_it_is(worker, tmp_path):
     folder = tmp_path / "[x] :x:" / ("long " * 20)
     folder.mkdir(parents=True)
-    (folder / "in.txt").write_text("a\n")
     said = io.StringIO()
 
-    run(bulk(folder), Console(file=said, width=80))
+    run(bulk(folder, "a\n"), Console(file=said, width=80))
 
     assert f"{(folder / 'out.txt').resolve()}: 1 records; " in said.getvalue()
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
-    (tmp_path / "in.txt").write_text("")
+    (tmp_path / "in.txt").touch()
     monkeypatch.setattr(bulk_command, "translate_on_ray", lambda *_: pytest.fail("Ray was started"))
 
-    assert run(bulk(tmp_path, engine), Console(file=io.StringIO())) == 0
+    assert quietly(bulk(tmp_path, engine=engine)) == 0
 
     assert worker.times_opened == 0
     assert (tmp_path / "out.txt").read_text() == ""
@@ -155,11 +181,10 @@ def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
 
 @pytest.mark.parametrize("name", ["in.txt", "link.txt"])
 def test_a_file_is_not_translated_into_itself(tmp_path, name):
-    (tmp_path / "in.txt").write_text("a\n")
     (tmp_path / "link.txt").symlink_to("in.txt")
 
     with pytest.raises(ValueError, match="the output is another file"):
-        replace(bulk(tmp_path), output=tmp_path / name, is_forced=True)
+        bulk(tmp_path, "a\n", output=tmp_path / name, is_forced=True)
 
 
 @pytest.mark.parametrize(
@@ -182,35 +207,9 @@ def test_a_file_that_cannot_be_used_is_one_line_and_nothing_is_started(worker, t
     (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n")
 
     with pytest.raises(typer.Exit) as ended, reported():
-        run(bulk(tmp_path), Console(file=io.StringIO()))
+        quietly(bulk(tmp_path))
 
     assert ended.value.exit_code == EXIT_USAGE
-    assert capsys.readouterr().err == f"dragoman: {(tmp_path / 'in.txt').resolve()}, line 2: byte 0xff is no UTF-8\n"
+    assert "in.txt, line 2: byte 0xff is no UTF-8\n" in capsys.readouterr().err
     assert worker.times_opened == 0
     assert not (tmp_path / "out.txt.parts").exists()
-
-
-def test_a_run_after_a_kill_in_the_clearing_counts_what_failed_and_starts_nothing(worker, tmp_path, monkeypatch):
-    (tmp_path / "in.txt").write_text("a\nbad\n")
-
-    def killed(_: BulkJob) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(BulkJob, "_leave", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(bulk(tmp_path), Console(file=io.StringIO()))
-    num_failed = run(bulk(tmp_path), Console(file=io.StringIO()))
-
-    assert (num_failed, worker.times_opened) == (1, 1)
-    assert (tmp_path / "out.txt").read_text() == "A\n\n"
-    assert not (tmp_path / "out.txt.parts").exists()
-
-
-def test_an_option_out_of_range_is_refused_before_anything_is_begun(tmp_path, worker):
-    (tmp_path / "in.txt").write_text("one\n")
-
-    with pytest.raises(InvalidInput, match=r"options\.beam_size is 99, from 1 to 16 is accepted"):
-        run(replace(bulk(tmp_path), options=TranslateOptions(beam_size=99)), Console(file=io.StringIO()))
-
-    assert (worker.times_opened, [path.name for path in tmp_path.iterdir()]) == (0, ["in.txt"])
