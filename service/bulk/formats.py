@@ -111,7 +111,7 @@ def text_of(value: object) -> str:
 
 
 class FileLine(NamedTuple):
-    """A line of a UTF-8 file, with its end."""
+    """A line of a UTF-8 file, with its line feed."""
 
     text: str
     number: int  # counted from where reading began, the first one is 1

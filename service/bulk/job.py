@@ -89,11 +89,7 @@ class BulkSource:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Make sure that what the block reads of the file is of the content that was hashed.
-
-        Raises:
-            JobError: the file has changed.
-        """
+        """Raise JobError after the block if what it read of the file is not of the content that was hashed."""
         try:
             yield
         except (ValueError, OSError):
@@ -102,11 +98,7 @@ class BulkSource:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Make sure that the file is as it was.
-
-        Raises:
-            JobError: it has changed.
-        """
+        """Raise JobError if the file is another one than it was."""
         if _stamp(self.file) != self.stamp:
             raise JobError(
                 f"{self.file} has changed while it was translated; what is done stays: "
@@ -181,11 +173,7 @@ class BulkJob:
         return [(int(number), str(reason)) for number, reason in json.loads(file.read_bytes())] if file.exists() else []
 
     def texts(self, parts: Sequence[BulkPart]) -> Iterator[str]:
-        """Return what is to be translated of these parts.
-
-        Raises:
-            JobError: the source has changed.
-        """
+        """Return what is to be translated of these parts; raises JobError if the source has changed."""
         with self._source.unchanged():
             yield from self.format.texts(self._source.file, parts)
 
@@ -208,7 +196,7 @@ class BulkJob:
         write_whole(self.part_file(part), content)
 
     def finish(self) -> None:
-        """Join all parts into the output, if that was not done by a run that was killed afterwards; remove the parts.
+        """Join all parts into the output, if no run that was killed afterwards did so; remove the parts.
 
         Raises:
             JobError: the source has changed.
@@ -241,11 +229,7 @@ class BulkJob:
         return theirs == asdict(self._description)
 
     def _begin_or_go_on(self) -> None:
-        """Make sure that the parts that are there are of this job.
-
-        Raises:
-            JobError: they are of another one.
-        """
+        """Raise JobError if the parts that are there are of another job."""
         if self._done_file.exists():  # of another job, or its output was taken away
             if self.output.exists():
                 self._leave()

@@ -146,12 +146,10 @@ def late_if_alive(call: Callable[[], Reply], ask: Callable[[], None]) -> Reply:
     """Return the reply of a call, which is late only if its server lives: one that hangs is away.
 
     Args:
-        call: raises DragomanError.
         ask: returns when the server says that it serves; raises Unavailable when it does not in time.
 
     Raises:
         Unavailable: the call was late, and the server says nothing, or that it does not serve.
-        DragomanError: of the call.
     """
     try:
         return call()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from service.bulk.run import (
     MAX_OUTAGE_S,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from service.client.channel import ClientConfig
 
 Say = Callable[[str], None]
+Opener = Callable[[Say], TranslateAll]  # opens what translates, in the process that calls it; it says why it waits
 
 _CONNECT_S = 2.0  # a server that is there has said within this that it serves, however little patience there is
 
@@ -44,12 +45,6 @@ def say_on_stderr(line: str) -> None:
 
 class OtherVersion(DragomanError):
     """Another version of the model answers than the job was begun with."""
-
-
-class Opener(Protocol):
-    """Opens what translates, in the process that calls it; `say` is told why it waits."""
-
-    def __call__(self, say: Say = say_on_stderr) -> TranslateAll: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
