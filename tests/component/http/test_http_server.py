@@ -258,7 +258,8 @@ async def test_connection_that_waits_for_its_answer_makes_no_room():
         assert (await first.answer()).endswith(b"slow\n")
 
 
-async def test_stop_lets_answers_leave_that_are_being_made_and_ends_the_others():
+async def test_stop_lets_answers_leave_that_are_being_made_and_ends_the_others(monkeypatch):
+    monkeypatch.setattr("service.http.server.STOP_S", LONG_S)
     pages = Pages()
     async with serving(pages) as (server, connect):
         idle, asked = await connect(), (await connect()).ask("/slow")
@@ -272,3 +273,14 @@ async def test_stop_lets_answers_leave_that_are_being_made_and_ends_the_others()
         assert (await asked.answer()).endswith(b"slow\n")
         with pytest.raises(ConnectionError):
             await connect()
+
+
+async def test_stop_waits_for_nobody_for_long(monkeypatch):
+    monkeypatch.setattr("service.http.server.STOP_S", SHORT_S)
+    pages = Pages()
+    async with serving(pages) as (server, connect):
+        peer = (await connect()).ask("/slow")
+        await pages.asked.wait()
+        await server.stop()
+
+        assert await peer.rest() == b""
