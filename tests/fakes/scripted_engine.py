@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.config import EOS_ID
-from service.engine.cpu.cache import CpuEncoded
+from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import run
-from tests.fakes.fake_runner import FakeRunner, misbehaving_script
+from tests.fakes.fake_runner import FakeRunner, Script, misbehaving_script
 
 
 def job(job_id: int, source: Sequence[int] = (5, 6, 7), *, deadline: float | None = None, **params: float) -> Job:
@@ -62,11 +62,16 @@ def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray
 
 
 class Recorder(FakeRunner):
-    """Remembers what was encoded together."""
+    """Remembers what was encoded together, and beam size and use of shortlists of each group's state."""
 
-    def __init__(self) -> None:
-        super().__init__(misbehaving_script)
+    def __init__(self, script: Script = misbehaving_script) -> None:
+        super().__init__(script)
         self.runs: list[list[tuple[int, ...]]] = []
+        self.states: list[tuple[int, bool]] = []
+
+    def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
+        self.states.append((beam_size, use_shortlist))
+        return super().new_state(beam_size, use_shortlist=use_shortlist)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         self.runs.append([tuple(source) for source in sources])

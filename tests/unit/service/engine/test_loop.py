@@ -148,31 +148,37 @@ def test_finished_job_frees_its_rows_before_the_next_step():
 
 
 def test_beam_sizes_long_sources_and_shortlists_decode_in_groups_of_their_own():
-    loop = engine(FakeRunner(never_ending))
-    lengths_and_beams = [(3, 2), (63, 2), (64, 2), (127, 2), (128, 2), (200, 2), (3, 1)]  # one more: end-of-sentence
+    runner = Recorder(never_ending)
+    loop = engine(runner)
+    lengths_and_beams = [(3, 2), (63, 2), (64, 2), (127, 2), (128, 3), (200, 3), (3, 1)]  # one more: end-of-sentence
     for number, (length, beam_size) in enumerate(lengths_and_beams):
         loop.submit(job(number, [5] * length, beam_size=beam_size))
-    loop.submit(job(9, use_shortlist=True))
+    loop.submit(job(9, beam_size=5, use_shortlist=True))
+    loop.submit(job(10, beam_size=5))
 
     loop.step()
 
-    sizes = {key: len(group.sentences) for key, group in loop._groups.items()}
-    assert sizes == {(2, 64, False): 2, (2, 128, False): 2, (2, 256, False): 2, (1, 64, False): 1, (2, 64, True): 1}
+    assert sorted(runner.step_rows) == [1, 4, 4, 5, 5, 6]
+    assert sorted(runner.states) == [(1, False), (2, False), (2, False), (3, False), (5, False), (5, True)]
 
 
-def test_caches_of_groups_long_unused_are_given_up():
-    loop = engine()
-    for number, beam_size in enumerate((1, 2, 3, 4, 5)):
+def test_states_of_groups_long_unused_are_given_up():
+    runner = Recorder()
+    loop = engine(runner)
+    for number, beam_size in enumerate((1, 2, 3, 4, 5, 3, 4, 2)):
         run(loop, [job(number, beam_size=beam_size)])
 
-    assert list(loop._groups) == [(3, 64, False), (4, 64, False), (5, 64, False)]
+    assert [beam_size for beam_size, _ in runner.states] == [1, 2, 3, 4, 5, 2]  # those of 3 and 4 were still there
 
 
-def test_cache_that_grew_is_given_up_with_its_last_sentence():
-    loop = engine(FakeRunner(never_ending), max_rows=1_000, max_encode_tokens=100_000, max_source_tokens=100_000)
+def test_state_that_grew_is_given_up_with_its_last_sentence():
+    runner = Recorder(never_ending)
+    loop = engine(runner, max_rows=1_000, max_encode_tokens=100_000, max_source_tokens=100_000)
     run(loop, [job(0, beam_size=1, max_target_tokens=1), *(job(n, max_target_tokens=1) for n in range(1, 300))])
 
-    assert list(loop._groups) == [(1, 64, False)]
+    run(loop, [job(300, beam_size=1), job(301)])
+
+    assert [beam_size for beam_size, _ in runner.states] == [1, 2, 2]
 
 
 def test_jobs_that_come_next_are_encoded_with_those_that_start_and_not_again():
