@@ -7,8 +7,9 @@ client a thread; neither takes more texts than `max_stream_texts` ahead of the a
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import grpc
@@ -68,8 +69,10 @@ class ThreadReader:
 
     def __init__(self, texts: Iterable[str], max_ahead: int) -> None:
         self._texts = texts
-        self._room = threading.Semaphore(max_ahead)
+        self._changed = threading.Condition()
+        self._room = max_ahead  # texts that may be read
         self._is_ended = False
+        self._read_texts: list[str | None] = []  # on their way to the loop, which is woken once for all of them
 
     def start(self, call: "StreamCall") -> None:
         """Begin to read."""
@@ -78,8 +81,9 @@ class ThreadReader:
 
     def make_room(self, num_texts: int) -> None:
         """Read so many texts more."""
-        if num_texts:
-            self._room.release(num_texts)
+        with self._changed:
+            self._room += num_texts
+            self._changed.notify()
 
     async def stop(self) -> None:
         """Read no more."""
@@ -87,20 +91,43 @@ class ThreadReader:
 
     def end(self) -> None:
         """Read no more, from any thread; the reading thread that waits for a text goes on until that comes."""
-        self._is_ended = True
-        self._room.release()
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify()
 
     def _read(self, call: "StreamCall", loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # the loop has ended, as the process does
+        with suppress(RuntimeError):  # the loop has ended
             try:
-                texts = checked(self._texts)
-                while self._room.acquire() and not self._is_ended:
-                    text = next(texts, None)
-                    loop.call_soon_threadsafe(call.take, text)
-                    if text is None:
-                        return
+                for text in chain(checked(self._texts_with_room()), [None]):
+                    with self._changed:
+                        self._read_texts.append(text)
+                        is_first = len(self._read_texts) == 1
+                    if is_first:
+                        loop.call_soon_threadsafe(self._deliver, call)
             except BaseException as error:  # noqa: BLE001 - the caller's own: it is raised to the caller
                 loop.call_soon_threadsafe(call.fail, error)
+
+    def _texts_with_room(self) -> Iterator[str]:
+        """Yield the caller's texts; each is taken when there is room for it."""
+        room, texts = 0, iter(self._texts)
+        while True:
+            if room == 0:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._room or self._is_ended)
+                    room, self._room = self._room, 0
+            if self._is_ended:
+                return
+            try:
+                yield next(texts)
+            except StopIteration:
+                return
+            room -= 1
+
+    def _deliver(self, call: "StreamCall") -> None:
+        with self._changed:
+            texts, self._read_texts = self._read_texts, []
+        for text in texts:
+            call.take(text)
 
 
 class StreamCall:
@@ -231,6 +258,7 @@ class StreamCall:
             await call.write(pb.TranslateStreamRequest(settings=self._settings))
             while not self._unanswered.is_done:
                 self._changed.clear()
+                await asyncio.sleep(0)  # more texts may be there, for the same message
                 if message := self._unanswered.next_message(time.monotonic()):
                     await call.write(encode_stream_texts(message))
                     continue
