@@ -71,7 +71,6 @@ class Speed:
     encoder_share: float  # of all the time
 
     def record(self) -> dict[str, float]:
-        """As JSON."""
         return {**{name: round(value, 4) for name, value in asdict(self).items()}, "recorded": self.recorded}
 
 
@@ -82,7 +81,7 @@ def main(
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Live hypotheses; may be repeated.")] = None,
     beam_size: Annotated[int, typer.Option(min=1)] = 4,
     tests: Annotated[bool, typer.Option(help="Run the tests that need a GPU first.")] = True,
-    race: Annotated[bool, typer.Option(help="Race the peers in half precision last.")] = True,
+    race: Annotated[bool, typer.Option(help="Race CTranslate2 in half precision last.")] = True,
     out: Annotated[Path, typer.Option(help="Where gpu.json goes.")] = Path("build/bench/gpu"),
 ) -> None:
     """Measure the engine on a GPU."""
@@ -113,7 +112,7 @@ def main(
 
 
 def gpu_name() -> str:
-    """As nvidia-smi has it; empty without."""
+    """Return the GPU as nvidia-smi names it; empty without one."""
     try:
         query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
         return subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
@@ -122,7 +121,7 @@ def gpu_name() -> str:
 
 
 def run(command: Sequence[str]) -> dict[str, Any]:
-    """A command's exit status and the end of what it printed; it is shown as it comes."""
+    """Run a command, show what it prints, and return its exit status and the end of that."""
     lines: list[str] = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
@@ -132,7 +131,7 @@ def run(command: Sequence[str]) -> dict[str, Any]:
 
 
 def with_gpu_graphs(bundle: Bundle, directory: Path) -> Bundle:
-    """The bundle, or one that is exported from its weights."""
+    """Return the bundle, or one that is exported from its weights."""
     if GPU_PRECISION in bundle.manifest.variants:
         return bundle
     options = ExportOptions(precisions=(GPU_PRECISION,), keep_weights=False)
@@ -140,14 +139,14 @@ def with_gpu_graphs(bundle: Bundle, directory: Path) -> Bundle:
 
 
 def load_sources(bundle: Bundle, texts: Path | None) -> Sources:
-    """Token ids of the sentences that are no longer than the model takes."""
+    """Return the token ids of the sentences that the model takes."""
     tokenizer, limit = Tokenizer.load(bundle.tokenizer_path), bundle.manifest.decoding.max_source_tokens
     lines = read_lines(texts) if texts else own_sentences(1_000, seed=1)
     return [tuple(ids) for ids in map(tokenizer.encode, lines) if 0 < len(ids) <= limit]
 
 
 def sweep(bundle: Bundle, sources: Sources, params: SearchParams, device: str, rows: Sequence[int]) -> list[Speed]:
-    """All numbers of rows, launched and, on a GPU, recorded; shown as they come."""
+    """Measure all numbers of rows, with steps launched one by one and, on a GPU, recorded."""
     table = Table("rows", "mean rows", "recorded", "sentences/s", "tokens/s", "step ms", "graph ms", "search ms")
     speeds: list[Speed] = []
     for recorded in (False, True) if device == "cuda" else (False,):
@@ -165,7 +164,7 @@ def sweep(bundle: Bundle, sources: Sources, params: SearchParams, device: str, r
 
 
 def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str) -> dict[str, object]:
-    """Operators and kernels of a step in a full batch; only on a GPU."""
+    """Return the operators and kernels of a step in a full batch; only on a GPU."""
     if device != "cuda":
         return {}
     from service.engine.cuda.session import open_on_cuda
@@ -182,7 +181,7 @@ def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str)
 
 
 def floors(bundle: Bundle, sources: Sources, speeds: Sequence[Speed], device: str, beam: int) -> dict[str, Any]:
-    """What reading weights, keys and values would take, over what a step takes."""
+    """Return the share of a step that reading weights, keys and values would take."""
     speed_of_memory = bandwidth(device)
     source_tokens = sum(map(len, sources)) / len(sources)
     shares = []
@@ -195,12 +194,12 @@ def floors(bundle: Bundle, sources: Sources, speeds: Sequence[Speed], device: st
 
 
 def save(found: dict[str, Any], out: Path) -> None:
-    """What there is by now."""
+    """Write what there is by now."""
     (out / "gpu.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile: Path | None = None) -> CudaRunner:
-    """The GPU's graphs, on a GPU or, to rehearse, on the CPU."""
+    """Open the GPU's graphs, on a GPU or, to rehearse, on the CPU."""
     paths = graph_paths(bundle)
     if device == "cpu":
         return CudaRunner(bundle, {name: open_session(path, 1) for name, path in paths.items()}, "cpu")
@@ -214,7 +213,7 @@ def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile:
 
 
 def measure(runner: CudaRunner, sources: Sources, rows: int, params: SearchParams, *, recorded: bool) -> Speed:
-    """The second of two runs over the same sentences, longest first."""
+    """Time the second of two runs over the same sentences, longest first."""
     loop = EngineLoop(runner, replace(GPU_BUDGETS, max_rows=rows))
     wanted = max(WAVES * rows // params.beam_size, 8)
     batch = sorted((sources[number % len(sources)] for number in range(wanted)), key=len, reverse=True)
@@ -237,11 +236,7 @@ def measure(runner: CudaRunner, sources: Sources, rows: int, params: SearchParam
 
 
 def translate(loop: EngineLoop, sources: Sources, params: SearchParams) -> int:
-    """Tokens of the best hypotheses, end-of-sentence counted.
-
-    Raises:
-        TypeError: a sentence failed.
-    """
+    """Return the number of tokens of the best hypotheses, end-of-sentence counted."""
     for number, source in enumerate(sources):
         loop.submit(Job(id=number, source_ids=source, params=params))
     num_tokens = 0
@@ -262,7 +257,6 @@ class Launches:
     kernels: float | None  # as the profiler saw them on the device; None where it cannot
 
     def record(self) -> dict[str, object]:
-        """As JSON."""
         return {
             "operators_a_step": round(sum(self.operators.values()), 1),
             "kernels_a_step": self.kernels and round(self.kernels, 1),
@@ -272,7 +266,7 @@ class Launches:
 
 
 def launches(profile: Path, num_steps: int) -> Launches:
-    """From the profile of the decoder's session, which ran so many steps."""
+    """Read the profile of the decoder's session, which ran so many steps."""
     events = json.loads(profile.read_text(encoding="utf-8"))
     counts, times, kernels = Counter[str](), Counter[str](), 0
     for event in events:
@@ -290,7 +284,7 @@ def launches(profile: Path, num_steps: int) -> Launches:
 
 
 def floor_bytes(bundle: Bundle, rows: int, beam_size: int, source_tokens: float, target_tokens: float) -> int:
-    """Bytes that a step must read: the decoder's weights once, and keys and values of the live sentences.
+    """Return the bytes that a step must read: the decoder's weights once, and keys and values of the live sentences.
 
     Hypotheses are counted as if nothing of their past were in common, and halfway through their translation.
     """
@@ -303,7 +297,7 @@ def floor_bytes(bundle: Bundle, rows: int, beam_size: int, source_tokens: float,
 
 
 def bandwidth(device: str) -> float:
-    """Bytes a second that the device's memory moves, read and written together: the best of some copies by PyTorch."""
+    """Return the bytes a second that the device's memory reads and writes: the best of some copies by PyTorch."""
     source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds: list[float] = []

@@ -21,7 +21,7 @@ SETTLE_S = 3.0  # after the start, memory is returned and connections end
 
 
 def idle_percent(num_engines: int, seconds: float) -> tuple[float, float]:
-    """Per cent of one CPU that the front process and all engines together take."""
+    """Return the per cent of one CPU that the front process, and all engines together, take."""
     with tempfile.TemporaryDirectory() as scratch:
         server = start(
             default_bundle_dir(),
@@ -44,7 +44,7 @@ def idle_percent(num_engines: int, seconds: float) -> tuple[float, float]:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Seconds of CPU time so far."""
+    """Return the seconds of CPU time so far."""
     times = process.cpu_times()
     return float(times.user + times.system)
 

@@ -32,7 +32,7 @@ LARGEST_WAVE = 12  # sentences that arrive before one step
 
 
 def together(runner: CpuRunner, jobs: Sequence[Job], seed: int) -> dict[int, Hypothesis]:
-    """Best hypotheses of all jobs, in one batch that sentences join in waves."""
+    """Return the best hypotheses of all jobs, in one batch that sentences join in waves."""
     order, chance = list(jobs), random.Random(seed)
     chance.shuffle(order)
     engine, found = EngineLoop(runner), dict[int, Hypothesis]()
@@ -44,7 +44,7 @@ def together(runner: CpuRunner, jobs: Sequence[Job], seed: int) -> dict[int, Hyp
 
 
 def alone(runner: CpuRunner, jobs: Sequence[Job]) -> dict[int, Hypothesis]:
-    """Best hypotheses of all jobs, one after the other."""
+    """Return the best hypotheses of all jobs, one after the other."""
     engine, found = EngineLoop(runner), dict[int, Hypothesis]()
     for job in track(jobs, "one by one"):
         engine.submit(job)
@@ -54,7 +54,7 @@ def alone(runner: CpuRunner, jobs: Sequence[Job]) -> dict[int, Hypothesis]:
 
 
 def best_of(engine: EngineLoop) -> Iterator[tuple[int, Hypothesis]]:
-    """The jobs that end in the engine's next step."""
+    """Yield the jobs that end in the engine's next step."""
     for outcome in engine.step():
         if not isinstance(outcome, JobResult):
             raise TypeError(f"sentence {outcome.job_id} failed: {outcome.message}")

@@ -36,7 +36,7 @@ Sources = Sequence[Sequence[int]]
 
 
 def translate(engine: EngineLoop, sources: Sources, params: SearchParams) -> StepStats:
-    """All at once, longest first."""
+    """Translate all at once, longest first."""
     for number, source in enumerate(sorted(sources, key=len, reverse=True)):
         engine.submit(Job(id=number, source_ids=tuple(source), params=params))
     while not engine.is_idle:
@@ -45,7 +45,7 @@ def translate(engine: EngineLoop, sources: Sources, params: SearchParams) -> Ste
 
 
 def open_engine(bundle: Bundle, precision: str | None, max_rows: int, profile_dir: Path | None = None) -> EngineLoop:
-    """An engine of one thread; with a directory, each of its sessions writes a profile there when it is deleted."""
+    """Open an engine of one thread; with a directory, each session writes a profile there when it is deleted."""
 
     def profiled(num_threads: int, flags: frozenset[str]) -> ort.SessionOptions:
         options = session_options(num_threads, flags)
@@ -58,7 +58,7 @@ def open_engine(bundle: Bundle, precision: str | None, max_rows: int, profile_di
 
 
 def operator_times(profile: Path) -> Counter[str]:
-    """Operator -> microseconds, over all runs of one session."""
+    """Return microseconds by operator, over all runs of one session."""
     events = json.loads(profile.read_text(encoding="utf-8"))
     times: Counter[str] = Counter()
     for event in events:
@@ -68,7 +68,7 @@ def operator_times(profile: Path) -> Counter[str]:
 
 
 def print_phases(stats: StepStats, num_sentences: int) -> dict[str, float]:
-    """Milliseconds of each phase."""
+    """Print and return the milliseconds of each phase."""
     phases = {
         "decoder graph": sum(stats.step_decode_s),
         "search and caches": sum(stats.step_beam_s),
@@ -81,7 +81,7 @@ def print_phases(stats: StepStats, num_sentences: int) -> dict[str, float]:
 
 
 def print_shares(title: str, amounts: dict[str, float], unit: str) -> None:
-    """A table of amounts, largest first."""
+    """Print a table of amounts, largest first."""
     table = Table("what", unit, "share", title=title, title_justify="left")
     total = sum(amounts.values())
     for name, amount in sorted(amounts.items(), key=lambda item: -item[1]):

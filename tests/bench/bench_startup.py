@@ -19,7 +19,7 @@ RUNS = 5
 
 
 def time_start(directory: Path) -> float:
-    """One start; the server writes its ports when it serves, looked for every 10 ms."""
+    """Time one start; the server writes its ports when it serves, looked for every 10 ms."""
     began = time.perf_counter()
     server = start(
         default_bundle_dir(), directory, DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner"

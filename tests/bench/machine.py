@@ -14,7 +14,7 @@ PACKAGES = ("onnxruntime", "ctranslate2", "numpy", "torch")
 
 
 def describe(cpus: int) -> dict[str, Any]:
-    """For the JSON line.
+    """Return what belongs into the JSON line.
 
     Args:
         cpus: what the benchmark uses.
@@ -32,7 +32,7 @@ def describe(cpus: int) -> dict[str, Any]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The CPU's name; elsewhere than on Linux, its architecture."""
+    """Return the CPU's name; elsewhere than on Linux, its architecture."""
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())

@@ -176,19 +176,15 @@ class DynamicBatches:
         self._waiting.put((number, sentence))
 
     def finished(self, timeout_s: float) -> list[Finished]:
-        batches: list[list[Finished] | Exception] = []
-        try:
-            batches.append(self._finished.get(timeout=timeout_s) if timeout_s > 0 else self._finished.get_nowait())
-            while True:
-                batches.append(self._finished.get_nowait())
-        except Empty:
-            pass
         finished: list[Finished] = []
-        for batch in batches:
+        while True:
+            try:
+                batch = self._finished.get(timeout=0.0 if finished else max(0.0, timeout_s))
+            except Empty:
+                return finished
             if isinstance(batch, Exception):
                 raise batch
             finished += batch
-        return finished
 
     def close(self) -> None:
         """End the threads, once what they do is done."""
@@ -208,7 +204,7 @@ class DynamicBatches:
             self._finished.put([Finished(number, now) for number, _ in batch])
 
     def _collect(self) -> list[tuple[int, Sentence]]:
-        """The next batch; empty when there is to be none."""
+        """Return the next batch; an empty one when there is to be none."""
         batch: list[tuple[int, Sentence]] = []
         with self._collecting:
             if (first := self._waiting.get()) is None:
@@ -220,10 +216,9 @@ class DynamicBatches:
         return batch
 
     def _next(self, until: float) -> tuple[int, Sentence] | None:
-        """What waits, or comes before this moment."""
-        wait_s = until - time.perf_counter()
+        """Return what waits, or comes before this moment."""
         try:
-            entry = self._waiting.get(timeout=wait_s) if wait_s > 0 else self._waiting.get_nowait()
+            entry = self._waiting.get(timeout=max(0.0, until - time.perf_counter()))
         except Empty:
             return None
         if entry is None:
