@@ -123,36 +123,21 @@ class Dispatcher:
             raise
         self._schedule()
 
-    def forecast(
-        self,
-        sources: Sequence[int],
-        params: SearchParams,
-        *,
-        caller: Caller = ANYBODY,
-        priority: Priority = Priority.INTERACTIVE,
-    ) -> Forecast:
-        """When sentences with so many source tokens each would be done if they were submitted now."""
+    def forecast(self, sources: Sequence[int], params: SearchParams, call: Call | None = None) -> Forecast:
+        """When sentences with so many source tokens each would be done if the call submitted them now."""
+        caller, priority, _ = _terms_of(call)
         return self._queue.forecast(sources, params, caller=caller, priority=priority, load=self._pool_load())
 
     def submit(
-        self,
-        source_ids: Sequence[int],
-        params: SearchParams,
-        deadline: float | None,
-        *,
-        caller: Caller = ANYBODY,
-        priority: Priority = Priority.INTERACTIVE,
-        call: Call | None = None,
+        self, source_ids: Sequence[int], params: SearchParams, call: Call | None = None
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
 
         Args:
             source_ids: with end-of-sentence, not empty.
             params: how to search.
-            deadline: on time.monotonic().
-            caller: whose share of the engines it takes.
-            priority: which work it goes before.
-            call: the call that the sentence belongs to.
+            call: the call that the sentence belongs to: whose share of the engines it takes, which work it goes before,
+                and its deadline; None: interactive work of nobody in particular, without a deadline.
 
         Returns:
             A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
@@ -160,6 +145,7 @@ class Dispatcher:
             job.
         """
         now, loop = time.monotonic(), asyncio.get_running_loop()
+        caller, priority, deadline = _terms_of(call)
         job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
         pending = Pending(job, loop.create_future(), call)
         if refusal := self._refusal():
@@ -253,3 +239,10 @@ class Dispatcher:
 def _expire(pending: Pending) -> None:
     where = "queued" if pending.engine is None else "decoding"
     pending.fail(DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
+
+
+def _terms_of(call: Call | None) -> tuple[Caller, Priority, float | None]:
+    """Return whose work a call is, which class of work, and its deadline."""
+    if call is None:
+        return ANYBODY, Priority.INTERACTIVE, None
+    return call.caller, call.priority or Priority.INTERACTIVE, call.deadline

@@ -14,6 +14,7 @@ from model.bundle import GOLDEN_MAX_TARGET_TOKENS, BundleError, GoldenSentence
 from service.engine.job import SearchParams
 from service.engines.dispatcher import Dispatcher
 from service.registry.text_codec import SupportsTokens
+from service.telemetry.calls import Call
 
 ALLOWED_SHARE = 5  # one in so many may differ
 _ANY_TEXT = "Test."
@@ -40,8 +41,9 @@ async def run_self_test(
     """
     params = SearchParams(beam_size=1, max_target_tokens=min(GOLDEN_MAX_TARGET_TOKENS, max_target_tokens))
     texts = [sentence.source for sentence in golden] or [_ANY_TEXT]
-    deadline = time.monotonic() + timeout_s
-    jobs = [dispatcher.submit(tokenizer.encode(text), params, deadline) for text in texts]
+    now = time.monotonic()
+    call = Call(method="self_test", started=now, deadline=now + timeout_s)
+    jobs = [dispatcher.submit(tokenizer.encode(text), params, call) for text in texts]
     try:
         best = [result.hypotheses[0] for result in await asyncio.gather(*jobs)]
     finally:

@@ -17,7 +17,6 @@ from service.config import LimitsConfig
 from service.engine.job import JobResult, SearchParams
 from service.errors import DeadlineExceeded, InternalError, InvalidInput
 from service.queue.admission import Admission, Permit
-from service.queue.callers import Priority
 from service.records import Translation, TranslationRequest, TranslationResult
 from service.registry.host import ModelHost
 from service.registry.registry import Registry
@@ -161,12 +160,9 @@ class Pipeline:
         wanted = {index: source for index, source in enumerate(sources) if isinstance(source, list) and source}
         call.finished_texts = len(sources) - len(wanted)
         jobs: dict[int, asyncio.Future[JobResult]] = {}
-        priority = call.priority or Priority.INTERACTIVE
         # The longest first: they take the most steps, and the call is answered when its last text is.
         for index in sorted(wanted, key=lambda index: -len(wanted[index])):
-            jobs[index] = model.dispatcher.submit(
-                wanted[index], params, call.deadline, caller=call.caller, priority=priority, call=call
-            )
+            jobs[index] = model.dispatcher.submit(wanted[index], params, call)
             jobs[index].add_done_callback(partial(_count, call))
         try:
             return dict(zip(jobs, await _settled(jobs.values()), strict=True))
@@ -205,8 +201,7 @@ class Pipeline:
 
 def _check_time(lengths: Sequence[int], model: ModelHost, params: SearchParams, call: Call, permit: Permit) -> None:
     """Refuse texts with so many source tokens each if they would wait too long or be too late."""
-    priority = call.priority or Priority.INTERACTIVE
-    forecast = model.dispatcher.forecast(lengths, params, caller=call.caller, priority=priority)
+    forecast = model.dispatcher.forecast(lengths, params, call)
     permit.check(forecast, now=time.monotonic(), deadline=call.deadline)
 
 

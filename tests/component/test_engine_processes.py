@@ -24,7 +24,7 @@ async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue
     counts = Counts()
     async with running(observer=counts) as dispatcher:
         (pid,) = pids(dispatcher)
-        jobs = [dispatcher.submit(SLOW, PARAMS, None) for _ in range(7)]
+        jobs = [dispatcher.submit(SLOW, PARAMS) for _ in range(7)]
         await counts.until(lambda: any(stats.steps for stats in counts.stats))
 
         os.kill(pid, signal.SIGKILL)
@@ -32,7 +32,7 @@ async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue
 
         assert [type(result) for result in results] == [Unavailable] * 5 + [JobResult] * 2
         assert "SIGKILL" in str(results[0])
-        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
         assert pids(dispatcher) != [pid]
         assert counts.losses == 1
 
@@ -44,10 +44,10 @@ async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue
 async def test_engine_that_crashes_says_how_and_is_replaced(capfd, token, end, said):
     async with running() as dispatcher:
         with pytest.raises(Unavailable, match=end):
-            await dispatcher.submit((token, EOS_ID), PARAMS, None)
+            await dispatcher.submit((token, EOS_ID), PARAMS)
         assert not dispatcher.is_ready
 
-        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
     assert said in capfd.readouterr().err
 
 
@@ -59,15 +59,15 @@ async def test_engine_that_stops_answering_is_killed_and_replaced(how):
             os.kill(pid, signal.SIGSTOP)
 
         with pytest.raises(Unavailable, match="stopped answering"):
-            await dispatcher.submit((STUCK_TOKEN, EOS_ID), PARAMS, None)
+            await dispatcher.submit((STUCK_TOKEN, EOS_ID), PARAMS)
 
-        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
 
 
 async def test_busy_engine_gives_signs_of_life_between_its_steps():
     counts = Counts()
     async with running(observer=counts) as dispatcher:
-        await dispatcher.submit(SLOW, LONG, None)  # a good second
+        await dispatcher.submit(SLOW, LONG)  # a good second
 
         assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
 
@@ -78,7 +78,7 @@ async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
     switch.touch()
     spec = replace(SPEC, bundle_dir=switch, runner_factory="tests.fakes.fake_runner:create_if_there")
     async with running(spec, replace(CONFIG, restart_backoff_s=0.2), observer=counts) as dispatcher:
-        jobs = [dispatcher.submit(SLOW, LONG, None) for _ in range(7)]
+        jobs = [dispatcher.submit(SLOW, LONG) for _ in range(7)]
         await asyncio.sleep(0)
         switch.unlink()
 
@@ -89,7 +89,7 @@ async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
         assert [type(result) for result in results] == [Unavailable] * 7
         assert "no engine process is running" in str(results[-1])
         with pytest.raises(Unavailable, match="no engine process is running"):
-            await dispatcher.submit(NORMAL, PARAMS, None)
+            await dispatcher.submit(NORMAL, PARAMS)
         assert dispatcher.queued_jobs == 0
         assert (dispatcher.engines, dispatcher.missing_engines, counts.losses) == (0, 1, 1)
         switch.touch()
@@ -102,7 +102,7 @@ async def first_answer(dispatcher: Dispatcher) -> JobResult:
     async with asyncio.timeout(60):
         while True:
             try:
-                return await dispatcher.submit(NORMAL, PARAMS, None)
+                return await dispatcher.submit(NORMAL, PARAMS)
             except Unavailable:
                 await asyncio.sleep(0.05)
 
@@ -142,7 +142,7 @@ async def test_engine_leaves_signals_to_the_front_process():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
 
-        assert (await dispatcher.submit(NORMAL, PARAMS, None)).hypotheses == expected(NORMAL).hypotheses
+        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
         assert pids(dispatcher) == [pid]
 
 
@@ -161,7 +161,7 @@ async def test_engine_that_cannot_start_says_why(changes, limits, message):
 async def test_close_ends_the_processes():
     async with running() as dispatcher:
         (pid,) = pids(dispatcher)
-        jobs = [dispatcher.submit(SLOW, LONG, None) for _ in range(7)]
+        jobs = [dispatcher.submit(SLOW, LONG) for _ in range(7)]
         await asyncio.sleep(0)
 
         await dispatcher.close()

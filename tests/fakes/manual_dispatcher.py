@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
-from service.queue.callers import Caller, Priority
 from service.queue.job_queue import Forecast
 from service.records import ModelInfo
 from service.registry.host import Lease, ModelHost
@@ -45,10 +44,7 @@ class Submitted:
 
     source_ids: tuple[int, ...]
     params: SearchParams
-    deadline: float | None
-    caller: Caller
-    priority: Priority
-    call: Call
+    call: Call | None
 
 
 class ManualDispatcher:
@@ -61,21 +57,14 @@ class ManualDispatcher:
         self.answer_to_forecast = Forecast()
         self.queued_work_s = 0.0
 
-    def forecast(self, sources: Sequence[int], params: object, *, caller: Caller, priority: Priority) -> Forecast:
+    def forecast(self, sources: Sequence[int], params: object, call: Call | None = None) -> Forecast:
         self.forecasts.append(tuple(sources))
         return self.answer_to_forecast
 
     def submit(
-        self,
-        source_ids: Sequence[int],
-        params: SearchParams,
-        deadline: float | None,
-        *,
-        caller: Caller,
-        priority: Priority,
-        call: Call,
+        self, source_ids: Sequence[int], params: SearchParams, call: Call | None = None
     ) -> "asyncio.Future[JobResult]":
-        self.jobs.append(Submitted(tuple(source_ids), params, deadline, caller, priority, call))
+        self.jobs.append(Submitted(tuple(source_ids), params, call))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 

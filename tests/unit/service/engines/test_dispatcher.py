@@ -12,7 +12,7 @@ from service.engine.process import Report
 from service.engine.scheduler import SchedulerConfig
 from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, InternalError, Unavailable
-from service.queue.callers import Caller, Priority
+from service.queue.callers import ANYBODY, Caller, Priority
 from service.queue.job_queue import Forecast
 from service.telemetry.calls import Call
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN
@@ -24,11 +24,17 @@ ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
 A, B = Caller(name="a"), Caller(name="b")
 
 
+def call_within(seconds: float, caller: Caller = ANYBODY, priority: Priority = Priority.INTERACTIVE) -> Call:
+    """A call that has so long."""
+    now = time.monotonic()
+    return Call(method="m", caller=caller, priority=priority, started=now, deadline=now + seconds, limit_s=60.0)
+
+
 class TestHandOut:
     async def test_results_are_the_engines_and_come_for_every_job(self):
         sources = [(5 + n % 20, 6, 7 + n % 9, EOS_ID) for n in range(40)]
         async with hand_stepped(SPEC, TWO) as (dispatcher, engines):
-            jobs = [dispatcher.submit(source, PARAMS, None) for source in sources]
+            jobs = [dispatcher.submit(source, PARAMS) for source in sources]
             assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (40, 160)
             await work(engines, *jobs)
 
@@ -38,7 +44,7 @@ class TestHandOut:
     async def test_what_an_engine_cannot_run_soon_waits_in_the_queue(self):
         async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
             for _ in range(9):
-                dispatcher.submit(NORMAL, PARAMS, None)
+                dispatcher.submit(NORMAL, PARAMS)
             await settle()
 
             assert dispatcher.running_jobs == 5  # 8 rows of 2, and one to look ahead
@@ -49,7 +55,7 @@ class TestHandOut:
         async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
             engines[0].report(Report((), StepStats(max_rows=4)))
             for _ in range(9):
-                dispatcher.submit(NORMAL, PARAMS, None)
+                dispatcher.submit(NORMAL, PARAMS)
             await settle()
 
             assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
@@ -59,17 +65,17 @@ class TestHandOut:
         async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (dispatcher, engines):
             engines[0].die(is_delayed=False)
             for _ in range(4):
-                dispatcher.submit(NORMAL, PARAMS, None)
+                dispatcher.submit(NORMAL, PARAMS)
             await settle()
 
             assert [len(engine.started_ids) for engine in engines] == [0, 2, 2]
 
     async def test_callers_take_turns_and_interactive_work_goes_first(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (dispatcher, engines):
-            dispatcher.submit(NORMAL, PARAMS, None, caller=A, priority=Priority.BATCH)  # 0
+            dispatcher.submit(NORMAL, PARAMS, call_within(60.0, A, Priority.BATCH))  # 0
             for caller in (A, A, B, B):  # 1 to 4
-                dispatcher.submit(NORMAL, PARAMS, None, caller=caller)
-            last = dispatcher.submit(NORMAL, PARAMS, None, caller=B, priority=Priority.BATCH)
+                dispatcher.submit(NORMAL, PARAMS, call_within(60.0, caller))
+            last = dispatcher.submit(NORMAL, PARAMS, call_within(60.0, B, Priority.BATCH))
             await work(engines, last)
 
             assert engines[0].started_ids == [1, 3, 2, 4, 0, 5]
@@ -79,7 +85,7 @@ class TestEstimates:
     async def test_work_is_forecast_once_engines_have_reported_some(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (dispatcher, engines):
             assert dispatcher.forecast([10], PARAMS) == Forecast()
-            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(40)]
+            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(40)]
             await work(engines, *jobs[:8])
 
             assert dispatcher.queued_work_s > 0.0
@@ -89,16 +95,16 @@ class TestEstimates:
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (dispatcher, engines):
             for number in range(5):
-                dispatcher.submit(NORMAL, PARAMS, None)
+                dispatcher.submit(NORMAL, PARAMS)
                 await settle()
                 slowly = JobResult(
                     job_id=number, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=3_000.0, num_steps=3
                 )
                 engines[0].report(Report((slowly,)))
 
-            tried = dispatcher.submit(NORMAL, PARAMS, time.monotonic() + 600.0)
+            tried = dispatcher.submit(NORMAL, PARAMS, call_within(600.0))
             await settle()
-            late = dispatcher.submit(NORMAL, PARAMS, time.monotonic() + 600.0)
+            late = dispatcher.submit(NORMAL, PARAMS, call_within(600.0))
             await settle()
 
             assert not tried.done()
@@ -114,7 +120,7 @@ class TestDrops:
     async def test_deadline_in_the_past_fails_at_once(self):
         async with hand_stepped(SPEC, CONFIG) as (dispatcher, _):
             with pytest.raises(DeadlineExceeded):
-                await dispatcher.submit(NORMAL, PARAMS, time.monotonic() - 1)
+                await dispatcher.submit(NORMAL, PARAMS, call_within(-1.0))
 
     @pytest.mark.promise("B3")
     @pytest.mark.parametrize(("num_blockers", "where", "words"), [(5, "queue", "queued"), (0, "decode", "decoding")])
@@ -122,8 +128,8 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, _):
             for _ in range(num_blockers):
-                dispatcher.submit(NORMAL, PARAMS, None)
-            late = dispatcher.submit(NORMAL, PARAMS, time.monotonic() + 0.02)
+                dispatcher.submit(NORMAL, PARAMS)
+            late = dispatcher.submit(NORMAL, PARAMS, call_within(0.02))
 
             with pytest.raises(DeadlineExceeded, match=words):
                 await late
@@ -134,13 +140,13 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
             for _ in range(5):
-                dispatcher.submit(NORMAL, PARAMS, None)
-            waiting = dispatcher.submit(NORMAL, PARAMS, None)
+                dispatcher.submit(NORMAL, PARAMS)
+            waiting = dispatcher.submit(NORMAL, PARAMS)
             await settle()
 
             waiting.cancel()
             await settle()
-            last = dispatcher.submit(NORMAL, PARAMS, None)
+            last = dispatcher.submit(NORMAL, PARAMS)
             await work(engines, last)
 
             assert counts.dropped == [("queue", "cancelled")]
@@ -149,7 +155,7 @@ class TestDrops:
     async def test_job_cancelled_while_decoding_frees_its_rows(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, LONG, None) for _ in range(5)]
+            jobs = [dispatcher.submit(NORMAL, LONG) for _ in range(5)]
             await settle()
             engines[0].step()
             assert dispatcher.live_rows == 8
@@ -167,9 +173,7 @@ class TestDrops:
     async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(self, late_in_s, reason):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, _):
-            now = time.monotonic()
-            call = Call(method="m", started=now, deadline=now + late_in_s, limit_s=60.0)
-            dispatcher.submit(NORMAL, PARAMS, now + 3600.0, call=call).cancel()
+            dispatcher.submit(NORMAL, PARAMS, call_within(late_in_s)).cancel()
             await settle()
 
             assert [why for _, why in counts.dropped] == [reason]
@@ -179,7 +183,7 @@ class TestLosses:
     async def test_lost_engine_fails_its_jobs_and_its_replacement_serves_the_queue(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(7)]
+            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(7)]
             await settle()
             engines[0].step()
             engines[0].die(is_delayed=False)
@@ -197,7 +201,7 @@ class TestLosses:
 
     async def test_nobody_waits_while_all_replacements_pause(self):
         async with hand_stepped(SPEC, TWO) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(12)]
+            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(12)]
             await settle()
             engines[0].die(is_delayed=True)
             await settle()
@@ -205,7 +209,7 @@ class TestLosses:
 
             engines[1].die(is_delayed=True)
             await settle()
-            for job in (jobs[-1], dispatcher.submit(NORMAL, PARAMS, None)):
+            for job in (jobs[-1], dispatcher.submit(NORMAL, PARAMS)):
                 with pytest.raises(Unavailable, match=r"no engine process is running; the next start.*0\.5 s away"):
                     await job
             assert [engine.state for engine in dispatcher.snapshots(time.monotonic())] == ["waiting"] * 2
@@ -213,14 +217,14 @@ class TestLosses:
 
             engines[0].retry_in_s = None  # the attempt has begun
             with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
-                await dispatcher.submit(NORMAL, PARAMS, None)
+                await dispatcher.submit(NORMAL, PARAMS)
             engines[0].come_back()
-            await work(engines, answered := dispatcher.submit(NORMAL, PARAMS, None))
+            await work(engines, answered := dispatcher.submit(NORMAL, PARAMS))
             assert answered.result().hypotheses == expected(NORMAL).hypotheses
 
     async def test_closed_dispatcher_refuses_and_fails_what_is_not_done(self):
         async with hand_stepped(SPEC, CONFIG) as (dispatcher, _):
-            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(7)]
+            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(7)]
             await settle()
 
             await dispatcher.close()
@@ -228,16 +232,17 @@ class TestLosses:
             results = await asyncio.gather(*jobs, return_exceptions=True)
             assert [type(result) for result in results] == [Unavailable] * 7
             with pytest.raises(Unavailable, match="stopping"):
-                await dispatcher.submit(NORMAL, PARAMS, None)
+                await dispatcher.submit(NORMAL, PARAMS)
             assert (dispatcher.is_ready, dispatcher.missing_engines) == (False, 0)
 
 
 class TestObservation:
     async def test_snapshot_shows_what_waits_and_what_each_engine_holds(self):
-        calls = [Call(method="m", started=0.0, deadline=9.0, phase="queue") for _ in range(7)]
+        calls = [call_within(60.0) for _ in range(7)]
         async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
             for call in calls:
-                dispatcher.submit(NORMAL, PARAMS, None, call=call)
+                call.phase = "queue"
+                dispatcher.submit(NORMAL, PARAMS, call)
             await settle()
             engines[0].step()
             (engine,) = dispatcher.snapshots(time.monotonic())
@@ -251,7 +256,7 @@ class TestObservation:
     async def test_statistics_add_up(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, PARAMS, None) for _ in range(3)]
+            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(3)]
             await work(engines, *jobs)
 
             assert sum(stats.encoded_sentences for stats in counts.stats) == 3
@@ -260,7 +265,7 @@ class TestObservation:
     @pytest.mark.parametrize(("token", "message"), [(NAN_TOKEN, "non-finite"), (POISON_TOKEN, "encoder")])
     async def test_sentence_the_model_cannot_do_fails_alone(self, token, message):
         async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
-            bad, good = (dispatcher.submit(source, PARAMS, None) for source in ((token, EOS_ID), NORMAL))
+            bad, good = (dispatcher.submit(source, PARAMS) for source in ((token, EOS_ID), NORMAL))
             await work(engines, bad, good)
 
             with pytest.raises(InternalError, match=message):
