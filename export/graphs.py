@@ -20,13 +20,13 @@ from onnx import TensorProto, helper
 from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder, WeightFile
 from export.linear import Products, State
 from model.config import ModelConfig, NormPlacement
+from model.layers import LAYER_NORM_EPS, sinusoidal_positions
 
 ENCODER_NAME = "encoder.onnx"
 DECODER_STEP_NAME = "decoder_step.onnx"
 SHORTLIST_STEP_NAME = "shortlist_step.onnx"
 PROJECTION_NAME = "projection.onnx"
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
-LAYER_NORM_EPSILON = 1e-5  # as in model/layers.py
 BLOCK_WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # tokens that are ranked by their maximum first
 
 Sublayer = Callable[[str], str]  # name of a value -> name of a value
@@ -41,16 +41,6 @@ def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[s
         SHORTLIST_STEP_NAME: ShortlistStepGraph(config, state, products, weights).graph,
         PROJECTION_NAME: projection_graph(state, products, weights),
     }
-
-
-def sinusoidal_positions(num_positions: int, d_model: int) -> Array:
-    """Return the position table of section 3.5: sin on even features, cos on odd ones; [P, D] float32."""
-    steps = np.arange(num_positions, dtype=np.float64)[:, None]
-    rates = np.exp(np.arange(0, d_model, 2) * (-np.log(10_000.0) / d_model))  # [D / 2]
-    table = np.zeros((num_positions, d_model))
-    table[:, 0::2] = np.sin(steps * rates)
-    table[:, 1::2] = np.cos(steps * rates[: d_model // 2])
-    return table.astype(np.float32)
 
 
 def cross_names(layer: int) -> list[str]:
@@ -85,7 +75,7 @@ class TransformerGraph:
     def position_table(self) -> str:
         """[P, D]."""
         table = sinusoidal_positions(self.config.max_positions, self.config.d_model)
-        return self.parameter("positions", table)
+        return self.parameter("positions", table.numpy())
 
     def residual(self, name: str, states: str, sublayer: Sublayer) -> str:
         """Section 5.4, or pre-norm (Xiong et al. 2020): a sub-layer, its residual sum and the norm called `name`."""
@@ -97,7 +87,7 @@ class TransformerGraph:
         """Layer normalisation over D.  Not joined with the sum before it: that operator is slow on CPU."""
         weights = (f"{name}.weight", f"{name}.bias")
         scale, bias = (self.parameter(weight, self.state[weight]) for weight in weights)
-        return self.graph.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=LAYER_NORM_EPSILON)
+        return self.graph.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=LAYER_NORM_EPS)
 
     def final_norm(self, stack: str, states: str) -> str:
         """The norm after a whole stack, which only pre-norm has."""

@@ -231,7 +231,7 @@ class CurveLog:
 
     def append(self, point: CurvePoint) -> None:
         """Record one validation."""
-        self._write([*self._rows(), {name: str(value) for name, value in asdict(point).items()}])
+        self._write([*self._rows(), asdict(point)])
         self.draw()
 
     def truncate(self, update: int) -> None:
@@ -262,13 +262,13 @@ class CurveLog:
         figure.axes[0].set_ylabel("nats per token")
         figure.savefig(self._png, dpi=110)
 
-    def _rows(self) -> list[dict[str, str]]:
+    def _rows(self) -> list[dict[str, Any]]:
         if not self._csv.exists():
             return []
         with self._csv.open(newline="", encoding="utf-8") as lines:
             return list(csv.DictReader(lines))
 
-    def _write(self, rows: list[dict[str, str]]) -> None:
+    def _write(self, rows: list[dict[str, Any]]) -> None:
         partial = self._csv.with_name(f".{self._csv.name}.partial")
         with partial.open("w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, [entry.name for entry in fields(CurvePoint)])

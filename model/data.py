@@ -86,12 +86,21 @@ def read_corpus(data: Path, corpus: CorpusConfig, languages: Languages, seed: in
 
 
 def _read_pairs(stem: Path, languages: Languages) -> list[Pair]:
-    sides = [
-        read_lines(stem.with_name(f"{stem.name}.{language}.gz")) for language in (languages.source, languages.target)
-    ]
+    return read_pairs(
+        *(stem.with_name(f"{stem.name}.{language}.gz") for language in (languages.source, languages.target))
+    )
+
+
+def read_pairs(source: Path, target: Path) -> list[Pair]:
+    """Return the pairs of two line-aligned files, without blanks at their ends.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `read_lines`; the files differ in length.
+    """
+    sides = read_lines(source), read_lines(target)
     if len(sides[0]) != len(sides[1]):
-        raise ValueError(f"{stem}: {len(sides[0])} source lines but {len(sides[1])} target lines")
-    return [Pair(source.strip(), target.strip()) for source, target in zip(*sides, strict=True)]
+        raise ValueError(f"{source} has {len(sides[0])} lines, {target} has {len(sides[1])}: they must be aligned")
+    return [Pair(*map(str.strip, pair)) for pair in zip(*sides, strict=True)]
 
 
 def _clean(pair: Pair, languages: Languages) -> Pair | None:

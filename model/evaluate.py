@@ -1,7 +1,4 @@
-"""How good a checkpoint is: loss, BLEU and chrF on development sets.
-
-python -m model.evaluate RUN/average --data DATA --set tatoeba_dev --set flores-dev
-"""
+"""How good a checkpoint is: loss, BLEU and chrF on development sets."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Train a model from a recipe; a killed run goes on with --resume from its last checkpoint.
-
-python -m model.train model/recipes/en-de.toml --data DATA --out RUN
-"""
+"""Train a model from a recipe; a killed run goes on with --resume from its last checkpoint."""
 
 import itertools
 import shutil
@@ -322,10 +319,7 @@ def main(
 ) -> None:
     """Train a translation model.
 
-    Example: python -m model.train model/recipes/en-de.toml --data DATA --out runs/en-de --resume
-
-    From the included model: python -m model.train model/recipes/en-de.toml --data DATA --out runs/longer
-    --init model/pretrained/en-de
+    Example: python -m model.train model/recipes/en-de.toml --data DATA --out RUN --init model/pretrained/en-de
     """
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")

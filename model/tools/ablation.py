@@ -1,8 +1,5 @@
 """What each part of a recipe is worth: the same short run again without it.
 
-    python -m model.tools.ablation model/recipes/multi30k.toml --data DATA --out RUNS
-        --set multi30k-tok/test_2016_flickr.lc.norm.tok
-
 Runs are matched: the same seed, batches and number of updates.  Checkpoint averaging needs no run of its own: the last
 checkpoint of each run is scored beside the average of its last ones.  A killed ablation goes on where it was, and
 refuses runs of another recipe.

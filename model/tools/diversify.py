@@ -73,16 +73,11 @@ def new_pairs(
 def write_corpus(directory: Path, pairs: Iterable[Pair], languages: Languages) -> int:
     """Write a corpus as `read_corpus` reads it, named as its directory; return the number of pairs."""
     directory.mkdir(parents=True, exist_ok=True)
-    source, target = (
-        directory / f"{directory.name}.{language}.gz" for language in (languages.source, languages.target)
-    )
-    count = 0
-    with gzip.open(source, "wt", encoding="utf-8") as sources, gzip.open(target, "wt", encoding="utf-8") as targets:
-        for pair in pairs:
-            sources.write(f"{pair.source}\n")
-            targets.write(f"{pair.target}\n")
-            count += 1
-    return count
+    written = list(pairs)
+    for side, language in enumerate((languages.source, languages.target)):
+        with gzip.open(directory / f"{directory.name}.{language}.gz", "wt", encoding="utf-8") as out:
+            out.writelines(f"{pair[side]}\n" for pair in written)
+    return len(written)
 
 
 @app.command()

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from model.data import Example, Pair, encode_pairs, read_corpus, read_lines
+from model.data import Example, encode_pairs, read_corpus, read_pairs
 from model.recipe import BatchConfig, load_recipe
 from model.shortlist import Shortlist
 from model.tokenizer import Tokenizer
@@ -192,23 +192,6 @@ def letterless_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
     return np.array([token for token, text in texts.items() if not any(char.isalpha() for char in text)])
 
 
-def read_file_pairs(sources: Sequence[Path], targets: Sequence[Path]) -> list[Pair]:
-    """Return sentence pairs of line-aligned files, the first source with the first target and so on.
-
-    Raises:
-        ValueError, FileNotFoundError: a file is missing, or two that belong together have other numbers of lines.
-    """
-    if len(sources) != len(targets):
-        raise ValueError(f"{len(sources)} source files, {len(targets)} target files: each needs its other side")
-    pairs: list[Pair] = []
-    for source, target in zip(sources, targets, strict=True):
-        sides = read_lines(source), read_lines(target)
-        if len(sides[0]) != len(sides[1]):
-            raise ValueError(f"{source} has {len(sides[0])} lines, {target} has {len(sides[1])}: they must be aligned")
-        pairs += [Pair(*pair) for pair in zip(*sides, strict=True)]
-    return pairs
-
-
 @app.command()
 def main(
     tokenizer: Annotated[Path, typer.Argument(help="The model's SentencePiece file.")],
@@ -230,11 +213,7 @@ def main(
 ) -> None:
     """Learn which target tokens the translation of a source sentence may be made of.
 
-    From the training text:
-    python -m model.tools.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA --recipe RECIPE
-
-    Also from the model's own translations of some text:
-    dragoman translate --bundle BUNDLE < said.en > said.de;
+    Example, also from the model's own translations: dragoman translate --bundle BUNDLE < said.en > said.de;
     python -m model.tools.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA --recipe RECIPE
     --source said.en --target said.de
     """
@@ -242,9 +221,12 @@ def main(
         raise typer.BadParameter("--recipe needs --data" if data is None else "--data needs --recipe")
     if not out.parent.is_dir():
         raise typer.BadParameter(f"{out} cannot be written: {out.parent} is no directory")
+    sources, targets = source or [], target or []
+    if len(sources) != len(targets):
+        raise typer.BadParameter(f"{len(sources)} source files, {len(targets)} target files: each needs its other side")
     try:
         loaded = Tokenizer.load(tokenizer)
-        pairs = read_file_pairs(source or [], target or [])
+        pairs = [pair for sides in zip(sources, targets, strict=True) for pair in read_pairs(*sides)]
         if recipe and data:
             loaded_recipe = load_recipe(recipe)
             for corpus in loaded_recipe.corpora:

@@ -14,8 +14,8 @@ import sentencepiece
 from ctranslate2.specs import transformer_spec
 from numpy.typing import NDArray
 
-from export.graphs import sinusoidal_positions
 from model.config import BOS_ID, EOS_ID, UNK_ID, ModelConfig, NormPlacement
+from model.layers import sinusoidal_positions
 
 State = Mapping[str, NDArray[np.float32]]
 
@@ -38,7 +38,7 @@ def write_ctranslate2_model(
         positions: the position table [P, D], where it is not the usual one.
     """
     if positions is None:
-        positions = sinusoidal_positions(config.max_positions, config.d_model)
+        positions = sinusoidal_positions(config.max_positions, config.d_model).numpy()
     spec = transformer_spec.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 
 from export.builder import Array
-from export.graphs import sinusoidal_positions
 from export.linear import State
 from model.config import ModelConfig, NormPlacement
+from model.layers import sinusoidal_positions
 
 SQRT2 = float(np.sqrt(2.0))
 BASE_LAYERS, BASE_VOCABULARY = 6, 32_000
@@ -73,7 +73,7 @@ BIAS = Bias()
 
 def default_shape(config: ModelConfig, state: State) -> Shape:
     """The trained model as it is."""
-    return Shape("default", config, state, sinusoidal_positions(config.max_positions, config.d_model))
+    return Shape("default", config, state, sinusoidal_positions(config.max_positions, config.d_model).numpy())
 
 
 def base_shape(
@@ -99,7 +99,7 @@ def base_shape(
     widened = {name: _twice(name, array, config.num_heads) for name, array in state.items()}
     table = widened["embedding.weight"]
     widened["embedding.weight"] = np.concatenate([table, BIAS.rows(vocabulary - len(table), config.d_model)])
-    positions = sinusoidal_positions(config.max_positions, config.d_model)
+    positions = sinusoidal_positions(config.max_positions, config.d_model).numpy()
     return Shape("base", wide, _with_more_layers(widened, config, layers), np.tile(positions, (1, 2)))
 
 
@@ -107,16 +107,13 @@ def base_shape(
 def positions_of(shape: Shape) -> Iterator[None]:
     """Inside, export and the PyTorch model have this shape's position table instead of the computed one."""
 
-    def table(num_positions: int, d_model: int) -> Array:
+    def table(num_positions: int, d_model: int) -> torch.Tensor:
         assert (num_positions, d_model) == shape.positions.shape, "another model than the shape's is being built"
-        return shape.positions
-
-    def tensor(num_positions: int, d_model: int) -> torch.Tensor:
-        return torch.from_numpy(table(num_positions, d_model))
+        return torch.from_numpy(shape.positions)
 
     with (
         mock.patch("export.graphs.sinusoidal_positions", table),
-        mock.patch("model.transformer.sinusoidal_positions", tensor),
+        mock.patch("model.transformer.sinusoidal_positions", table),
     ):
         yield
 
