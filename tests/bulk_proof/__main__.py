@@ -39,7 +39,7 @@ START_S = 120.0  # for all that is no sentence; Ray takes half a minute
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tests.bulk_proof")
     parser.add_argument("--lines", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=10, help="one of them inside a write; of Ray always one")
@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
 
 @contextmanager
 def serving(scratch: Path, *, is_fake: bool) -> Iterator[ServerProcess]:
-    """The server of the proof."""
+    """Run the server of the proof."""
     server = start(write_echo_bundle(scratch / "echo"), scratch) if is_fake else start_default(scratch)
     try:
         yield server
@@ -64,7 +64,7 @@ def serving(scratch: Path, *, is_fake: bool) -> Iterator[ServerProcess]:
 
 
 def prove(options: argparse.Namespace, server: ServerProcess, scratch: Path) -> dict[str, Any]:
-    """Both runs, and their figures."""
+    """Run both and return their figures."""
     part_size = max(1, options.lines // NUM_PARTS)
     source, whole, output = (scratch / name for name in ("in.txt", "whole.txt", "killed.txt"))
     source.write_text("".join(f"{line}\n" for line in own_sentences(options.lines)), encoding="utf-8")
@@ -94,7 +94,7 @@ def prove(options: argparse.Namespace, server: ServerProcess, scratch: Path) -> 
         "sha256_after_kills": sha256_of(output),
         "kills": len(seen.killed) or int(options.engine == "ray"),
         "parts_at_kills": [killed.parts for killed in seen.killed],
-        "in_a_write": _in_a_write(seen, whole, part_size),
+        "in_a_write": next((str(killed) for killed in seen.killed if killed.kill.in_write and killed.draft), None),
         "seconds": round(whole_s, 1),
         "seconds_with_kills": round(seen.seconds, 1),
         "sentences_per_s": round(options.lines / whole_s, 1),
@@ -104,19 +104,8 @@ def prove(options: argparse.Namespace, server: ServerProcess, scratch: Path) -> 
     }
 
 
-def _in_a_write(seen: Interrupted, whole: Path, part_size: int) -> str | None:
-    """How much was there of the part that was being written when its process killed itself; None: no such kill."""
-    of_write = [killed for killed in seen.killed if killed.kill.in_write is not None and killed.draft]
-    if not of_write or of_write[0].draft is None:
-        return None
-    index, size = of_write[0].draft
-    with whole.open("rb") as stream:
-        lengths = [len(line) for number, line in enumerate(stream) if number // part_size == index]
-    return f"{size} of {sum(lengths)} bytes of part {index}"
-
-
 def sha256_of(file: Path) -> str:
-    """Of its content; empty where there is none."""
+    """Return the hash of a file's content; empty where there is none."""
     if not file.exists():
         return ""
     with file.open("rb") as stream:
@@ -145,7 +134,7 @@ def _say(words: str) -> None:
 
 
 def main() -> int:
-    """0 if everything held or Ray is missing, else 1."""
+    """Return 0 if everything held or Ray is missing, else 1."""
     options = arguments()
     if options.engine == "ray" and find_spec("ray") is None:
         print(f"skipped: Ray is not installed: {how_to_install('ray')}")

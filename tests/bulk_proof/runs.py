@@ -45,7 +45,7 @@ def planned(seed: int, number: int, undisturbed_s: float) -> list[Kill]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkRun:
-    """The same command, whenever it is started."""
+    """One command, which may be started several times."""
 
     source: Path
     output: Path
@@ -54,7 +54,7 @@ class BulkRun:
     longest_s: float = 60.0
 
     def start(self, kill: Kill | None = None) -> "subprocess.Popen[str]":
-        """A process; one that is to be killed in a write does that by itself."""
+        """Start a process; one that is to be killed in a write does that by itself."""
         program, variables = "service", {}
         if kill is not None and kill.in_write is not None:
             program = killed_in_a_write.MODULE
@@ -62,12 +62,7 @@ class BulkRun:
         return bulk(self.source, self.output, self.address, *self.options, program=program, variables=variables)
 
     def to_end(self) -> float:
-        """Seconds of a process that comes to its end by itself.
-
-        Raises:
-            RuntimeError: with its last words, if it failed.
-            subprocess.TimeoutExpired: it takes too long.
-        """
+        """Return the seconds of a process that comes to its end by itself; raises RuntimeError if it fails."""
         began = time.monotonic()
         with self.start() as process:
             _end(process, self.longest_s)
@@ -105,7 +100,7 @@ def interrupted(run: BulkRun, kills: Iterable[Kill], say: Say) -> Interrupted:
         if not is_killed:
             return result
         new = [draft for draft in drafts(run.output) if draft not in known]
-        draft = (_index(new[0]), new[0].stat().st_size) if new else None
+        draft = (int(new[0].name.split(".")[1]), new[0].stat().st_size) if new else None  # .000042.part.PID.draft
         result.killed.append(Killed(kill=kill, parts=len(parts_done(run.output)), draft=draft))
         say(str(result.killed[-1]))
     result.seconds += run.to_end()
@@ -113,7 +108,7 @@ def interrupted(run: BulkRun, kills: Iterable[Kill], say: Say) -> Interrupted:
 
 
 def with_a_worker_killed(run: BulkRun, parts: int, say: Say) -> float:
-    """Seconds of a run on Ray of which the oldest worker is killed when so many parts are there."""
+    """Return the seconds of a run on Ray of which the oldest worker is killed when so many parts are there."""
     began = time.monotonic()
     with run.start() as process:
         await_parts(run.output, parts, process, within_s=run.longest_s)
@@ -141,8 +136,3 @@ def _end(process: "subprocess.Popen[str]", within_s: float) -> None:
     _, said = process.communicate(timeout=within_s)
     if process.returncode:
         raise RuntimeError(f"the run ended with {process.returncode}:\n{said}")
-
-
-def _index(draft: Path) -> int:
-    """`.000042.part.PID.draft` -> 42."""
-    return int(draft.name.split(".")[1])
