@@ -91,11 +91,7 @@ class GraphBuilder:
         return list(names)
 
     def build(self, places: dict[str, tuple[int, int]] | None = None) -> onnx.ModelProto:
-        """Return the finished model.
-
-        Args:
-            places: where `WeightFile.write` put the shared tensors; without it every tensor lies inside the model.
-        """
+        """Return the finished model, with tensors inside it but those whose places `WeightFile.write` returned."""
         tensors = [self._tensor(name, array, places or {}) for name, array in self.initializers.items()]
         ends = (self._inputs, self._outputs)
         graph = helper.make_graph(self._nodes, self.name, *ends, tensors, value_info=self._hints)

@@ -51,13 +51,7 @@ class Histogram:
 
 
 def observe(config: ModelConfig, state: State, sentences: Iterable[Sequence[int]]) -> dict[str, Histogram]:
-    """Translate sentences greedily with the fp32 graphs and count, by layer, the values that enter each product.
-
-    Args:
-        config: the model's shape.
-        state: its parameters.
-        sentences: source ids, each ending with end-of-sentence; a few hundred are enough.
-    """
+    """Translate some hundred sentences with the fp32 graphs and count, by layer, what enters each product."""
     products = FloatProducts()
     graphs = draw_graphs(config, state, products)
     encoder, decoder_step = graphs[ENCODER_NAME], graphs[DECODER_STEP_NAME]

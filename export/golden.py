@@ -42,11 +42,6 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
     """Write down how the graphs in `directory` translate the texts, and return the file's name.
 
     Without texts, or graphs that run on a CPU, nothing is written and the name is empty.
-
-    Args:
-        directory: of the graphs and the tokenizer.
-        manifest: what the directory contains; its `golden` and `files` are not used.
-        texts: sentences to translate.
     """
     tokenizer = Tokenizer.load(directory / manifest.tokenizer)
     limit = min(GOLDEN_MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens)

@@ -36,13 +36,7 @@ class GraphRunner:
     """An encoder and a decoder step that belong together."""
 
     def __init__(self, encoder: Path, decoder_step: Path, config: ModelConfig, projection: Path | None = None) -> None:
-        """Open the graphs.
-
-        Args:
-            encoder, decoder_step: graph files.
-            config: the model's shape.
-            projection: graph file, where the step takes a part of the vocabulary; the runner gives it all tokens.
-        """
+        """Open the graphs; `projection` is given where the step takes a part of the vocabulary: it gets all tokens."""
         self._encoder = open_session(encoder)
         self._decoder_step = open_session(decoder_step)
         self._config = config
@@ -63,11 +57,7 @@ class GraphRunner:
     def step(self, tokens: Array, past_length: int, num_candidates: int, memory: Values) -> Values:
         """Return all outputs of the step graph for one token of each sentence, all at the same position.
 
-        Args:
-            tokens: [B] int64.
-            past_length: how many tokens came before.
-            num_candidates: C.
-            memory: `source_lengths`, the encoder's outputs, and caches, which the step's own replace.
+        `memory` has `source_lengths`, the encoder's outputs, and caches, which the step's own replace.
         """
         num_sentences = len(tokens)
         num_columns = memory[cache_names(0)[0]].shape[2]

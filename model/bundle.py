@@ -75,7 +75,7 @@ class Bundle:
         """Read and check the bundle in `directory`.
 
         Args:
-            directory: where `manifest.json` lies.
+            directory: contains `manifest.json`.
             verify: compare every file's SHA-256 with the manifest's; without it, only presence and size.
             manifest_sha256: digest that the manifest must have; empty: any.
 
@@ -187,10 +187,7 @@ def included_bundle_dirs(parent: Path = PRETRAINED_DIR) -> list[Path]:
 
 
 def named_bundle_dir(name: str) -> Path:
-    """Return the directory of the included model of that name, or else the path itself.
-
-    Args:
-        name: a name, a path, or `default` for the English-German model.
+    """Return the directory of the included model of that name (`default`: English-German), or else the path itself.
 
     Raises:
         BundleError: an included model and a directory have that name.

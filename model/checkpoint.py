@@ -168,12 +168,7 @@ def require_same_recipe(run: Path, recipe: Recipe, may_differ: Sequence[str] = R
     """Refuse to continue a run with another recipe than it was begun with.
 
     A run without checkpoints has nothing to continue, and one without a recipe nothing to compare.  A key that was
-    unknown when the recipe was written down had its default.
-
-    Args:
-        run: the run's directory.
-        recipe: the recipe to continue with.
-        may_differ: beginnings of keys, as in `optimizer.dropout`.
+    unknown when the recipe was written down had its default.  `may_differ` has beginnings of keys.
 
     Raises:
         ValueError: the recipes differ elsewhere, or what was written down is no recipe.

@@ -35,12 +35,7 @@ def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
 
 
 def padding_mask(lengths: Tensor, num_columns: int) -> Tensor:
-    """Return which memory columns hold a token: [B, 1, 1, M] bool, True where attention may look.
-
-    Args:
-        lengths: [B] tokens of each sentence.
-        num_columns: M, the padded length.
-    """
+    """Return which of M memory columns hold a token, given lengths [B]: [B, 1, 1, M] bool, True shows."""
     columns = torch.arange(num_columns, device=lengths.device)
     return (columns < lengths.unsqueeze(1))[:, None, None, :]
 

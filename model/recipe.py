@@ -191,10 +191,7 @@ def load_recipe(path: Path) -> Recipe:
 def build(kind: type[T], values: object, where: str = "") -> T:
     """Build a dataclass from a table of TOML or JSON, nested tables included; every key and type is checked.
 
-    Args:
-        kind: a dataclass whose fields are numbers, text, enumerations, tuples, optional, or dataclasses themselves.
-        values: the table.
-        where: the table's own key, for messages; empty at the top.
+    Fields are numbers, text, enumerations, tuples, optional, or dataclasses.  `where` is the table's key, for messages.
 
     Raises:
         ValueError: a key is unknown or missing, a value has the wrong type, or the dataclass refuses it.

@@ -91,10 +91,6 @@ class Shortlist:
     def load(cls, path: Path, vocab_size: int) -> Self:
         """Read a shortlist and check every number of it.
 
-        Args:
-            path: the file.
-            vocab_size: the model's.
-
         Raises:
             ValueError: the file is missing, is no shortlist, or is one for another vocabulary.
         """

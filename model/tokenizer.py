@@ -56,9 +56,7 @@ class Tokenizer:
     def sample(self, text: str, alpha: float) -> list[int]:
         """Encode a sentence in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
 
-        Args:
-            text: one sentence.
-            alpha: the exponent of a segmentation's probability; the smaller, the more random.
+        `alpha` is the exponent of a segmentation's probability; the smaller, the more random.
         """
         pieces: list[int] = self._processor.encode(
             normalize_text(text), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
@@ -88,14 +86,10 @@ def train_tokenizer(
     model_type: str = "unigram",
     character_coverage: float = 0.9998,
 ) -> Tokenizer:
-    """Learn a tokenizer from sentences of both languages and write it to `path`.
+    """Learn a tokenizer from sentences of both languages and write it to `path`, a `.spm` file.
 
-    Args:
-        sentences: raw text, one sentence each.
-        path: where the `.spm` file goes.
-        vocab_size: number of pieces, special ids included.
-        model_type: "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016).
-        character_coverage: share of the text's characters that get a piece; the rarest others become "unknown".
+    `vocab_size` includes the special ids; `model_type` is "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016);
+    `character_coverage` is the share of the text's characters that get a piece, the rarest others become "unknown".
 
     Raises:
         ValueError: so many pieces cannot be learnt from this text, or there is none.

@@ -158,25 +158,21 @@ def main(
         raise typer.BadParameter(str(error)) from error
     model, tokenizer = loaded.model(), loaded.tokenizer()
     source = tokenizer.encode(sentence)
-    _require(bool(source), "sentence is blank")
-    _require(len(source) <= MAX_TOKENS, f"sentence has {len(source)} tokens, at most {MAX_TOKENS} can be drawn")
+    if not 0 < len(source) <= MAX_TOKENS:
+        raise typer.BadParameter(f"sentence has {len(source)} tokens, 1 to {MAX_TOKENS} can be drawn")
     config = BeamConfig(beam_size=beam_size, max_target_tokens=MAX_TOKENS)
     target = beam_search(model, source, config)[0].tokens
     title = f"{sentence}\n{tokenizer.decode(target)}"
     maps = attention_maps(model, tokenizer, source, target)
+    if part is None and layer is not None:
+        raise typer.BadParameter(f"--layer {layer} needs --part: {', '.join(AttentionPart)}")
     if part is not None:
         maps = {part: maps[part]}
-    _require(part is not None or layer is None, f"--layer {layer} needs --part: {', '.join(AttentionPart)}")
-    if part is not None and layer is not None:
-        num_layers = maps[part].weights.size(0)
-        _require(layer <= num_layers, f"--layer is {layer}, the part {part} has {num_layers}")
+        num_layers = len(maps[part].weights)
+        if layer is not None and layer > num_layers:
+            raise typer.BadParameter(f"--layer is {layer}, the part {part} has {num_layers}")
     draw(maps, title, None if layer is None else layer - 1).savefig(output, dpi=100)
     print(f"{title}\n{output}")
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise typer.BadParameter(message)
 
 
 if __name__ == "__main__":

@@ -155,9 +155,7 @@ class Lexicon:
     def shortlist(self, *, candidates: int, always: int) -> Shortlist:
         """Return the shortlist of a size.
 
-        Args:
-            candidates: likeliest target tokens of each source token, besides itself.
-            always: target tokens that are allowed in every translation, besides those without letters.
+        It has the likeliest `candidates` of each source token besides itself, and `always` tokens with letters.
         """
         vocab_size = self.links.vocab_size
         itself = np.arange(vocab_size)

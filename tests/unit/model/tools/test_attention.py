@@ -89,8 +89,8 @@ def test_the_command_writes_a_png_and_refuses_what_it_cannot_draw(tmp_path):
     assert code == 0, said
     assert output.read_bytes().startswith(b"\x89PNG")
     for arguments, reason in (
-        ((str(checkpoint), " "), "sentence is blank"),
-        ((str(checkpoint), "dog " * 99), f"at most {MAX_TOKENS} can be drawn"),
+        ((str(checkpoint), " "), "sentence has 0 tokens"),
+        ((str(checkpoint), "dog " * 99), f"1 to {MAX_TOKENS} can be drawn"),
         ((str(checkpoint), "dog", "--part", "cross", "--layer", "3"), "--layer is 3, the part cross has 2"),
         ((str(checkpoint), "dog", "--layer", "1"), "--layer 1 needs --part"),
         ((str(tmp_path), "dog"), "is no checkpoint"),
