@@ -1,16 +1,14 @@
 """The command line as a user meets it, in this process."""
 
 import asyncio
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from service.cli.app import app, command_named
+from service.cli.app import app
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
@@ -57,10 +55,3 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Mirror:
     fake = Mirror()
     monkeypatch.setattr(LocalTranslator, "open", fake.open)
     return fake
-
-
-def help_defaults(command: str) -> dict[str, str]:
-    """What the help of a command says after "default:", by flag."""
-    options = [option for option in command_named(command).params if isinstance(option, typer.core.TyperOption)]
-    said = [(option.opts[0], re.search(r"\[default: (.*)\]", option.help or "")) for option in options]
-    return {flag: match[1] for flag, match in said if match}

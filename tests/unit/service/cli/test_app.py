@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.cli import app as cli
-from service.client.channel import DEFAULT_ADDRESS, ClientConfig
-from service.config import ListenConfig
-from tests.fakes.command_line import help_defaults, run, run_against
+from tests.fakes.command_line import run, run_against
 from tests.fakes.scripted_server import running as server
 
 __all__ = ["server"]
@@ -44,26 +42,6 @@ def test_help_loads_no_runtime():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_exit_codes_are_documented():
-    for code in (cli.EXIT_SOME_FAILED, cli.EXIT_USAGE, cli.EXIT_NO_ANSWER, cli.EXIT_INTERRUPTED):
-        assert f"\n    {code} " in (cli.__doc__ or "")
-
-
-def test_help_says_the_defaults_that_hold():
-    listen = ListenConfig()
-
-    assert f"{listen.grpc_host}:{listen.grpc_port}" == DEFAULT_ADDRESS
-    assert help_defaults("translate")["--server"].endswith(f"else {DEFAULT_ADDRESS}")
-    assert float(help_defaults("translate")["--timeout"]) == ClientConfig().timeout_s
-
-
-def test_version_names_the_program_and_its_runtime():
-    lines = run("version").stdout.splitlines()
-
-    assert lines[0].startswith("dragoman 0.")
-    assert any(line.startswith("grpcio ") for line in lines)
 
 
 async def test_models_are_shown_as_a_table_or_as_json(server):

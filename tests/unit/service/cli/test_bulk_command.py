@@ -158,16 +158,6 @@ def test_what_cannot_be_done_is_refused_before_anything_is_begun(worker, tmp_pat
     assert (worker.times_opened, [path.name for path in tmp_path.iterdir()]) == (0, ["in.txt"])
 
 
-def test_the_last_line_has_the_output_s_path_as_it_is(worker, tmp_path):
-    folder = tmp_path / "[x] :x:" / ("long " * 20)
-    folder.mkdir(parents=True)
-    said = io.StringIO()
-
-    run(bulk(folder, "a\n"), Console(file=said, width=80))
-
-    assert f"{(folder / 'out.txt').resolve()}: 1 records; " in said.getvalue()
-
-
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
     (tmp_path / "in.txt").touch()

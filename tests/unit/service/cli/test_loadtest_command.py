@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +92,6 @@ def test_every_call_has_as_many_texts_as_the_report_says(size):
     assert len({text for call in calls for text in call.texts}) == 4  # each of the samples is sent
 
 
-def test_model_and_languages_are_in_every_request():
-    sent = parsed(LoadTest(server="x:1", rates=(1.0,), model="m", source_language="de", target_language="en"))
-
-    assert {(call.model, call.source_language, call.target_language) for call in sent} == {("m", "de", "en")}
-
-
 def parsed(command: LoadTest) -> list[pb.TranslateRequest]:
     return [pb.TranslateRequest.FromString(request) for request in requests_of(command)]
 
@@ -139,37 +132,3 @@ def test_finished_stages_are_shown_and_reported_when_it_ends_early(run, screen, 
     assert [stage["name"] for stage in report["stages"]] == ["10.0 calls/s", "20.0 calls/s"]
     assert "at most 20.0 calls/s answered" in report["headline"]
     assert report["headline"] in screen.getvalue()
-
-
-def test_nothing_is_shown_when_no_stage_was_finished(run, screen):
-    def stages(*_: float) -> StageOutcome:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(stages, rates=(10.0,))
-
-    assert screen.getvalue().strip() == ""
-
-
-def test_names_with_brackets_are_printed_as_they_are(run, tmp_path):
-    file = tmp_path / "[x]" / f"{'long-' * 30}.csv"
-    file.parent.mkdir()
-
-    printed = run(outcome, rates=(10.0,), server="[fe80::1]:50051", reports=(file,))
-
-    assert f"written: {file}" in printed.splitlines()
-    assert "[fe80::1]:50051, " in printed
-
-
-@pytest.mark.parametrize(("cpu_s", "has_advice"), [(9.5, True), (0.5, False)])
-def test_more_workers_are_advised_only_where_the_cpu_of_the_sender_is_what_lacks(run, monkeypatch, cpu_s, has_advice):
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-
-    def late(rate: float, duration_s: float) -> StageOutcome:
-        calls = outcome(rate, duration_s).records
-        return StageOutcome(replace(calls, sent=calls.due + 0.1), cpu_s=cpu_s)
-
-    printed = run(late, rates=(10.0,))
-
-    assert "sent up to 100 ms late" in printed
-    assert ("more --workers" in printed) == has_advice

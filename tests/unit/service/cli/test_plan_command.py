@@ -64,16 +64,6 @@ def test_the_answer_is_a_sentence_under_two_tables(report, tmp_path):
     assert (tmp_path / "plan.svg").read_text().count("<svg") == 1
 
 
-def test_a_stage_that_says_nothing_is_a_warning_with_its_codes(report):
-    content = json.loads(report.read_text())
-    content["stages"].append(stage(15.0, {"OK": 891, "INTERNAL": 9}, 15.0))
-    report.write_text(json.dumps(content))
-
-    done = plan(report, "--rate", 100, "--p99-ms", 200, "--json")
-
-    assert "15 calls/s: left out, 9 INTERNAL of 900 calls" in json.loads(done.stdout)["warnings"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -91,14 +81,3 @@ def test_what_cannot_be_answered_is_one_line_and_exit_code_2(report, arguments, 
     done = plan(report, *arguments)
 
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"dragoman: {message}")
-
-
-def test_a_stage_that_the_load_generator_held_up_is_named(report):
-    content = json.loads(report.read_text())
-    content["stages"][1]["send_delay_ms_p99"] = 60.0
-    report.write_text(json.dumps(content))
-
-    done = plan(report, "--rate", 100, "--p99-ms", 200, "--json")
-
-    expected = "10 calls/s: calls were sent up to 60 ms late; measure again, on a quiet machine"
-    assert expected in json.loads(done.stdout)["warnings"]

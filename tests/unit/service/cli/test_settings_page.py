@@ -24,24 +24,6 @@ def test_every_setting_is_there_once_and_has_a_meaning():
     assert [name for name, setting in SETTINGS.items() if not setting.meaning] == []
 
 
-def test_a_meaning_begins_with_the_comment_beside_the_setting():
-    meaning = SETTINGS["limits.max_concurrent_requests"].meaning
-
-    assert meaning.startswith("Translate calls in flight. Clients that hold less")
-
-
-def test_the_word_for_never_stands_beside_each_setting_that_takes_it():
-    never = {name: setting for name, setting in SETTINGS.items() if setting.values.endswith(", or `never`")}
-
-    assert {name: setting.default for name, setting in never.items()} == {
-        "listen.max_connection_age_s": "`never`",
-        "limits.brownout_seconds": "`never`",
-        "lifecycle.unready_exit_s": "60",
-        "telemetry.slow_request_s": "5",
-    }
-    assert {name for name, setting in never.items() if "`never`: " in setting.meaning} == set(never)
-
-
 def test_every_variable_reaches_its_setting(monkeypatch):
     plain = {name: row for name, row in SETTINGS.items() if re.fullmatch(r"[\d.]+|true|false", row.default)}
     for row in plain.values():

@@ -32,11 +32,6 @@ def test_key_that_no_header_carries_is_refused_without_being_repeated(key):
         ClientConfig(api_key=key)
 
 
-def test_wrong_client_settings_are_refused():
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        ClientConfig(batch_size=0)
-
-
 @pytest.mark.parametrize(
     ("variables", "tls"),
     [
@@ -63,16 +58,6 @@ def test_what_cannot_be_meant_as_tls_is_refused():
         credentials(TlsOptions(certificate_chain=Path("c.pem")))
 
 
-def test_published_policy_is_what_operators_are_told():
-    (method,) = PUBLISHED["methodConfig"]
-    policy = method["retryPolicy"]
-
-    assert (policy["maxAttempts"], policy["maxBackoff"], method["waitForReady"]) == (5, "5s", True)
-    assert {"UNAVAILABLE", "RESOURCE_EXHAUSTED"} <= set(policy["retryableStatusCodes"])
-    assert PUBLISHED["retryThrottling"] == {"maxTokens": 100, "tokenRatio": 0.5}
-    assert [name["method"] for name in method["name"]] == ["Translate", "ListModels"]  # gRPC cannot repeat streams
-
-
 @pytest.mark.parametrize(
     ("policy", "changed"),
     [(RetryPolicy(), {}), (RetryPolicy(max_attempts=2, max_backoff_s=0.5), {"maxAttempts": 2, "maxBackoff": "0.5s"})],
@@ -87,10 +72,6 @@ def test_a_client_s_own_numbers_replace_the_published_ones(policy, changed):
     assert {name: plain(value) for name, value in method["retryPolicy"].items()} == {
         name: plain(value) for name, value in published.items()
     }
-
-
-def test_one_attempt_needs_no_policy():
-    assert "retryPolicy" not in json.loads(service_config(RetryPolicy(max_attempts=1)))["methodConfig"][0]
 
 
 def test_pauses_grow_to_the_largest_and_begin_anew_after_a_success():

@@ -87,15 +87,6 @@ def test_messages_are_bounded_in_texts_and_in_characters():
     assert [len(long.next_message(0.0)) for _ in range(4)] == [1, 1, 1, 0]
 
 
-def test_a_new_connection_is_sent_what_has_no_answer_in_order():
-    unanswered = taken("a", "b", "c")
-    unanswered.next_message(0.0)
-    unanswered.answered(1, GOOD, 0.0)
-
-    assert unanswered.lost(AWAY, 1.0) > 0
-    assert unanswered.next_message(2.0) == [(0, "a"), (2, "c")]
-
-
 def test_text_of_a_lost_engine_is_sent_again_after_a_pause():
     unanswered = taken("a", "b")
     unanswered.next_message(0.0)

@@ -2,7 +2,6 @@
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from export.sign import sign_bundle
-from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError, default_bundle_dir
+from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
 from service.config import EngineConfig, ModelsConfig, ServerConfig
 from service.engine.cpu.session import open_session
-from service.registry.bundle_check import BundleChecker, KeyFileError, Signatures, load_tokenizer
+from service.registry.bundle_check import BundleChecker, KeyFileError, Signatures
 from service.registry.repository import BundleCandidate
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.signing_keys import write_keys
@@ -48,9 +47,6 @@ class TestBundleChecker:
     def test_bundle_without_the_precision_that_is_set_is_refused(self, bundle):
         with pytest.raises(BundleError, match="has no 'int8' graphs"):
             check(bundle, engine=EngineConfig(precision="int8"))
-
-    def test_included_model_is_accepted_although_it_has_a_model_card(self):
-        assert "MODEL_CARD.md" not in check(default_bundle_dir()).manifest.files
 
 
 class TestSignature:
@@ -206,14 +202,3 @@ PLACES: dict[str, Callable[[str], onnx.ModelProto]] = {
     "branch": in_branch,
     "function": in_function,
 }
-
-
-def test_tokenizer_of_another_model_is_refused_with_both_sizes(bundle):
-    loaded = Bundle.load(bundle)
-    pieces = loaded.manifest.config.vocab_size
-    assert load_tokenizer(loaded).vocab_size == pieces
-
-    other = replace(loaded.manifest, config=replace(loaded.manifest.config, vocab_size=9_999))
-
-    with pytest.raises(ValueError, match=f"shared.spm has {pieces} pieces, the model's embedding has 9999 rows"):
-        load_tokenizer(replace(loaded, manifest=other))

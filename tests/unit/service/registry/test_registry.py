@@ -8,7 +8,7 @@ import pytest
 
 from service.errors import NotFound
 from service.registry.host import HostState
-from service.registry.registry import Registry, Result
+from service.registry.registry import Registry
 from service.registry.repository import BundleCandidate
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
@@ -104,15 +104,3 @@ def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_s
 
     assert before == [1.0, 0.0]
     assert read("dragoman_model_refused", {"model": "new"}) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"), [(ValueError("it is\n  bad"), "it is bad"), (KeyError("x"), "KeyError: 'x'")]
-)
-def test_refusal_tells_its_reason_in_one_line(error, reason):
-    registry = Registry(Metrics(), drain_s=5.0)
-
-    change = registry.refuse(host("a", "1", 0).candidate, error)
-
-    assert (change.result, change.reason) == (Result.REFUSED, reason)
-    assert [(refusal.name, refusal.reason) for refusal in registry.refusals] == [("a", reason)]

@@ -5,16 +5,13 @@ from pathlib import Path
 import pytest
 
 from model.bundle import Bundle, BundleError
-from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerConfig
+from service.config import EngineConfig, LifecycleConfig, ServerConfig
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
 from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
-from service.registry.bundle_check import IN_ENGINE, check_in_engine
-from service.registry.repository import BundleCandidate
+from service.registry.bundle_check import check_in_engine
 from service.server import model_hosting
-from service.server.model_hosting import engine_spec, make_host, num_engines
-from service.telemetry.metrics import Metrics
+from service.server.model_hosting import engine_spec, num_engines
 from tests.fakes.echo_bundle import write_echo_bundle
 
 
@@ -28,18 +25,6 @@ def cpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int
     num_cpus: int = request.param
     monkeypatch.setattr(model_hosting, "available_threads", lambda: num_cpus)
     return num_cpus
-
-
-@pytest.mark.parametrize("cpus", [4], indirect=True)
-def test_settings_that_are_not_given_take_the_engine_s_defaults(bundle, cpus):
-    assert engine_spec(bundle, ServerConfig()) == EngineSpec(
-        bundle_dir=bundle.directory,
-        manifest_sha256=bundle.manifest_sha256,
-        preflight=IN_ENGINE,
-        num_threads=1,
-        shared_weights=True,
-        heartbeat_interval_s=1.0,
-    )
 
 
 @pytest.mark.parametrize(
@@ -89,14 +74,6 @@ def test_idle_engine_says_often_enough_that_it_lives(bundle, silence_s, heartbea
     config = ServerConfig(lifecycle=LifecycleConfig(engine_silence_s=silence_s))
 
     assert engine_spec(bundle, config).heartbeat_interval_s == heartbeat_s
-
-
-def test_host_offers_its_model_as_the_settings_say(bundle):
-    config = ServerConfig(limits=LimitsConfig(max_beam_size=1))
-
-    host = make_host(config, Metrics(), BundleCandidate(directory=bundle.directory), bundle)
-
-    assert host.info.max_beam_size == 1
 
 
 def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, monkeypatch):

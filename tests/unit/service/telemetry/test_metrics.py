@@ -29,18 +29,10 @@ def test_call_is_in_flight_between_its_two_ends():
 
     metrics.call_received("One")
     during = read(metrics, "requests_in_flight", method="One")
-    metrics.call_answered("One", "m", "OK", 0.2)
+    metrics.call_answered("One", "", "NOT_FOUND", 0.2)
 
     assert (during, read(metrics, "requests_in_flight", method="One")) == (1.0, 0.0)
     assert read(metrics, "requests_received_total", method="One") == 1.0
-    assert read(metrics, "requests_total", method="One", model="m", code="OK") == 1.0
-
-
-def test_model_that_does_not_exist_is_other_whatever_it_was_called():
-    metrics = Metrics()
-    metrics.call_received("One")
-    metrics.call_answered("One", "", "NOT_FOUND", 0.1)
-
     assert read(metrics, "requests_total", method="One", model="_other", code="NOT_FOUND") == 1.0
 
 
