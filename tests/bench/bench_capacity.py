@@ -30,9 +30,8 @@ from service.loadtest.run import LoadConfig, StageOutcome, run_closed, run_stage
 from service.loadtest.search import LatencyTarget, highest_rate
 from service.threads import available_threads
 from tests.bench import machine
-from tests.fakes.default_server import start_default
 from tests.fakes.own_text import own_sentences
-from tests.fakes.server_process import ServerProcess
+from tests.fakes.server_process import ServerProcess, start_default
 
 COMMAND = "python tests/bench/bench_capacity.py --write docs/capacity.md"
 TARGET_MS = 500.0

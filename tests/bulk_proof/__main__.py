@@ -3,7 +3,7 @@
     python -m tests.bulk_proof [--lines 100000] [--fake] [--engine ray]
 
 Translates own sentences by a server of its own, undisturbed, and again in processes of which ten are killed with
-SIGKILL: nine at moments that the seed draws, one inside the write of a part (`tests/fakes/killed_in_a_write.py`).
+SIGKILL: nine at moments that the seed draws, one inside the write of a part (`tests/fakes/bulk_runs.py`).
 Held: the same sha256, and nothing left over.  With `--engine ray` one of Ray's workers is killed in the middle instead.
 
 en-de, in its default search and without a shortlist, translates 100,000 lines in about eight minutes on
@@ -24,11 +24,10 @@ from typing import Any
 from service.extras import how_to_install
 from tests.bulk_proof.runs import BulkRun, Interrupted, interrupted, planned, with_a_worker_killed
 from tests.fakes.bulk_runs import parts_folder
-from tests.fakes.default_server import start_default
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.long_runs import verdict
 from tests.fakes.own_text import own_sentences
-from tests.fakes.server_process import ServerProcess, start
-from tests.fakes.verdict import verdict
+from tests.fakes.server_process import ServerProcess, start, start_default
 
 ENGINES = ("local", "ray")
 LEAST_LINES = 200

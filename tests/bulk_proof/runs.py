@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from tests.fakes import killed_in_a_write
 from tests.fakes.bulk_runs import await_parts, bulk, drafts, parts_done, ray_workers
 
 Say = Callable[[str], None]
@@ -55,11 +54,8 @@ class BulkRun:
 
     def start(self, kill: Kill | None = None) -> "subprocess.Popen[str]":
         """Start a process; one that is to be killed in a write does that by itself."""
-        program, variables = "service", {}
-        if kill is not None and kill.in_write is not None:
-            program = killed_in_a_write.MODULE
-            variables = {killed_in_a_write.VARIABLE: str(kill.in_write)}
-        return bulk(self.source, self.output, self.address, *self.options, program=program, variables=variables)
+        in_write = None if kill is None else kill.in_write
+        return bulk(self.source, self.output, self.address, *self.options, killed_in_write=in_write)
 
     def to_end(self) -> float:
         """Return the seconds of a process that comes to its end by itself; raises RuntimeError if it fails."""

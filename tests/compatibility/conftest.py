@@ -1,5 +1,5 @@
 """Real servers for the compatibility tests."""
 
-from tests.fakes.server_fixtures import echo_bundle, start_server
+from tests.fakes.server_process import echo_bundle, start_server
 
 __all__ = ["echo_bundle", "start_server"]

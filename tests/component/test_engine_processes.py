@@ -12,8 +12,8 @@ from model.config import EOS_ID
 from service.engine.job import JobResult
 from service.engines.dispatcher import Dispatcher
 from service.errors import InternalError, Unavailable
+from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
 from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
-from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
 
 
 def pids(dispatcher: Dispatcher) -> list[int]:
@@ -112,7 +112,7 @@ async def test_engine_ends_with_the_process_that_started_it():
     program = (
         "import asyncio, sys\n"
         "from service.engines.dispatcher import Dispatcher\n"
-        "from tests.fakes.running_dispatcher import CONFIG, SPEC\n"
+        "from tests.fakes.dispatchers import CONFIG, SPEC\n"
         "async def main():\n"
         "    dispatcher = Dispatcher(SPEC, CONFIG)\n"
         "    await dispatcher.start()\n"

@@ -1,7 +1,10 @@
-"""A bundle for `echo_runner`: a tokenizer with a token per character, and graphs that nobody runs."""
+"""A bundle for `echo_runner`, a model repository of such bundles, and the ways in which a bundle can be bad."""
 
+import json
+import shutil
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from model.bundle import GOLDEN_NAME, GoldenSentence, staging_directory, write_bundle, write_golden_sentences
@@ -48,3 +51,72 @@ def write_echo_bundle(
         )
         write_bundle(staging, destination, manifest)
     return destination
+
+
+@dataclass(frozen=True)
+class ModelRepository:
+    """NAME/VERSION/ below a directory."""
+
+    directory: Path
+
+    def put(self, name: str, version: str, **details: object) -> Path:
+        """Publish a bundle, in one rename; `details` as in `write_echo_bundle`."""
+        return write_echo_bundle(self.directory / name / version, name=name, version=version, **details)  # type: ignore[arg-type]
+
+    def put_bad(self, name: str, version: str, spoil: Callable[[Path], object]) -> Path:
+        """Publish a bundle that has been spoilt before."""
+        draft = write_echo_bundle(self.directory / name / f".{version}", name=name, version=version)
+        spoil(draft)
+        return draft.rename(self.directory / name / version)
+
+
+def edit_manifest(bundle: Path, **changes: object) -> None:
+    path = bundle / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def truncate(bundle: Path) -> None:
+    (bundle / "encoder.onnx").write_bytes(NOT_A_GRAPH[:-1])
+
+
+def tamper(bundle: Path) -> None:
+    (bundle / "encoder.onnx").write_bytes(NOT_A_GRAPH.replace(b"echo", b"ECHO"))
+
+
+def remove_manifest(bundle: Path) -> None:
+    (bundle / "manifest.json").unlink()
+
+
+def add_pickle(bundle: Path) -> None:
+    (bundle / "weights.pt").write_bytes(b"\x80\x04.")
+
+
+def rename(bundle: Path) -> None:
+    edit_manifest(bundle, name="other")
+
+
+def cut_tokenizer(bundle: Path) -> None:
+    """A tokenizer that is none, with the checksum that belongs to it."""
+    import hashlib
+
+    (bundle / "shared.spm").write_bytes(b"\x00" * 100)
+    files = json.loads((bundle / "manifest.json").read_text())["files"]
+    files["shared.spm"] = {"sha256": hashlib.sha256(b"\x00" * 100).hexdigest(), "bytes": 100}
+    edit_manifest(bundle, files=files)
+
+
+def empty(bundle: Path) -> None:
+    for path in bundle.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+# Each with a part of the reason that must be given.
+WAYS_TO_SPOIL: dict[str, tuple[Callable[[Path], None], str]] = {
+    "truncated": (truncate, "encoder.onnx has 10 bytes, the manifest says 11"),
+    "tampered": (tamper, "encoder.onnx has another SHA-256 than the manifest says"),
+    "without manifest": (remove_manifest, "is not a bundle"),
+    "empty": (empty, "is not a bundle"),
+    "pickle": (add_pickle, "weights.pt can run code when it is opened"),
+    "another name": (rename, "has a manifest of name 'other'"),
+    "no tokenizer": (cut_tokenizer, "the engine did not start: ValueError: tokenizer"),
+}

@@ -3,20 +3,27 @@
 Chosen as `EngineSpec.runner_factory`, it runs inside a real engine process.  What it should do beside that is read from
 the environment, which engine processes inherit:
 
-    ECHO_STEP_S      seconds per decoder step
-    ECHO_LOAD_S      seconds to load
-    ECHO_GATE        a file: while there is none, loading waits
-    ECHO_FAIL        a message: loading fails with it
-    ECHO_NAN_LENGTH  sources of this many tokens give NaN
-    ECHO_CRASH       a bundle in a directory of this name kills its process while it is loaded, as a crafted graph could
+    ECHO_STEP_S        seconds per decoder step
+    ECHO_PACE_S        seconds from the end of one step to the end of the next, so that the engine's capacity is known:
+                       with 0.01, 10 rows and texts of 10 steps at beam 1 it answers 100 texts a second
+    ECHO_PACE_ROW_S    ... and more for each row
+    ECHO_LOAD_S        seconds to load
+    ECHO_GATE          a file: while there is none, loading waits
+    ECHO_FAIL          a message: loading fails with it
+    ECHO_CRASH         a bundle in a directory of this name kills its process while it is loaded, as a bad graph could
+    ECHO_NAN_LENGTH    sources of this many tokens give NaN
+    ECHO_NO_MEMORY     ... raise MemoryError in the encoder, as NumPy does when the system gives none
+    ECHO_DEVICE_FULL   ... are too many for a device's memory, as ONNX Runtime says it
+    ECHO_DEVICE_LOST   ... find the device gone
 """
 
 import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +31,19 @@ import numpy.typing as npt
 from model.config import EOS_ID
 from service.engine.beam import Candidates, num_candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
+from service.engine.faults import explained
+from service.engine.key_value_cache import CacheShape
+from service.engine.runner import SHORTEST_SOURCE
+from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
-from tests.fakes.extensions import best_extensions
-from tests.fakes.plain_runner import PlainRunner
+from tests.fakes.plain_search import best_extensions
 
 FACTORY = f"{__name__}:create"
 
 BEST, WORSE = -0.25, -8.0  # log-probabilities of the source's token and of every other
+IDLE_S = 0.03  # between two steps: longer than a loop takes, so the engine had nothing to do and has nothing to make up
+DEVICE_FULL = "bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 2830172160"
+DEVICE_LOST = "CUDA failure 719: unspecified launch failure ; GPU=0 ; expr=cudaMemcpyAsync(dst, src, bytes);"
 
 
 def create(spec: EngineSpec) -> "EchoRunner":
@@ -42,19 +55,46 @@ def create(spec: EngineSpec) -> "EchoRunner":
         os.kill(os.getpid(), signal.SIGSEGV)
     if message := os.environ.get("ECHO_FAIL"):
         raise ValueError(message)
-    return EchoRunner(float(os.environ.get("ECHO_STEP_S", "0")), int(os.environ.get("ECHO_NAN_LENGTH", "0")))
+    return EchoRunner.from_environment()
 
 
+class PlainRunner:
+    """A `Runner` without `encode` and `decode_step`: one layer, one head, one number for each position."""
+
+    cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
+    warm_up_source = SHORTEST_SOURCE
+
+    def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
+        return wanted
+
+    def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
+        return CpuCache(self.cache_shape, beam_size)
+
+
+@dataclass
 class EchoRunner(PlainRunner):
     """Keeps the source ids where a model would keep its keys."""
 
-    def __init__(self, step_s: float, nan_length: int) -> None:
-        self._step_s = step_s
-        self._nan_length = nan_length
+    step_s: float = 0.0
+    pace_s: float = 0.0
+    pace_row_s: float = 0.0
+    nan_length: float = 0  # this and the following in tokens
+    no_memory: float = 0
+    device_full: float = 0
+    device_lost: float = 0
+    _ends_at: float = 0.0
+    _left_at: float = 0.0
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        names = (name for name in cls.__dataclass_fields__ if not name.startswith("_"))
+        return cls(**{name: float(os.environ.get(f"ECHO_{name.upper()}", "0")) for name in names})
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         """The ids themselves as cross-attention keys and values."""
         lengths = np.array([len(ids) for ids in sources], np.int32)
+        if self.no_memory in lengths:
+            raise MemoryError
         memory = np.zeros((len(sources), 1, int(lengths.max()), 1), np.float32)
         for row, ids in enumerate(sources):
             memory[row, 0, : len(ids), 0] = ids
@@ -64,16 +104,30 @@ class EchoRunner(PlainRunner):
         self, tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], state: CpuCache
     ) -> Candidates:
         """The source's token at each sentence's position first, then other ones."""
+        began = time.monotonic()
+        with explained():
+            for length, message in ((self.device_full, DEVICE_FULL), (self.device_lost, DEVICE_LOST)):
+                if length in state.source_lengths:
+                    raise RuntimeError(message)
         state.prepare()
-        time.sleep(self._step_s)
+        time.sleep(self.step_s)
         num_sentences, beam = tokens.shape
         choices = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + num_candidates(beam)), (num_sentences, 1))
         choices[:, 0] = self._echoed(state)
         log_probs = np.full((num_sentences, beam, num_candidates(beam)), WORSE, np.float32)
         log_probs[:, :, 0] = BEST
-        log_probs[state.source_lengths == self._nan_length] = np.nan
+        log_probs[state.source_lengths == self.nan_length] = np.nan
         best = best_extensions(log_probs, scores)
+        self._wait_for_the_end(began, tokens.size)
         return replace(best, tokens=np.take_along_axis(choices, best.tokens, axis=1))
+
+    def _wait_for_the_end(self, began: float, rows: int) -> None:
+        """Steps end on a grid: what the loop around them needs, and a moment without a CPU, shortens the next one."""
+        if began - self._left_at > IDLE_S:
+            self._ends_at = began
+        self._ends_at += self.pace_s + self.pace_row_s * rows
+        time.sleep(max(0.0, self._ends_at - time.monotonic()))
+        self._left_at = time.monotonic()
 
     def _echoed(self, cache: CpuCache) -> npt.NDArray[np.int64]:
         memory = cache.cross_arrays()[0][:, 0, :, 0]  # [B, S]

@@ -14,8 +14,8 @@ from model.config import EOS_ID
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.spec import EngineSpec
-from tests.fakes.extensions import best_extensions
-from tests.fakes.plain_runner import PlainRunner
+from tests.fakes.echo_runner import PlainRunner
+from tests.fakes.plain_search import best_extensions
 
 VOCABULARY = 40
 SLOW_TOKEN = 30  # a source that starts with it takes SLOW_STEP_S per step

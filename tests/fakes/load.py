@@ -5,13 +5,16 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import grpc
 import numpy as np
 
-from tests.fakes.calls import calling
+from protos import translation_pb2 as pb
+from tests.fakes.calls import Calls, calling, code_of
 from tests.fakes.load_process import Plan, Record, Source
 from tests.fakes.server_process import ROOT
 
@@ -117,3 +120,39 @@ async def closed_loop_rate(address: str, texts: Sequence[str], *, seconds: float
         await asyncio.gather(*(caller(number) for number in range(concurrency)))
     counted = [at for at in answered if began + seconds / 3 <= at < began + seconds]
     return len(counted) / (seconds * 2 / 3)
+
+
+@dataclass
+class Probe:
+    """Calls, one after another."""
+
+    waits: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def p99(self) -> float:
+        """Seconds."""
+        return float(np.quantile(self.waits, 0.99))
+
+
+@asynccontextmanager
+async def probing(
+    calls: Calls, pause_s: float = 0.01, metadata: Sequence[tuple[str, str]] = ()
+) -> AsyncIterator[Probe]:
+    """A caller that goes on for as long as the block lasts."""
+    probe, is_over, options = Probe(), asyncio.Event(), pb.TranslateOptions(beam_size=1)
+
+    async def caller() -> None:
+        while not is_over.is_set():
+            began = time.monotonic()
+            code = await code_of(calls.translate("Hi.", metadata=metadata, options=options))
+            probe.waits.append(time.monotonic() - began)
+            if code is not grpc.StatusCode.OK:
+                probe.errors.append(code.name)
+            await asyncio.sleep(pause_s)
+
+    task = asyncio.create_task(caller())
+    try:
+        yield probe
+    finally:
+        is_over.set()
+        await asyncio.wait_for(task, 30)

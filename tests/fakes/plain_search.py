@@ -1,13 +1,14 @@
 """The search the slow and obvious way: one sentence, Python lists, every candidate looked at."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
+from service.engine.beam import BeamSearch, Candidates, num_candidates
 from service.engine.job import FinishReason, Hypothesis, SearchParams
-from tests.fakes.candidates import VOCABULARY
 
 Script = Callable[[tuple[int, ...]], np.ndarray]  # prefix with beginning-of-sentence -> log-probabilities [V]
 
@@ -106,3 +107,33 @@ def plain_greedy(script: Script, params: SearchParams) -> tuple[int, ...]:
             break
         tokens += (token,)
     return tokens
+
+
+def best_extensions(log_probs: npt.NDArray[np.float32], scores: npt.NDArray[np.float32]) -> Candidates:
+    """The 2K best of log-probabilities [B, K, V] plus scores [B, K]; of equals the lower hypothesis, then token."""
+    num_sentences, beam_size, vocabulary = log_probs.shape
+    with np.errstate(invalid="ignore"):  # plus and minus infinity make NaN, as they should
+        sums = (scores[:, :, None] + log_probs).reshape(num_sentences, -1)  # [B, K * V]
+        check = log_probs.max(axis=2).sum(axis=1)
+    order = np.argsort(-sums, axis=1, kind="stable")[:, : num_candidates(beam_size)]
+    parents, tokens = np.divmod(order, vocabulary)
+    return Candidates(np.take_along_axis(sums, order, axis=1), tokens, parents, check)
+
+
+VOCABULARY = 13
+
+
+def one_sentence(ranked: Sequence[tuple[float, int, int]], check: float = 0.0) -> Candidates:
+    """(score, token, parent) of a sentence's candidates, best first."""
+    scores, tokens, parents = zip(*ranked, strict=True)
+    return Candidates(
+        np.array([scores], np.float32), np.array([tokens]), np.array([parents]), np.array([check], np.float32)
+    )
+
+
+def candidates_of(search: BeamSearch, *rows: dict[int, float]) -> Candidates:
+    """One sentence; each row {token: log-probability} of one hypothesis."""
+    log_probs = np.full((1, len(rows), VOCABULARY), -99.0, np.float32)
+    for hypothesis, row in enumerate(rows):
+        log_probs[0, hypothesis, list(row)] = list(row.values())
+    return best_extensions(log_probs, search.scores)

@@ -10,6 +10,8 @@ from grpc_health.v1 import health, health_pb2_grpc
 
 from protos import translation_pb2 as pb
 from protos import translation_pb2_grpc
+from service.client import AsyncClient
+from service.client.channel import ClientConfig, RetryPolicy
 
 Context = Any  # grpc.aio.ServicerContext
 StreamHandler = Callable[[AsyncIterator[pb.TranslateStreamRequest], Context], AsyncIterator[pb.TranslateStreamResponse]]
@@ -122,3 +124,13 @@ def failing_first(times: int, code: grpc.StatusCode, trailers: tuple[tuple[str, 
         return await (fail if next(attempts) < times else shout)(request, context)
 
     return handler
+
+
+QUICK = ClientConfig(timeout_s=10.0, retry=RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.02))
+
+
+@pytest.fixture
+async def client(running: ScriptedServer) -> AsyncIterator[AsyncClient]:
+    """One whose retries do not keep a test waiting."""
+    async with AsyncClient(running.address, QUICK) as connected:
+        yield connected

@@ -11,8 +11,7 @@ import pytest
 from service.cli.keys import NewKey, append_entry, entry_of
 from service.grpc.api_keys import generate_key
 from tests.fakes.calls import Calls
-from tests.fakes.server_fixtures import StartServer
-from tests.fakes.server_process import ServerProcess
+from tests.fakes.server_process import ServerProcess, StartServer
 
 Code = grpc.StatusCode
 QUICK = "0.05"  # seconds until changed files are noticed

@@ -8,13 +8,19 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
 
 import psutil
+import pytest
 
+from model.bundle import default_bundle_dir
+from service.config import EngineConfig
+from service.server.model_hosting import num_engines
 from tests.fakes import echo_runner
+from tests.fakes.echo_bundle import write_echo_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,3 +151,48 @@ def start(bundle: Path | None, directory: Path, *options: str, **variables: str)
         time.sleep(0.01)
     ports = json.loads(ports_file.read_text())
     return ServerProcess(process, log, ports["grpc_port"], ports.get("http_port", 0), ports.get("admin_port", 0))
+
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture(scope="session")
+def echo_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle for the echo runner."""
+    return write_echo_bundle(tmp_path_factory.mktemp("bundle") / "echo")
+
+
+@pytest.fixture
+def start_server(echo_bundle: Path, tmp_path: Path) -> Iterator[StartServer]:
+    """Starts servers with options and environment of the test's own; kills what is left of them."""
+    servers: list[ServerProcess] = []
+
+    def start_one(*options: str, **variables: str) -> ServerProcess:
+        directory = tmp_path / f"server{len(servers)}"
+        directory.mkdir()
+        servers.append(start(echo_bundle, directory, *options, **variables))
+        return servers[-1]
+
+    yield start_one
+    for server in servers:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(echo_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for all tests of a module that leave it as it was."""
+    running = start(echo_bundle, tmp_path_factory.mktemp("server"))
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def start_default(directory: Path) -> ServerProcess:
+    """One that serves; what other tests set for its engines is set back."""
+    return start(
+        default_bundle_dir(),
+        directory,
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
+        DRAGOMAN_ENGINE__NUM_ENGINES=str(num_engines(EngineConfig())),
+    )

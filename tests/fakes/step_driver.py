@@ -4,16 +4,19 @@ Keeps to the plain way otherwise: each step takes the next K columns, and nothin
 Axes: B sentences, K hypotheses of a sentence, T cache columns, V vocabulary, C candidates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import onnxruntime as ort
 
 from export.builder import Array
-from export.graphs import cache_names
+from export.graphs import DECODER_STEP_NAME, cache_names
 from export.runner import MASKED, Values, open_session
-from model.config import ModelConfig
+from model.config import BOS_ID, ModelConfig, NormPlacement
+from tests.fakes.tiny_model import TinyGraphs, padded, tiny_graphs
 
 OUTPUTS = ["candidate_scores", "candidate_ids", "check"]
 Edit = tuple[int, int, int]  # sentence, hypothesis, token
@@ -89,8 +92,8 @@ class StepDriver:
         self.mask[sentence] = MASKED
 
     def _bind_in_place(self, binding: ort.IOBinding) -> None:
-        for name, cache in self.caches.items():
-            value = ort.OrtValue.ortvalue_from_numpy(cache)  # shares the array's memory
+        for name, array in self.caches.items():
+            value = ort.OrtValue.ortvalue_from_numpy(array)  # shares the array's memory
             binding.bind_ortvalue_input(name, value)
             binding.bind_ortvalue_output(f"{name}_out", value)
         for name in OUTPUTS:
@@ -102,3 +105,35 @@ def full_log_probs(outputs: Values, beam: int) -> Array:
     log_probs = np.empty_like(outputs["candidate_scores"])
     np.put_along_axis(log_probs, outputs["candidate_ids"], outputs["candidate_scores"], axis=-1)
     return log_probs.reshape(len(log_probs), beam, -1)
+
+
+PRECISIONS = ("fp32", "int8")
+SOURCE_COLUMNS = 8  # the step graph's cross-attention columns come in multiples of this
+
+
+@cache
+def graphs_of(precision: str, placement: NormPlacement = NormPlacement.PRE, vocab_size: int = 60) -> TinyGraphs:
+    """The same model for all precisions."""
+    return tiny_graphs(Path(mkdtemp(prefix="dragoman-test-")), precision, placement, vocab_size=vocab_size)
+
+
+def memory_of(graphs: TinyGraphs, sentences: Sequence[Sequence[int]], num_columns: int | None = None) -> Values:
+    """Encoder outputs padded to a multiple of `SOURCE_COLUMNS` (or to `num_columns`), and the lengths."""
+    source, lengths = padded(sentences)
+    encoded = graphs.runner.encode(source, lengths)
+    columns = num_columns or -(-source.shape[1] // SOURCE_COLUMNS) * SOURCE_COLUMNS
+    widths = [(0, 0), (0, 0), (0, columns - source.shape[1]), (0, 0)]
+    return {"source_lengths": lengths, **{name: np.pad(value, widths) for name, value in encoded.items()}}
+
+
+def driver(graphs: TinyGraphs, num_sentences: int, beam: int, num_columns: int = 48) -> StepDriver:
+    """Of a new batch."""
+    return StepDriver(graphs.directory / DECODER_STEP_NAME, graphs.config, num_sentences, beam, num_columns)
+
+
+def random_targets(graphs: TinyGraphs, num_sentences: int, beam: int, num_steps: int, seed: int = 1) -> Array:
+    """Tokens to go on with, [T, B, K], beginning of sentence first."""
+    shape = (num_steps, num_sentences, beam)
+    targets = np.random.default_rng(seed).integers(4, graphs.config.vocab_size, shape)
+    targets[0] = BOS_ID
+    return targets

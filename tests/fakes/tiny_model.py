@@ -12,8 +12,11 @@ from export.calibrate import activation_scales, observe
 from export.linear import FloatProducts, Int8Products, Products, State
 from export.onnx_export import write_graphs
 from export.runner import GraphRunner
+from model.bundle import Bundle, staging_directory, write_bundle
 from model.checkpoint import Checkpoint, CheckpointMeta, save_checkpoint
 from model.config import EOS_ID, ModelConfig, NormPlacement
+from model.manifest import DecodingDefaults, Manifest, Variant
+from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import train_tokenizer
 from model.transformer import Transformer
 
@@ -83,7 +86,7 @@ def tiny_graphs(
 def _products(precision: str, config: ModelConfig, state: State) -> Products:
     if precision == "fp32":
         return FloatProducts()
-    return Int8Products(activation_scales(observe(config, state, random_sentences(config, lengths=range(2, 12)))))
+    return Int8Products(activation_scales(observe(config, state, random_sentences(config, lengths=range(2, 20)))))
 
 
 def random_sentences(config: ModelConfig, lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
@@ -111,3 +114,43 @@ def write_tiny_checkpoint(directory: Path) -> Path:
     checkpoint = Checkpoint(config=model.config, meta=meta, weights=model.state_dict(), tokenizer_path=tokenizer_path)
     save_checkpoint(directory / "average", checkpoint)
     return directory / "average"
+
+
+VOCABULARY = 80
+
+
+def write_tiny_bundle(
+    model: Transformer, destination: Path, precisions: Sequence[str] = ("fp32",), shortlist: Shortlist | None = None
+) -> Bundle:
+    """Write graphs of the model, which has VOCABULARY tokens, and a tokenizer of the same size."""
+    with staging_directory(destination) as staging:
+        train_tokenizer(SENTENCES, staging / "shared.spm", vocab_size=VOCABULARY, model_type="bpe")
+        for precision in precisions:
+            write_graphs(
+                model.config, state_of(model), _products(precision, model.config, state_of(model)), staging / precision
+            )
+        if shortlist is not None:
+            shortlist.save(staging / SHORTLIST_NAME)
+        return write_bundle(staging, destination, _manifest(model, precisions, SHORTLIST_NAME if shortlist else ""))
+
+
+def _manifest(model: Transformer, precisions: Sequence[str], shortlist: str) -> Manifest:
+    limit = model.config.max_positions
+    return Manifest(
+        name="tiny",
+        version="0",
+        source_language="en",
+        target_language="de",
+        config=model.config,
+        decoding=DecodingDefaults(max_target_tokens=limit, max_source_tokens=limit),
+        variants={
+            precision: Variant(
+                encoder=f"{precision}/encoder.onnx",
+                decoder_step=f"{precision}/decoder_step.onnx",
+                shortlist_step=f"{precision}/shortlist_step.onnx",
+                projection=f"{precision}/projection.onnx",
+            )
+            for precision in precisions
+        },
+        shortlist=shortlist,
+    )

@@ -29,10 +29,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.fakes.books import Watch, samples, watching
 from tests.fakes.calls import calling
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.memory import after_warm_up, memory_figures
-from tests.fakes.probe import Probe, probing
+from tests.fakes.load import Probe, probing
+from tests.fakes.long_runs import after_warm_up, memory_figures, verdict
 from tests.fakes.server_process import ROOT, ServerProcess, start
-from tests.fakes.verdict import verdict
 from tests.fuzz.floods import flooding
 
 FORBIDDEN = ("UNKNOWN", "INTERNAL", "UNAVAILABLE")

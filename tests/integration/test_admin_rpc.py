@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from protos import admin_pb2 as pb
 from tests.fakes.calls import calling, code_of, details_of, eventually, failure
-from tests.fakes.model_repository import ModelRepository, tamper
+from tests.fakes.echo_bundle import ModelRepository, tamper
 from tests.fakes.server_process import ServerProcess, run_to_end
 
 SERVICE = "/dragoman.admin.v1.AdminService"

@@ -4,7 +4,6 @@ import grpc
 
 from model.tokenizer import Tokenizer
 from service.engine.faults import DEVICE_LOST_STATUS
-from tests.fakes import faulty_device
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.server_process import start
 
@@ -16,8 +15,8 @@ def num_tokens(bundle) -> str:
 
 
 async def test_too_little_device_memory_is_resource_exhausted_and_the_next_text_is_translated(echo_bundle, tmp_path):
-    variables = {"FAULTY_OUT_OF_MEMORY": num_tokens(echo_bundle)}
-    server = start(echo_bundle, tmp_path, DRAGOMAN_ENGINE__RUNNER_FACTORY=faulty_device.FACTORY, **variables)
+    variables = {"ECHO_DEVICE_FULL": num_tokens(echo_bundle)}
+    server = start(echo_bundle, tmp_path, **variables)
     try:
         async with calling(server.address) as calls:
             code = await code_of(calls.translate(BAD))
@@ -33,8 +32,8 @@ async def test_too_little_device_memory_is_resource_exhausted_and_the_next_text_
 
 
 async def test_a_lost_device_ends_the_engine_with_its_status_and_another_takes_its_place(echo_bundle, tmp_path):
-    variables = {"FAULTY_LOST": num_tokens(echo_bundle), "ECHO_LOAD_S": "0"}
-    server = start(echo_bundle, tmp_path, DRAGOMAN_ENGINE__RUNNER_FACTORY=faulty_device.FACTORY, **variables)
+    variables = {"ECHO_DEVICE_LOST": num_tokens(echo_bundle), "ECHO_LOAD_S": "0"}
+    server = start(echo_bundle, tmp_path, **variables)
     try:
         async with calling(server.address) as calls:
             code = await code_of(calls.translate(BAD))

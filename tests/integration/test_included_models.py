@@ -11,8 +11,8 @@ import pytest
 
 from protos import translation_pb2 as pb
 from tests.fakes.calls import LIST_MODELS, Calls, calling, eventually
+from tests.fakes.echo_bundle import tamper
 from tests.fakes.installation import Installation
-from tests.fakes.model_repository import tamper
 from tests.fakes.server_process import ServerProcess, run_to_end, start
 
 

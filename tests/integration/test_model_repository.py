@@ -16,8 +16,7 @@ import pytest
 
 from protos import translation_pb2 as pb
 from tests.fakes.calls import LIST_MODELS, Calls, calling, code_of, eventually
-from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.model_repository import WAYS_TO_SPOIL, ModelRepository, tamper
+from tests.fakes.echo_bundle import WAYS_TO_SPOIL, ModelRepository, tamper, write_echo_bundle
 from tests.fakes.server_process import ServerProcess, run_to_end
 
 OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE

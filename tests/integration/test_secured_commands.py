@@ -11,8 +11,7 @@ import pytest
 from service.cli.keys import NewKey, append_entry, entry_of
 from service.grpc.api_keys import generate_key
 from tests.fakes.certificates import Authority
-from tests.fakes.server_fixtures import StartServer
-from tests.fakes.server_process import ServerProcess
+from tests.fakes.server_process import ServerProcess, StartServer
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
 

@@ -17,11 +17,10 @@ import grpc.aio
 from protos import translation_pb2 as pb
 from service.cli.keys import NewKey, append_entry, entry_of
 from service.grpc.api_keys import generate_key
-from tests.fakes import timed_runner
 from tests.fakes.calls import Calls, calling
+from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.load import Load, offer
 from tests.fakes.load_process import Source
-from tests.fakes.model_repository import ModelRepository
 from tests.fakes.server_process import ServerProcess, start
 
 CAPACITY = 100  # texts of 10 steps a second: 10 rows, steps of 10 ms
@@ -33,9 +32,8 @@ TOO_LONG = "x" * 600  # characters, each a token; the bundle takes 512
 TEXTS = ("abcdefgh", "abcd", "abcdefghijkl", "abcdefg", "abcdefghi")
 LIMITS = {"DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS": "2000", "DRAGOMAN_LIMITS__MAX_QUEUE_SECONDS": "1.5"}
 PACED = {
-    "DRAGOMAN_ENGINE__RUNNER_FACTORY": timed_runner.FACTORY,
     "DRAGOMAN_ENGINE__MAX_ROWS": "10",
-    "PACE_STEP_S": "0.01",
+    "ECHO_PACE_S": "0.01",
 }
 
 

@@ -19,8 +19,7 @@ from service.engine.scheduler import SchedulerConfig
 from tests.fakes.device_engine import device_runner, float32_twin
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
-from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
-from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 SEEDS = (1, 2, 3)
 

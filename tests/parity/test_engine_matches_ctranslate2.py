@@ -11,8 +11,7 @@ from model.config import NormPlacement
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import SearchParams
 from tests.fakes.engine_runs import translate
-from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
-from tests.fakes.tiny_model import random_sentences, state_of, tiny_config, tiny_model
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
 from tests.parity.ctranslate2_model import translate_with_ctranslate2, write_ctranslate2_model
 
 MAX_TARGET_TOKENS = 16

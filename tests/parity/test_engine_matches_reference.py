@@ -21,8 +21,7 @@ from service.engine.process import create_runner
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.engine_runs import hypotheses, run
-from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
-from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 BEAM_SIZES = (1, 2, 3, 4, 5, 8)
 # A sum of up to 30 log-probabilities, each within 1e-5 of the reference's, divided by its length.

@@ -17,8 +17,7 @@ from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.int8_products import needs_int8_products
-from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
-from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 ALWAYS = np.array([UNK_ID, EOS_ID, 10, 11, 12, 13, 14, 15, 16, 17])
 PER_TOKEN = 4

@@ -14,8 +14,7 @@ from service.engine.cpu.session import session_options
 from service.engine.job import SearchParams
 from tests.fakes.engine_runs import translate
 from tests.fakes.int8_products import needs_int8_products
-from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
-from tests.fakes.tiny_model import random_sentences, tiny_config, tiny_model
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 PARAMS = SearchParams(beam_size=4, max_target_tokens=20)
 WITH_DOT_PRODUCTS, WITHOUT = frozenset({"avx2", "avx512_vnni"}), frozenset({"avx2"})

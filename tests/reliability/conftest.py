@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fakes import timed_runner
 from tests.fakes.books import imbalance
-from tests.fakes.server_fixtures import StartServer, echo_bundle
-from tests.fakes.server_fixtures import start_server as start_unchecked
-from tests.fakes.server_process import ServerProcess
+from tests.fakes.server_process import ServerProcess, StartServer, echo_bundle
+from tests.fakes.server_process import start_server as start_unchecked
 
 __all__ = ["echo_bundle", "seen", "start_paced", "start_server", "start_unchecked"]
 
@@ -76,9 +74,8 @@ def start_paced(start_server: StartServer) -> StartServer:
 
     def start_one(*options: str, **variables: str) -> ServerProcess:
         settings = {
-            "DRAGOMAN_ENGINE__RUNNER_FACTORY": timed_runner.FACTORY,
             "DRAGOMAN_ENGINE__MAX_ROWS": "10",
-            "PACE_STEP_S": "0.01",
+            "ECHO_PACE_S": "0.01",
         }
         return start_server(*options, **{**settings, **variables})
 

@@ -11,7 +11,6 @@ import pytest
 
 from model.bundle import default_bundle_dir
 from protos import translation_pb2 as pb
-from tests.fakes import timed_runner
 from tests.fakes.books import Watch, watching
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.load import Load, closed_loop_rate, jain_index, offer
@@ -182,9 +181,7 @@ async def test_interactive_work_goes_first_and_batch_work_is_not_starved(start_p
 @pytest.mark.timeout(120)
 async def test_long_text_holds_up_short_ones_by_two_steps_at_most(start_server, scratch, seen: Seen):
     """Steps cost 4 ms and 0.5 ms a row.  The long text decodes in a group of its own: its steps come in between."""
-    server = start_server(
-        DRAGOMAN_ENGINE__RUNNER_FACTORY=timed_runner.FACTORY, PACE_STEP_S="0.004", PACE_ROW_S="0.0005"
-    )
+    server = start_server(ECHO_PACE_S="0.004", ECHO_PACE_ROW_S="0.0005")
     short = Source(phases=((20.0, 10.0),))
     await offer(server.address, Source(phases=((20.0, 2.0),)), directory=scratch, seed=8)  # everything is warm then
     alone = await offer(server.address, short, directory=scratch, seed=6)

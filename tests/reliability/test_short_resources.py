@@ -72,7 +72,7 @@ async def test_server_without_free_descriptors_serves_on_and_recovers(start_serv
 @pytest.mark.promise("A15")
 async def test_engine_that_gets_no_memory_refuses_the_call_and_no_other(start_server, seen: Seen):
     """Sources of 12 tokens make the fake's encoder raise MemoryError, as NumPy does when the system gives none."""
-    server = start_server(DRAGOMAN_ENGINE__RUNNER_FACTORY="tests.fakes.short_of_memory:create")
+    server = start_server(ECHO_NO_MEMORY="12")
     async with calling(server.address) as calls:
         others = [calls.translate(f"other {number}") for number in range(20)]
         error = await failure(calls.translate("x" * 10))

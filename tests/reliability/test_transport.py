@@ -26,7 +26,7 @@ from tests.fakes.http2_peer import (
     ping_frame,
     rapid_reset,
 )
-from tests.fakes.probe import probing
+from tests.fakes.load import probing
 from tests.fakes.server_process import ROOT, ServerProcess
 from tests.reliability.conftest import LONG, Seen
 

@@ -14,8 +14,7 @@ from tests.bench.race.dragoman import EngineSetting, OurSide
 from tests.bench.race.peer_ctranslate2 import DynamicBatches, PeerSetting, TheirSide
 from tests.bench.race.regimes import Finished, Stream, Streaming, closed, one_at_a_time
 from tests.bench.race.text import Sentence, batches
-from tests.fakes.tiny_bundle import VOCABULARY, write_tiny_bundle
-from tests.fakes.tiny_model import random_sentences, state_of, tiny_config, tiny_model
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
 
 PARAMS = SearchParams(beam_size=3, max_target_tokens=12)

@@ -14,8 +14,7 @@ from service.engine.job import FinishReason
 from service.errors import DeadlineExceeded, InvalidInput, NotFound, TooLong
 from service.records import TranslateOptions, Translation
 from tests.fakes.command_line import run_against
-from tests.fakes.connected_client import QUICK, client
-from tests.fakes.scripted_server import Context, failing, running, shout, shout_each
+from tests.fakes.scripted_server import QUICK, Context, client, failing, running, shout, shout_each
 
 __all__ = ["client", "running"]
 

@@ -23,8 +23,7 @@ from service.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tests.fakes.connected_client import client
-from tests.fakes.scripted_server import failing, failing_first, running, shout
+from tests.fakes.scripted_server import client, failing, failing_first, running, shout
 
 __all__ = ["client", "running"]
 

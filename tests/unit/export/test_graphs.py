@@ -19,8 +19,16 @@ from export.builder import Array
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, cross_names
 from export.runner import Values
 from model.config import BOS_ID, NormPlacement
-from tests.fakes.graph_inputs import PRECISIONS, driver, graphs_of, memory_of, random_targets
-from tests.fakes.step_driver import Edit, StepDriver, full_log_probs
+from tests.fakes.step_driver import (
+    PRECISIONS,
+    Edit,
+    StepDriver,
+    driver,
+    full_log_probs,
+    graphs_of,
+    memory_of,
+    random_targets,
+)
 from tests.fakes.tiny_model import TinyGraphs, padded, random_sentences
 
 FP32_TOLERANCE = 2e-5  # log-probabilities; the same sums in another order (measured: 2e-6)

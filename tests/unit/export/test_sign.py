@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from export.sign import main, sign_bundle
 from model.bundle import SIGNATURE_NAME
 from service.registry.bundle_check import Signatures
+from tests.fakes.certificates import write_keys
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.signing_keys import write_keys
 
 
 @pytest.fixture

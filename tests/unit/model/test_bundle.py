@@ -17,8 +17,8 @@ from model.bundle import (
 )
 from model.config import ModelConfig
 from model.manifest import DecodingDefaults
+from tests.fakes.echo_bundle import edit_manifest
 from tests.fakes.hollow_bundle import FILES, directory, manifest, write
-from tests.fakes.model_repository import edit_manifest
 
 __all__ = ["directory"]
 

@@ -23,7 +23,7 @@ from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
 from tests.fakes.command_line import run
-from tests.fakes.model_repository import ModelRepository, tamper
+from tests.fakes.echo_bundle import ModelRepository, tamper
 
 
 def test_a_free_port_passes_and_a_taken_one_fails():

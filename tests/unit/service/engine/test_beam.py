@@ -20,9 +20,18 @@ from service.engine.beam import (
     stops_at_top,
 )
 from service.engine.job import SearchParams
-from tests.fakes.candidates import VOCABULARY, candidates_of, one_sentence
-from tests.fakes.extensions import best_extensions
-from tests.fakes.plain_search import Found, Script, plain_greedy, plain_search, random_script, reluctant_script
+from tests.fakes.plain_search import (
+    VOCABULARY,
+    Found,
+    Script,
+    best_extensions,
+    candidates_of,
+    one_sentence,
+    plain_greedy,
+    plain_search,
+    random_script,
+    reluctant_script,
+)
 
 
 def test_greedy_search_ranks_by_log_probability_alone_and_adds_the_sums_itself():

@@ -13,9 +13,7 @@ from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome,
 from service.engine.loop import encoder_batches
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.clock import Clock
-from tests.fakes.engine_runs import run
-from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, random_script
-from tests.fakes.scripted_engine import (
+from tests.fakes.engine_runs import (
     Recorder,
     alone,
     assert_nothing_is_left,
@@ -24,8 +22,10 @@ from tests.fakes.scripted_engine import (
     job,
     kind_of,
     never_ending,
+    run,
     tokens,
 )
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, random_script
 
 
 def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] = (1, 2, 3, 5)) -> Job:

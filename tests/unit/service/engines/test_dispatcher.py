@@ -15,9 +15,8 @@ from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.queue.callers import ANYBODY, Caller, Priority
 from service.queue.job_queue import Forecast
 from service.telemetry.calls import Call
+from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SPEC, Counts, expected, hand_stepped, settle, work
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN
-from tests.fakes.hand_stepped_engine import hand_stepped, settle, work
-from tests.fakes.running_dispatcher import CONFIG, LONG, NORMAL, PARAMS, SPEC, Counts, expected
 
 TWO = replace(CONFIG, num_engines=2)
 ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))

@@ -8,8 +8,7 @@ from service.engine.job import FailureKind, Job, JobFailure, JobResult
 from service.engine.process import Report
 from service.engines.handle import Pending
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory
-from tests.fakes.hand_stepped_engine import hand_stepped
-from tests.fakes.running_dispatcher import CONFIG, PARAMS, SPEC
+from tests.fakes.dispatchers import CONFIG, PARAMS, SPEC, hand_stepped
 
 RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
 

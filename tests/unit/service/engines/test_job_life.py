@@ -32,8 +32,8 @@ from service.telemetry.calls import Call
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
+from tests.fakes.dispatchers import make_dispatcher
 from tests.fakes.fake_runner import FakeRunner
-from tests.fakes.hand_stepped_engine import make_dispatcher
 from tests.fakes.manual_dispatcher import ManualModel, registry_of
 
 MAX_ROWS = 8

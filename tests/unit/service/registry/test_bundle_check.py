@@ -17,8 +17,8 @@ from service.config import EngineConfig, ModelsConfig, ServerConfig
 from service.engine.cpu.session import open_session
 from service.registry.bundle_check import BundleChecker, KeyFileError, Signatures
 from service.registry.repository import BundleCandidate
+from tests.fakes.certificates import write_keys
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.signing_keys import write_keys
 
 
 @pytest.fixture

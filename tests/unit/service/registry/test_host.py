@@ -12,8 +12,8 @@ from service.errors import InternalError
 from service.registry.host import HostState, ModelHost
 from service.registry.model_info import describe
 from service.registry.repository import BundleCandidate
+from tests.fakes.dispatchers import EchoDispatcher
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.echo_dispatcher import EchoDispatcher
 
 
 def host_of(directory: Path, dispatcher: Any, *, self_test: bool = True) -> ModelHost:

@@ -10,7 +10,7 @@ from model.bundle import BundleError, GoldenSentence
 from service.engine.job import SearchParams
 from service.errors import InternalError
 from service.registry.self_test import run_self_test
-from tests.fakes.echo_dispatcher import EchoDispatcher
+from tests.fakes.dispatchers import EchoDispatcher
 
 
 class Letters:

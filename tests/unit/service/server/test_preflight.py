@@ -8,8 +8,7 @@ import pytest
 
 from service.config import EngineConfig, LifecycleConfig, ModelsConfig, SecurityConfig, ServerConfig, TelemetryConfig
 from service.server.preflight import check
-from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.model_repository import ModelRepository, tamper
+from tests.fakes.echo_bundle import ModelRepository, tamper, write_echo_bundle
 
 NONE = Path("/none/file")
 PAIR: dict[str, Any] = {"tls_certificate": NONE, "tls_key": NONE}

@@ -1,20 +1,119 @@
-"""Dispatchers whose engines have no process: each makes a step, dies and comes back when the test says so."""
+"""Dispatchers: with real engine processes, with engines that the test steps by hand, and with no engine at all."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
 from unittest import mock
 
-from service.engine.job import Outcome, StepStats
+from model.config import EOS_ID
+from service.engine.job import FinishReason, Hypothesis, Job, JobResult, Outcome, SearchParams, StepStats
 from service.engine.loop import EngineLoop
 from service.engine.process import Cancel, Command, Report, Start
+from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.engines.handle import EngineObserver
 from service.engines.supervisor import SupervisorConfig
-from tests.fakes.fake_runner import create
+from tests.fakes.engine_runs import run
+from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
+
+
+class EchoDispatcher:
+    """Answers at once, or fails."""
+
+    def __init__(self, score: float = -0.5, error: Exception | None = None) -> None:
+        self.score = score
+        self.error = error  # of the next start and of every sentence
+        self.asked: list[SearchParams] = []
+        self.state = "new"
+
+    async def start(self) -> None:
+        if self.error:
+            raise self.error
+        self.state = "started"
+
+    def submit(
+        self, source_ids: Sequence[int], params: SearchParams, call: object = None
+    ) -> "asyncio.Future[JobResult]":
+        self.asked.append(params)
+        future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
+        if self.error:
+            future.set_exception(self.error)
+            return future
+        best = Hypothesis(
+            token_ids=tuple(source_ids[:-1]), score=self.score, finish_reason=FinishReason.END_OF_SENTENCE
+        )
+        future.set_result(JobResult(job_id=0, hypotheses=(best,), queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=1))
+        return future
+
+    async def close(self) -> None:
+        self.state = "closed"
+
+
+SPEC = EngineSpec(
+    bundle_dir=Path("no-bundle"),
+    scheduler=SchedulerConfig(max_rows=8),
+    heartbeat_interval_s=0.02,
+    runner_factory="tests.fakes.fake_runner:create",
+)
+CONFIG = DispatchConfig(lookahead_jobs=1, restart_backoff_s=0.01, start_timeout_s=60.0)
+PARAMS = SearchParams(beam_size=2, max_target_tokens=12)
+LONG = replace(PARAMS, max_target_tokens=500)
+NORMAL = (5, 6, EOS_ID)
+SLOW = (SLOW_TOKEN, *range(5, 25), EOS_ID)  # so long that it needs a good second
+
+
+@dataclass
+class Counts:
+    """An EngineObserver that remembers."""
+
+    stats: list[StepStats] = field(default_factory=list)
+    losses: int = 0
+    dropped: list[tuple[str, str]] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def step(self, stats: StepStats) -> None:
+        self.stats.append(stats)
+        self.changed.set()
+
+    def engine_lost(self) -> None:
+        self.losses += 1
+        self.changed.set()
+
+    def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
+        self.dropped.append((where, reason))
+        self.changed.set()
+
+    async def until(self, fact: Callable[[], bool]) -> None:
+        """Return once it is so; looks whenever something was observed."""
+        async with asyncio.timeout(60):
+            while not fact():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@asynccontextmanager
+async def running(
+    spec: EngineSpec = SPEC, config: DispatchConfig = CONFIG, observer: Counts | None = None
+) -> AsyncIterator[Dispatcher]:
+    """One whose engines are up, closed at the end."""
+    dispatcher = Dispatcher(spec, config, observer=observer)
+    await dispatcher.start()
+    try:
+        yield dispatcher
+    finally:
+        await dispatcher.close()
+
+
+def expected(source: tuple[int, ...], params: SearchParams = PARAMS) -> JobResult:
+    """What an engine in this process makes of the sentence."""
+    outcome = run(EngineLoop(FakeRunner()), [Job(id=0, source_ids=source, params=params)])[0]
+    assert isinstance(outcome, JobResult)
+    return outcome
 
 
 class HandSteppedEngine:
