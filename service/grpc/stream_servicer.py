@@ -7,6 +7,7 @@ server translates.
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import grpc
 import grpc.aio
@@ -59,6 +60,7 @@ class StreamServicer:
             while answers := await session.stream.answers():
                 yield encode_answers(answers)
         finally:
+            call.on_gone = None  # it leads back to the call
             self._sessions.discard(session)
             session.close()
 
@@ -80,10 +82,10 @@ class _Session:
         call: Call,
         permit: Permit,
     ) -> None:
-        self.stream = TextStream(self._translate, max_texts=pipeline.limits.max_stream_texts)
         self._texts = StreamTexts(pipeline, lines, call, permit)
+        translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
+        self.stream = TextStream(translate, max_texts=pipeline.limits.max_stream_texts)
         self._max_texts = max(pipeline.limits.max_texts, ALWAYS_TEXTS)
-        self._metrics = metrics
         self._permit = permit
         self._reader = asyncio.create_task(self._read(requests))
         remaining_s = call.deadline - time.monotonic()
@@ -104,12 +106,6 @@ class _Session:
         """End the stream here; the call itself cannot end while its client does not read what is on the way to it."""
         self.stream.fail(DeadlineExceeded("the deadline passed before the stream ended"))
         self.close()
-
-    async def _translate(self, text: str) -> TranslationResult:
-        result = await self._texts.translate(text)
-        if (error := result.translations[0].error) is not None:
-            self._metrics.model(result.model).stream_text_failed(code_of(error).name)
-        return result
 
     async def _read(self, requests: Requests) -> None:
         try:
@@ -134,6 +130,13 @@ class _Session:
                 message = f"texts has {given} entries, at most {limit} are accepted in a message"
                 raise InvalidInput(message, field="texts")
             await self.stream.take_in([(text.id, text.text) for text in request.texts])
+
+
+async def _translate(texts: StreamTexts, metrics: Metrics, text: str) -> TranslationResult:
+    result = await texts.translate(text)
+    if (error := result.translations[0].error) is not None:
+        metrics.model(result.model).stream_text_failed(code_of(error).name)
+    return result
 
 
 def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:

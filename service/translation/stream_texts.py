@@ -58,6 +58,7 @@ class StreamTexts:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise
             self._pipeline.account.text_failed(error)
+            error.__traceback__ = None  # its frames lead back to the result: a cycle for each text that fails
             result = TranslationResult(translations=(Translation(error=error),), model=call.model)
         self._call.text_finished(call)
         return result

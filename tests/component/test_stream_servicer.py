@@ -1,6 +1,8 @@
 """TranslateStream's service: which model a text gets, how a stream ends, and that its place comes back."""
 
 import asyncio
+import gc
+import weakref
 from dataclasses import replace
 from itertools import count
 from typing import Any, cast
@@ -12,6 +14,7 @@ import pytest
 from protos import translation_pb2 as pb
 from service.errors import DragomanError, Unavailable
 from service.grpc.stream_servicer import METHOD
+from service.translation.text_stream import TextStream
 from tests.fakes.calls import eventually, failure
 from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
 from tests.fakes.streams import answers_of
@@ -109,6 +112,24 @@ async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how)
         while harness.admission.requests:  # noqa: ASYNC110  the server's side of a call raises no events here
             await asyncio.sleep(0.01)
     assert (harness.admission.streams, harness.admission.tokens, harness.admission.characters) == (0, 0, 0)
+
+
+async def test_stream_that_has_ended_leaves_nothing_for_the_garbage_collector(harness, calls):
+    gate = harness.pipeline.gates["slow"] = asyncio.Event()
+    gc.disable()
+    try:
+        call = calls.translate_stream()
+        await send(call, "slow")
+        await call.done_writing()
+        await harness.pipeline.begun.get()
+        (stream,) = (weakref.ref(each) for each in gc.get_objects() if isinstance(each, TextStream) and each.num_held)
+        gate.set()
+        assert [answer.id async for answer in answers_of(call)] == [0]
+        await eventually(lambda: bool(harness.ended))
+
+        await eventually(lambda: stream() is None)
+    finally:
+        gc.enable()
 
 
 async def test_stream_that_comes_while_the_server_drains_is_refused(harness, calls):

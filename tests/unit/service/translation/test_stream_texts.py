@@ -1,7 +1,9 @@
 """Texts of a stream that fail, are refused or lose their engine: what becomes of each."""
 
 import asyncio
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -91,6 +93,16 @@ async def test_text_that_fails_carries_its_error_and_is_not_tried_again(setup, e
 
     assert error_of(await setup.texts.translate("bad")) is error
     assert setup.pipeline.errors["bad"] == [error]
+
+
+async def test_text_that_fails_leaves_nothing_for_the_garbage_collector(setup):
+    gc.disable()
+    try:
+        failed = weakref.ref(error_of(await setup.texts.translate("x" * (LIMITS.max_characters + 1))))
+
+        assert failed() is None
+    finally:
+        gc.enable()
 
 
 async def test_deadline_of_the_stream_ends_it(setup):
