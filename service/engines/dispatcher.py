@@ -187,7 +187,12 @@ class Dispatcher:
             pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
         batches: dict[int, list[Pending]] = {}
         for number, job in found.starts:
-            batches.setdefault(number, []).append(self._waiting.pop(job.id))
+            pending = self._waiting.pop(job.id)
+            if pending.future.done():  # it was cancelled a moment ago: `_settle` comes next
+                engines[number].load.remove(job)
+                self._schedule()
+            else:
+                batches.setdefault(number, []).append(pending)
         for number, batch in batches.items():
             engines[number].start_jobs(batch)
 
@@ -232,8 +237,10 @@ class Dispatcher:
             pending.fail(error)
 
     async def _stop_engines(self) -> None:
-        await asyncio.gather(*(engine.supervisor.stop() for engine in self._engines))
-        self._graphs.remove()
+        try:
+            await asyncio.gather(*(engine.supervisor.stop() for engine in self._engines))
+        finally:  # also when the server stops in the meantime
+            self._graphs.remove()
 
 
 def _expire(pending: Pending) -> None:

@@ -98,7 +98,7 @@ def _remove_abandoned(parent: Path) -> None:
 def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # the latter if a stranger has made up the number
         return False
     except PermissionError:  # another user's
         return True

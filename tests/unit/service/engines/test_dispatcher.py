@@ -151,6 +151,18 @@ class TestDrops:
             assert counts.dropped == [("queue", "cancelled")]
             assert engines[0].started_ids == [0, 1, 2, 3, 4, 6]
 
+    async def test_job_cancelled_as_its_turn_comes_never_reaches_the_engine(self):
+        counts = Counts()
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (dispatcher, engines):
+            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(3)]
+            for job in jobs[:2]:
+                job.cancel()
+            await work(engines, jobs[2])
+
+            assert counts.dropped == [("queue", "cancelled")] * 2
+            assert engines[0].started_ids == [2]
+            assert dispatcher.running_jobs == 0
+
     async def test_job_cancelled_while_decoding_frees_its_rows(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
