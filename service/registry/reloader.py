@@ -125,7 +125,7 @@ class Reloader:
                 if self._requested.is_set():
                     self._requested.clear()
                     await self.reload()
-                else:
+                elif not self._is_closing:  # a look that is refused would be an error in the log at each period
                     await self.look()
             except DragomanError as error:
                 get_logger().error("reload_failed", reason=str(error))

@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import weakref
+from contextlib import suppress
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.registry.host import HostState
@@ -306,6 +308,15 @@ class TestWatch:
         await models.reloader.look()
 
         assert models.serving() == ["a/2"]
+
+    async def test_watch_over_a_reloader_that_is_frozen_logs_no_error_at_each_period(self):
+        models = await loaded("a/1")
+        await models.reloader.freeze()
+
+        with capture_logs() as lines, suppress(TimeoutError):
+            await asyncio.wait_for(models.reloader.watch(), 0.05)  # fifty periods
+
+        assert lines == []
 
     async def test_requests_and_changes_are_followed_whatever_the_last_look_met(self):
         models = await loaded("a/1")
