@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.files import write_whole
+from service.files import require_own, write_whole
 from service.text.lines import on_one_line, text_of_line
 
 
@@ -83,6 +83,24 @@ def test_a_user_who_may_not_give_files_away_writes_all_the_same(tmp_path, monkey
 
     assert file.read_bytes() == b"new"
     assert given == [(file.stat().st_uid, file.stat().st_gid)]
+
+
+@pytest.mark.parametrize("how", ["link", "other user's", "open to others", "file"])
+def test_a_directory_that_others_could_write_to_is_refused(tmp_path, monkeypatch, how):
+    own = tmp_path / "own"
+    own.mkdir(0o700)
+    require_own(own)
+    if how == "link":
+        (tmp_path / "link").symlink_to(own)
+    elif how == "file":
+        (tmp_path / "file").write_bytes(b"")
+    elif how == "open to others":
+        own.chmod(0o770)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+
+    with pytest.raises(PermissionError, match="only this user can write to"):
+        require_own(tmp_path / how if how in ("link", "file") else own)
 
 
 def fails(descriptor: int) -> None:
