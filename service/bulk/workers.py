@@ -26,8 +26,7 @@ from service.bulk.run import (
 )
 from service.client.channel import RetryPolicy
 from service.errors import DragomanError
-from service.queue.callers import Priority
-from service.records import ModelInfo, TranslateAll, TranslateOptions, Translation
+from service.records import ModelInfo, Priority, TranslateAll, TranslateOptions, Translation
 
 if TYPE_CHECKING:
     from service.client.channel import ClientConfig

@@ -31,8 +31,7 @@ from service.cli.options import (
 )
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.records import TranslateOptions
-from service.registry.model_info import index_of
-from service.translation.search_options import search_params
+from service.registry.model_info import index_of, search_params
 
 ENGINES = ("local", "ray")
 

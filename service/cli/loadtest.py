@@ -35,8 +35,7 @@ from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_
 from service.loadtest.run import LoadConfig, OnProgress, SendProgress, StageOutcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS
 from service.loadtest.search import LatencyTarget, highest_rate
-from service.queue.callers import Priority
-from service.records import TranslateOptions, TranslationRequest
+from service.records import Priority, TranslateOptions, TranslationRequest
 from service.text.lines import text_of_line
 
 _SEND_DELAY_LIMIT_MS = 20.0

@@ -3,8 +3,7 @@
 from service.client.aio import AsyncClient
 from service.client.channel import ClientConfig, RetryPolicy, TlsOptions, config_from_environment
 from service.client.client import Client
-from service.queue.callers import Priority
-from service.records import TranslateOptions
+from service.records import Priority, TranslateOptions
 
 __all__ = [
     "AsyncClient",

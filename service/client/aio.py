@@ -26,8 +26,7 @@ from service.client.stream import StreamCall, TaskReader, ThreadReader
 from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
 from service.errors import DeadlineExceeded
 from service.grpc.codec import decode_models, decode_result, encode_request, encode_settings
-from service.queue.callers import Priority
-from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest, TranslationResult
+from service.records import ModelInfo, Priority, TranslateOptions, Translation, TranslationRequest, TranslationResult
 
 
 def request_of(

@@ -27,8 +27,7 @@ from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
 from service.client.texts import require_several, split_into_calls
 from service.errors import Unavailable
-from service.queue.callers import Priority
-from service.records import ModelInfo, TranslateOptions, Translation, TranslationResult
+from service.records import ModelInfo, Priority, TranslateOptions, Translation, TranslationResult
 
 _Result = TypeVar("_Result")
 

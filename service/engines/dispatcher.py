@@ -19,10 +19,9 @@ from service.engines.handle import EngineHandle, EngineObserver, EngineSnapshot,
 from service.engines.prepared_graphs import PreparedGraphs
 from service.engines.supervisor import SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
-from service.queue.callers import ANYBODY, Caller, Priority
 from service.queue.job_queue import Forecast, JobQueue
 from service.queue.placement import PoolLoad
-from service.telemetry.calls import Call
+from service.records import ANYBODY, Call, Caller, Priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

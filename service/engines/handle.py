@@ -13,7 +13,7 @@ from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
 from service.queue.cost_model import CostModel
 from service.queue.placement import EngineLoad
-from service.telemetry.calls import Call
+from service.records import Call
 
 _MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
 _RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then

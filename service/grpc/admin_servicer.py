@@ -14,11 +14,11 @@ import grpc.aio
 
 from protos import admin_pb2 as pb
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
-from service.grpc.wire import add_service, unary
+from service.grpc.codec import add_service, unary
+from service.records import Call
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader
-from service.telemetry.calls import Call
 from service.telemetry.logs import describe_error, get_logger, set_log_level
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name

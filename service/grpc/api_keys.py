@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from service.config import ConfigError
 from service.grpc.watched_files import WatchedFiles
-from service.queue.callers import Caller, Priority
+from service.records import Caller, Priority
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key
 KEY_BYTES = 32

@@ -20,7 +20,7 @@ from service.errors import PermissionDenied, Unauthenticated
 from service.grpc import health
 from service.grpc.api_keys import ApiKey, KeyRing, watch_keys
 from service.grpc.watched_files import WatchedFiles
-from service.queue.callers import Caller
+from service.records import Caller
 from service.telemetry.logs import printable
 
 AUTHORIZATION = "authorization"

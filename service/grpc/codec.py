@@ -1,18 +1,28 @@
-"""Messages of dragoman.v1 to records and back, for the server and for the client.
+"""Bytes to messages of dragoman.v1, messages to records, and back; for the server and for the client.
 
-`encode_` makes a message, `decode_` a record.  Pure functions; errors of whole calls are the matter of `status.py`.
+`encode_` makes a message, `decode_` a record.  gRPC answers UNKNOWN when a deserialiser raises, so those of the server
+return a `Malformed` instead, which becomes INVALID_ARGUMENT without the parser's own words.  Errors of whole calls are
+the matter of `status.py`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias, TypeVar, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from protos import translation_pb2 as pb
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
 from service.grpc.status import code_number, decode_error
-from service.queue.callers import Priority
 from service.records import (
+    Call,
     ModelInfo,
+    Priority,
     Timings,
     TranslatedText,
     TranslateOptions,
@@ -20,6 +30,12 @@ from service.records import (
     TranslationRequest,
     TranslationResult,
 )
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # only the type stubs can subscript it
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5  # protobuf.dev/programming-guides/encoding
+_MAX_FIELDS_SCANNED = 10_000  # finding the culprit is a courtesy that must stay cheap
 
 _FINISH_REASONS = {
     FinishReason.END_OF_SENTENCE: pb.FINISH_REASON_END_OF_SENTENCE,
@@ -34,6 +50,45 @@ _PRIORITIES = {
 _PRIORITIES_OF: dict[int, Priority | None] = {number: priority for priority, number in _PRIORITIES.items()}
 _NO_OPTIONS = TranslateOptions()
 _STREAM_SUBJECT = "the text"  # a text of a stream has an id and no place in a list
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A request that is no message of its type."""
+
+    message: str
+    field: str = ""
+
+
+def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage | Malformed]:
+    """A function from bytes to a message, or to what is wrong with them."""
+
+    def deserialize(data: bytes) -> AnyMessage | Malformed:
+        try:
+            return message_type.FromString(data)
+        except DecodeError:
+            return _explain(data, cast("Descriptor", message_type.DESCRIPTOR))
+
+    return deserialize
+
+
+def unary(behaviour: Any, request: type[Message]) -> Handler:
+    """Return the handler of a method with one request and one response."""
+    return grpc.unary_unary_rpc_method_handler(
+        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
+    )
+
+
+def stream(behaviour: Any, request: type[Message]) -> Handler:
+    """Return the handler of a method with a stream of requests and one of responses."""
+    return grpc.stream_stream_rpc_method_handler(
+        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
+    )
+
+
+def add_service(server: grpc.aio.Server, name: str, methods: dict[str, Handler]) -> None:
+    """Serve these methods, by their names, on `server`."""
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
 
 
 def encode_request(request: TranslationRequest) -> pb.TranslateRequest:
@@ -93,20 +148,19 @@ def check_encodable(text: object, name: str) -> None:
         raise InvalidInput(message, field=name) from error
 
 
-def encode_result(result: TranslationResult) -> pb.TranslateResponse:
-    """Return the response."""
-    timings = result.timings
+def encode_result(result: TranslationResult, call: Call) -> pb.TranslateResponse:
+    """Return the response, with the time that the call has taken so far."""
     return pb.TranslateResponse(
         translations=[_encode_translation(item, f"texts[{i}]") for i, item in enumerate(result.translations)],
         model=result.model,
         model_version=result.model_version,
         timings=pb.Timings(
-            tokenize_ms=timings.tokenize_ms,
-            queue_ms=timings.queue_ms,
-            encode_ms=timings.encode_ms,
-            decode_ms=timings.decode_ms,
-            detokenize_ms=timings.detokenize_ms,
-            total_ms=timings.total_ms,
+            tokenize_ms=call.tokenize_s * 1e3,
+            queue_ms=call.queue_s * 1e3,
+            encode_ms=call.encode_s * 1e3,
+            decode_ms=call.decode_s * 1e3,
+            detokenize_ms=call.detokenize_s * 1e3,
+            total_ms=(time.monotonic() - call.started) * 1e3,
         ),
         beam_size=result.beam_size,
     )
@@ -244,3 +298,68 @@ def _decode_text_error(status: pb.Status, index: int | None) -> DragomanError:
     if isinstance(error, InvalidInput) and status.message.startswith(f"{subject} "):
         return InvalidInput(status.message.removeprefix(f"{subject} "), field=subject, index=index)
     return error
+
+
+def _serialize(response: Message) -> bytes:
+    return response.SerializeToString()
+
+
+def _explain(data: bytes, descriptor: Descriptor) -> Malformed:
+    try:
+        for name, value in _string_fields(data, descriptor):
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError:
+                return Malformed(f"{name} is not valid UTF-8", field=name)
+    except (IndexError, ValueError):
+        pass  # the bytes are no protobuf at all
+    return Malformed(f"the request is not a valid {descriptor.full_name} message")
+
+
+def _string_fields(data: bytes, descriptor: Descriptor) -> Iterator[tuple[str, bytes]]:
+    """Name ("texts[1]", "model") and bytes of the message's own string fields."""
+    counts: dict[int, int] = {}
+    for number, value in _length_delimited_fields(data):
+        known = descriptor.fields_by_number.get(number)
+        if known is None or known.type != FieldDescriptor.TYPE_STRING:
+            continue
+        index = counts.get(number, 0)
+        counts[number] = index + 1
+        yield f"{known.name}[{index}]" if known.is_repeated else known.name, value
+
+
+def _length_delimited_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each length-delimited field.
+
+    Raises:
+        IndexError, ValueError: the bytes do not follow the wire format.
+    """
+    position = 0
+    for _ in range(_MAX_FIELDS_SCANNED):
+        if position == len(data):
+            return
+        tag, position = _read_varint(data, position)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, position = _read_varint(data, position)
+        elif kind == _LENGTH_DELIMITED:
+            length, position = _read_varint(data, position)
+            yield tag >> 3, data[position : position + length]
+            position += length
+        elif kind in (_FIXED64, _FIXED32):
+            position += 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {kind}")
+        if position > len(data):
+            raise IndexError("field runs past the end")
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("varint is too long")

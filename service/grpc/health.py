@@ -17,7 +17,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2
 
 from service.errors import InvalidInput, NotFound
-from service.grpc.wire import Malformed, add_service, stream
+from service.grpc.codec import Malformed, add_service, stream
 
 MESSAGE_WITHIN_S = 5.0
 MAX_WAITING = 64  # half of the places for open streams, of which a Watch takes one before its message is there

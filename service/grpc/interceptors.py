@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
+from structlog.contextvars import bind_contextvars
 
 from service.errors import (
     DeadlineExceeded,
@@ -29,12 +30,13 @@ from service.errors import (
 )
 from service.grpc.api_keys import ApiKey
 from service.grpc.authentication import Authenticator
+from service.grpc.codec import Malformed
 from service.grpc.status import Metadata, WireStatus, code_of, to_wire
-from service.grpc.wire import Malformed
-from service.telemetry.calls import Call, CallObserver
+from service.records import Call
 from service.telemetry.families import OTHER
-from service.telemetry.logs import LogLimit, bind_request, describe_error, get_logger
+from service.telemetry.logs import LogLimit, describe_error, get_logger
 from service.telemetry.metrics import Metrics
+from service.telemetry.observers import CallObserver, SlowCalls
 
 REQUEST_ID_KEY = "x-request-id"
 TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
@@ -61,6 +63,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         own_limits: Mapping[str, float] | None = None,
         authenticator: Authenticator | None = None,
         observers: Sequence[CallObserver] = (),
+        slow_calls: SlowCalls | None = None,
     ) -> None:
         """Wrap handlers.
 
@@ -69,9 +72,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
             authenticator: None for one that lets everybody call.
             observers: told of each call that has ended, after it was counted.
+            slow_calls: logs calls that took too long; None: nobody asks.
         """
         self.calls: set[Call] = set()  # in progress
         self._observers = observers
+        self._slow_calls = slow_calls
         self._metrics = metrics
         self._own_limits = own_limits or {}
         self._methods = methods
@@ -205,7 +210,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             limit_s=limit_s if is_limit_ours else None,
         )
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
-        bind_request(call.request_id, method)
+        bind_contextvars(request_id=call.request_id, method=method)  # on every event that this task logs from now on
         return call
 
     def _end(self, call: Call) -> None:
@@ -216,7 +221,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call.duration_s = time.monotonic() - call.started
         priority = call.priority.label if call.priority is not None else ""
         self._metrics.call_answered(call.method, call.model, call.code, call.duration_s, priority=priority)
-        for observer in self._observers:
+        observers = self._observers
+        if self._slow_calls is not None and call.duration_s > self._slow_calls.threshold_s:
+            observers = (*observers, self._slow_calls.log)
+        for observer in observers:
             try:
                 observer(call)
             except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call

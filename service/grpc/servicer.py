@@ -7,10 +7,9 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.grpc.codec import decode_request, encode_model, encode_result
-from service.grpc.wire import add_service, unary
+from service.grpc.codec import add_service, decode_request, encode_model, encode_result, unary
+from service.records import Call
 from service.registry.registry import Registry
-from service.telemetry.calls import Call
 from service.translation.pipeline import Pipeline
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -25,7 +24,8 @@ class TranslationServicer:
 
     async def translate(self, request: pb.TranslateRequest, call: Call) -> pb.TranslateResponse:
         """Return one translation per text; the contract has the statuses."""
-        return encode_result(await self._pipeline.translate(decode_request(request), call))
+        result = await self._pipeline.translate(decode_request(request), call)
+        return encode_result(result, call)
 
     async def list_models(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
         """Return the loaded models that the caller may use; none while the server starts."""

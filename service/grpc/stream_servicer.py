@@ -14,14 +14,12 @@ import grpc.aio
 
 from protos import translation_pb2 as pb
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
-from service.grpc.codec import decode_request, encode_answers
+from service.grpc.codec import Malformed, add_service, decode_request, encode_answers, stream
 from service.grpc.servicer import SERVICE_NAME
 from service.grpc.status import code_of
-from service.grpc.wire import Malformed, add_service, stream
 from service.queue.admission import Permit
 from service.queue.waiting_lines import WaitingLines
-from service.records import TranslationResult
-from service.telemetry.calls import Call
+from service.records import Call, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.pipeline import Pipeline
 from service.translation.stream_texts import StreamTexts

@@ -13,8 +13,8 @@ from typing import Literal, Self
 
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
-from service.queue.callers import ANYBODY, Caller, Identity
 from service.queue.job_queue import Forecast
+from service.records import ANYBODY, Caller, Identity
 
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
 CHARACTERS_PER_TOKEN = 8

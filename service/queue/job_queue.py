@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from service.engine.job import Job, SearchParams
-from service.queue.callers import Caller, Priority
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry, FairQueue
 from service.queue.placement import EngineLoad, PoolLoad, choose_engine
+from service.records import Caller, Priority
 
 # An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the front
 # process hears of it, and at least for as long as that process may be busy with something else.  Sentences inside an

@@ -25,10 +25,9 @@ from service.queue.admission import Admission
 from service.queue.waiting_lines import WaitingLines
 from service.server.model_hosting import ModelParts
 from service.server.readiness import Readiness
-from service.telemetry.calls import CallObserver
 from service.telemetry.logs import log_level
 from service.telemetry.metrics import Metrics, server_version
-from service.telemetry.observers import SlowCalls, load_traces
+from service.telemetry.observers import CallObserver, SlowCalls, load_traces
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
 
@@ -78,8 +77,8 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
     traces_class = load_traces(config.telemetry)
     traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
     observers: list[CallObserver] = [traces] if traces else []
-    if config.telemetry.slow_request_s is not None:
-        observers.append(SlowCalls(config.telemetry.slow_request_s, count=metrics.count_slow_request))
+    slow_s = config.telemetry.slow_request_s
+    slow_calls = None if slow_s is None else SlowCalls(slow_s, count=metrics.count_slow_request)
     guard = authenticator(config.security)
     interceptor, admin_interceptor = (
         CallInterceptor(
@@ -89,6 +88,7 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
             own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds, **health.OWN_LIMITS},
             authenticator=guard,
             observers=observers,
+            slow_calls=slow_calls,
         )
         for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
     )

@@ -17,7 +17,6 @@ from io import UnsupportedOperation
 from typing import TextIO, cast
 
 import structlog
-from structlog.contextvars import bind_contextvars
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from service.config import TelemetryConfig
@@ -74,11 +73,6 @@ def get_logger() -> FilteringBoundLogger:
     """Return the logger of the process; events are short names, facts are keywords."""
     logger: FilteringBoundLogger = structlog.get_logger()
     return logger
-
-
-def bind_request(request_id: str, method: str) -> None:
-    """Put the request's id and method on every event that this task logs from now on."""
-    bind_contextvars(request_id=request_id, method=method)
 
 
 def describe_error(error: BaseException) -> dict[str, str]:

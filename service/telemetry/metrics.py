@@ -13,12 +13,11 @@ from prometheus_client.registry import Collector
 
 from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
-from service.records import Timings, Translation
+from service.records import Call, Translation
 from service.telemetry.families import (
     CHANGES,
     DROP_REASONS,
     OTHER,
-    PRIORITIES,
     REJECT_REASONS,
     STREAM_TEXT_CODES,
     Families,
@@ -133,20 +132,14 @@ class ModelMetrics:
         self._methods = methods
         self._versions: set[tuple[str, str, str]] = set()  # that answer
 
-    def translated(
-        self,
-        translations: Sequence[Translation],
-        timings: Timings,
-        *,
-        method: str = OTHER,
-        priority: str = "interactive",
-    ) -> None:
+    def translated(self, translations: Sequence[Translation], call: Call) -> None:
         """Count a request, or a text of a stream, that was answered."""
         families = self._families
-        families.stage_duration.labels("tokenize").observe(timings.tokenize_ms / 1e3)
-        families.stage_duration.labels("detokenize").observe(timings.detokenize_ms / 1e3)
-        labels = _one_of(self._methods, method), self._model, _one_of(PRIORITIES, priority)
-        families.queue_duration.labels(*labels).observe(timings.queue_ms / 1e3)
+        families.stage_duration.labels("tokenize").observe(call.tokenize_s)
+        families.stage_duration.labels("detokenize").observe(call.detokenize_s)
+        priority = call.priority.label if call.priority is not None else OTHER
+        labels = _one_of(self._methods, call.method), self._model, priority
+        families.queue_duration.labels(*labels).observe(call.queue_s)
         for translation in translations:
             if translation.error is None:
                 self._text_translated(translation)

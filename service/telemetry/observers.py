@@ -4,22 +4,22 @@ Both hold numbers and names, no texts.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from service.config import TelemetryConfig
 from service.extras import how_to_install
-from service.telemetry.calls import Call
+from service.records import PHASES, Call
 from service.telemetry.logs import LogLimit, get_logger
 
 if TYPE_CHECKING:
     from service.telemetry.traces import Traces
 
+CallObserver = Callable[[Call], None]  # told of each call that has ended
 _MAX_LINES, _PERIOD_S = 20, 20.0  # what a reader of the log can take
 
 
 class SlowCalls:
-    """Logs calls that took longer than the threshold, a line each with where the time went; a `CallObserver`."""
+    """Logs calls that took longer than the threshold, a line each with where the time went."""
 
     def __init__(self, threshold_s: float, *, count: Callable[[], None], limit: LogLimit | None = None) -> None:
         """Watch calls.
@@ -28,19 +28,19 @@ class SlowCalls:
             threshold_s: calls that take longer are slow.
             count: told of each slow call, logged or not.
         """
-        self._threshold_s = threshold_s
+        self.threshold_s = threshold_s
         self._count = count
         self._limit = limit or LogLimit(max_lines=_MAX_LINES, period_s=_PERIOD_S)
 
-    def __call__(self, call: Call) -> None:
-        """Look at a call that has ended; streams, be they texts or a health Watch, last as long as they please."""
-        if call.duration_s <= self._threshold_s or not call.has_phases:
+    def log(self, call: Call) -> None:
+        """Log a call that took longer; streams, be they texts or a health Watch, last as long as they please."""
+        if not call.has_phases:
             return
         self._count()
         left_out = self._limit.take()
         if left_out is None:
             return
-        phases = {name: round(value, 1) for name, value in asdict(call.timings()).items() if name != "total_ms"}
+        phases = {f"{name}_ms": round(getattr(call, f"{name}_s") * 1e3, 1) for name in PHASES}
         get_logger().warning(
             "slow_request",
             request_id=call.request_id,

@@ -6,7 +6,6 @@ names, no texts.  Whether a call is recorded follows its caller's traceparent; w
 
 import logging
 import time
-from collections.abc import Iterator
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -15,12 +14,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from service.records import Timings
-from service.telemetry.calls import Call
+from service.records import PHASES, Call
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import server_version
 
-PHASES = ("tokenize", "queue", "encode", "decode", "detokenize")
 EXPORT_TIMEOUT_S = 2.0  # of one attempt, and so the most that the end of a server may wait for it
 # Codes by which a server has failed, not its caller; opentelemetry.io/docs/specs/semconv/rpc/grpc
 _SERVER_ERRORS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
@@ -57,7 +54,7 @@ class Traces:
             if call.code in _SERVER_ERRORS:
                 span.set_status(Status(StatusCode.ERROR, call.code))
             if call.has_phases:
-                self._add_phases(span, call.timings(), start_ns)
+                self._add_phases(span, call, start_ns)
         span.end(end_ns)
 
     def close(self) -> None:
@@ -65,18 +62,13 @@ class Traces:
         self._processor.force_flush(round(EXPORT_TIMEOUT_S * 1e3))
         self._provider.shutdown()
 
-    def _add_phases(self, span: Span, timings: Timings, start_ns: int) -> None:
+    def _add_phases(self, span: Span, call: Call, start_ns: int) -> None:
+        """Add a span for each phase, one behind the other: each is the longest of the request's texts."""
         context = set_span_in_context(span)
-        for name, begin_ns, end_ns in phases_of(timings, start_ns):
-            self._tracer.start_span(name, context, start_time=begin_ns).end(end_ns)
-
-
-def phases_of(timings: Timings, start_ns: int) -> Iterator[tuple[str, int, int]]:
-    """Name, begin and end of each phase, one behind the other: each is the longest of the request's texts."""
-    for name in PHASES:
-        duration_ns = round(getattr(timings, f"{name}_ms") * 1e6)
-        yield name, start_ns, start_ns + duration_ns
-        start_ns += duration_ns
+        for name in PHASES:
+            end_ns = start_ns + round(getattr(call, f"{name}_s") * _NS)
+            self._tracer.start_span(name, context, start_time=start_ns).end(end_ns)
+            start_ns = end_ns
 
 
 def _attributes(call: Call) -> dict[str, str | int]:

@@ -6,9 +6,7 @@ without end.
 """
 
 from service.errors import DragomanError, Overloaded, TooLong, Unavailable
-from service.queue.callers import Caller
-from service.records import TranslationRequest, TranslationResult
-from service.telemetry.calls import Call
+from service.records import Call, Caller, TranslationRequest, TranslationResult
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
@@ -26,10 +24,7 @@ class Account:
 
     def translated(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
         """Count a request, or one text of a stream, that was answered; texts with an error are not usage."""
-        priority = call.priority.label if call.priority is not None else OTHER
-        self._metrics.model(result.model).translated(
-            result.translations, result.timings, method=call.method, priority=priority
-        )
+        self._metrics.model(result.model).translated(result.translations, call)
         answered = [
             (text, found) for text, found in zip(request.texts, result.translations, strict=True) if found.error is None
         ]

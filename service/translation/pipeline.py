@@ -17,13 +17,12 @@ from service.config import LimitsConfig
 from service.engine.job import JobResult, SearchParams
 from service.errors import DeadlineExceeded, InternalError, InvalidInput
 from service.queue.admission import Admission, Permit
-from service.records import Translation, TranslationRequest, TranslationResult
+from service.records import Call, Translation, TranslationRequest, TranslationResult
 from service.registry.host import ModelHost
+from service.registry.model_info import search_params, smaller_beam
 from service.registry.registry import Registry
 from service.registry.text_codec import BLANK_TRANSLATION, TextCodec
-from service.telemetry.calls import Call
 from service.translation.account import Account
-from service.translation.search_options import search_params, smaller_beam
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
@@ -52,7 +51,7 @@ class Pipeline:
         self._executor = executor
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
-        """Return one translation per text, in order, and where the time went.
+        """Return one translation per text, in order; the call says where the time went.
 
         A text that is too long, or for which the model gave no numbers, carries its own error.
 
@@ -102,7 +101,6 @@ class Pipeline:
             translations=translations,
             model=model.info.name,
             model_version=model.info.version,
-            timings=call.timings(),
             beam_size=params.beam_size,
         )
         self.account.translated(request, result, call)

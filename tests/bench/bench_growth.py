@@ -38,9 +38,9 @@ from service.engine.loop import EngineLoop
 from service.engine.process import return_freed_memory
 from service.engine.runner import Floats, Ints
 from service.engine.scheduler import SchedulerConfig
-from service.queue.callers import Caller, Priority
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad, PoolLoad
+from service.records import Caller, Priority
 from tests.bench.machine import describe
 from tests.fakes.own_text import own_sentences
 

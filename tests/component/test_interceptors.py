@@ -25,8 +25,7 @@ from service.errors import (
 from service.grpc.api_keys import digest_of, generate_key, watch_keys
 from service.grpc.authentication import Authenticator
 from service.grpc.interceptors import MAX_WATCHES, REFUSALS_LOGGED
-from service.queue.callers import Priority
-from service.telemetry.calls import Call
+from service.records import Call, Priority
 from tests.fakes.calls import eventually, failure, status_of
 from tests.fakes.http2_peer import Peer, call_headers, data_frame, grpc_message, headers_frame
 from tests.fakes.intercepted_server import (

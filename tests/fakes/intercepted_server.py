@@ -10,10 +10,11 @@ import grpc.aio
 import pytest
 
 from service.grpc.authentication import Authenticator
+from service.grpc.codec import Malformed
 from service.grpc.interceptors import CallInterceptor
-from service.grpc.wire import Malformed
-from service.telemetry.calls import Call, CallObserver
+from service.records import Call
 from service.telemetry.metrics import Metrics
+from service.telemetry.observers import CallObserver
 
 ONE, MANY = "test.Service/One", "test.Service/Many"
 SECRET = "geheim"

@@ -8,12 +8,11 @@ from typing import Any, cast
 
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.queue.job_queue import Forecast
-from service.records import ModelInfo
+from service.records import Call, ModelInfo
 from service.registry.host import Lease, ModelHost
 from service.registry.registry import Registry
 from service.registry.repository import BundleCandidate
 from service.registry.text_codec import SupportsTokens, TextCodec
-from service.telemetry.calls import Call
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
 

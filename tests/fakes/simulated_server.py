@@ -18,9 +18,9 @@ from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchP
 from service.engine.scheduler import Scheduler, SchedulerConfig
 from service.errors import Overloaded
 from service.queue.admission import Admission, Permit
-from service.queue.callers import Caller, Priority
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad, PoolLoad
+from service.records import Caller, Priority
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
 STATS_STEPS = 5  # between two reports of what was done

@@ -20,10 +20,9 @@ from service.grpc.interceptors import CallInterceptor
 from service.grpc.stream_servicer import METHOD, StreamServicer
 from service.queue.admission import Admission, Permit
 from service.queue.waiting_lines import WaitingLines
-from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.records import Call, ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.registry.host import ModelHost
 from service.registry.registry import Registry
-from service.telemetry.calls import Call
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline

@@ -12,8 +12,7 @@ from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import DeadlineExceeded, InvalidInput, NotFound, Unavailable
-from service.queue.callers import Priority
-from service.records import TranslateOptions
+from service.records import Priority, TranslateOptions
 from tests.fakes.calls import eventually
 from tests.fakes.scripted_server import ScriptedServer, running, shout_each, shouted
 

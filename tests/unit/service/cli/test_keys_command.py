@@ -13,7 +13,7 @@ from service import files
 from service.cli import keys
 from service.cli.keys import NewKey, append_entry, entry_of
 from service.grpc.api_keys import parse_keys
-from service.queue.callers import Priority
+from service.records import Priority
 
 
 def new(*arguments: str) -> Result:

@@ -15,8 +15,7 @@ from service.cli import loadtest as loadtest_command
 from service.cli.loadtest import LoadTest, priority_of, requests_of
 from service.errors import Unavailable
 from service.loadtest.run import StageOutcome
-from service.queue.callers import Priority
-from service.records import TranslateOptions
+from service.records import Priority, TranslateOptions
 from tests.fakes.ended_calls import records
 
 Run = Callable[..., str]  # stages, options -> everything that was printed

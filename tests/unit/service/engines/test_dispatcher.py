@@ -12,9 +12,8 @@ from service.engine.process import Report
 from service.engine.scheduler import SchedulerConfig
 from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, InternalError, Unavailable
-from service.queue.callers import ANYBODY, Caller, Priority
 from service.queue.job_queue import Forecast
-from service.telemetry.calls import Call
+from service.records import ANYBODY, Call, Caller, Priority
 from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SPEC, Counts, expected, hand_stepped, settle, work
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN
 

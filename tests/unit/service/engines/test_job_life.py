@@ -26,9 +26,8 @@ from service.engine.spec import EngineSpec
 from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
-from service.records import TranslateOptions, TranslationRequest, TranslationResult
+from service.records import Call, TranslateOptions, TranslationRequest, TranslationResult
 from service.registry.text_codec import TextCodec
-from service.telemetry.calls import Call
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline

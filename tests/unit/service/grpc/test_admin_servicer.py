@@ -17,12 +17,11 @@ from service.grpc.admin_servicer import (
     ServerSnapshot,
     encode_status,
 )
-from service.queue.callers import Caller
+from service.records import Call, Caller
 from service.registry.host import HostState, ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader
 from service.registry.repository import BundleCandidate
-from service.telemetry.calls import Call
 from service.telemetry.logs import get_logger
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log

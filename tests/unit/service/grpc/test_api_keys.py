@@ -14,7 +14,7 @@ import pytest
 from service.config import ConfigError
 from service.grpc import api_keys
 from service.grpc.api_keys import digest_of, generate_key, parse_keys, watch_keys
-from service.queue.callers import Caller, Priority
+from service.records import Caller, Priority
 from tests.fakes.clock import Clock
 from tests.fakes.logs import log
 

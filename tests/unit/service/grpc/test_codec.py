@@ -1,27 +1,29 @@
-"""Messages to records and back."""
+"""Messages to records and back; bad bytes become a named reason, never an exception."""
 
 import grpc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
 from service.engine.job import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable
 from service.grpc.codec import (
+    Malformed,
     decode_models,
     decode_request,
     decode_result,
     decode_translation,
+    deserializer,
     encode_answers,
     encode_model,
     encode_request,
     encode_result,
     encode_settings,
 )
-from service.queue.callers import Priority
 from service.records import (
-    Timings,
+    Call,
+    Priority,
     TranslatedText,
     TranslateOptions,
     Translation,
@@ -52,6 +54,7 @@ DONE = Translation(
     hypotheses=(TranslatedText(text="gut", score=-0.5, finish_reason=FinishReason.LENGTH, target_tokens=2),),
     source_tokens=3,
 )
+CALL = Call(method="m", started=0.0, deadline=0.0, queue_s=0.25, detokenize_s=0.5)
 TOO_LONG = TooLong("has 9 tokens, at most 8 are accepted", field="texts[1]", index=1)
 
 
@@ -66,20 +69,20 @@ def test_settings_of_a_stream_come_back_as_they_were(request):
 
 
 def test_result_comes_back_with_each_text_s_error_about_its_place():
-    timings = Timings(tokenize_ms=1, queue_ms=2, encode_ms=3, decode_ms=4, detokenize_ms=5, total_ms=15)
     result = TranslationResult(
         translations=(DONE, Translation(error=TOO_LONG, source_tokens=0), Translation(error=Unavailable("lost"))),
         model="m",
         model_version="2",
-        timings=timings,
         beam_size=4,
     )
 
-    message = encode_result(result)
+    message = encode_result(result, CALL)
     back = decode_result(message, 3)
 
     assert message.translations[1].status.message == "texts[1] has 9 tokens, at most 8 are accepted"
-    assert (back.translations[0], back.timings) == (DONE, timings)
+    assert back.translations[0] == DONE
+    assert (back.timings.queue_ms, back.timings.detokenize_ms) == (250.0, 500.0)
+    assert back.timings.total_ms > 0.0
     assert (back.model, back.model_version, back.beam_size) == ("m", "2", 4)
     too_long, lost = (translation.error for translation in back.translations[1:])
     assert isinstance(too_long, InvalidInput)
@@ -99,7 +102,7 @@ def test_error_of_a_text_of_a_stream_names_no_place():
 
 def test_result_with_another_number_of_translations_is_refused():
     with pytest.raises(InternalError, match="1 translations for 2 texts"):
-        decode_result(encode_result(TranslationResult(translations=[DONE])), 2)
+        decode_result(encode_result(TranslationResult(translations=[DONE]), CALL), 2)
 
 
 def test_class_of_a_later_version_is_as_if_it_were_not_asked_for():
@@ -122,3 +125,75 @@ def test_model_comes_back_as_it_was():
 def test_what_the_wire_cannot_carry_is_refused(request_, words):
     with pytest.raises(InvalidInput, match=words):
         encode_request(request_)
+
+
+parse = deserializer(pb.TranslateRequest)
+
+
+def field(number: int, value: bytes) -> bytes:
+    """A length-delimited field of at most 127 bytes."""
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+GENERIC = Malformed("the request is not a valid dragoman.v1.TranslateRequest message")
+
+
+def test_good_bytes_become_the_message():
+    request = pb.TranslateRequest(texts=["Grüße", ""], model="m", options=pb.TranslateOptions(beam_size=3))
+
+    assert parse(request.SerializeToString()) == request
+
+
+def test_unknown_fields_are_accepted():
+    message = parse(field(1, b"hello") + field(99 - 84, b"from a newer client"))
+
+    assert isinstance(message, pb.TranslateRequest)
+    assert list(message.texts) == ["hello"]
+
+
+@pytest.mark.parametrize("bad", [b"\xc3\x28", b"\xed\xa0\x80", b"\xff", b"\xf0\x9f\x98"])
+def test_text_that_is_no_utf8_is_named_by_its_index(bad):
+    data = field(1, b"good") + field(2, b"en") + field(1, bad) + field(1, b"good")
+
+    assert parse(data) == Malformed("texts[1] is not valid UTF-8", "texts[1]")
+
+
+def test_single_field_that_is_no_utf8_is_named():
+    data = b"\x28\x96\x01" + b"\x31" + bytes(8) + b"\x3d" + bytes(4) + field(4, b"\xff")  # varint, fixed64, fixed32
+
+    assert parse(data) == Malformed("model is not valid UTF-8", "model")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",  # a tag that does not end
+        b"\x0a\x05hi",  # a text shorter than it says
+        b"\x0a",  # a tag without a value
+        b"\x0b",  # a group that does not end
+        b"\x0f",  # wire type 7 does not exist
+        b"\x0a" + b"\xff" * 11,  # a length that is too long for a varint
+        field(5, b"\x08"),  # options cut short
+        b"\x31\x00",  # a fixed64 cut short
+    ],
+)
+def test_bytes_that_are_no_message_have_a_general_reason(data):
+    assert parse(data) == GENERIC
+
+
+def test_looking_for_the_culprit_ends_after_ten_thousand_fields():
+    data = field(1, b"") * 10_001 + field(1, b"\xff")
+
+    assert parse(data) == GENERIC
+
+
+def test_the_ten_thousandth_field_is_still_looked_at():
+    data = field(1, b"") * 9_999 + field(1, b"\xff")
+
+    assert parse(data) == Malformed("texts[9999] is not valid UTF-8", "texts[9999]")
+
+
+@given(st.binary(max_size=64))
+@example(b"\x0a\x02\xc3\x28")
+def test_any_bytes_give_a_message_or_a_reason(data):
+    assert isinstance(parse(data), pb.TranslateRequest | Malformed)

@@ -9,7 +9,7 @@ from service.planning.fit import fit
 from service.planning.measured import read
 from service.planning.search import Demand, Planner
 from service.planning.simulation import Distribution, Replica
-from service.queue.callers import ANYBODY
+from service.records import ANYBODY
 from tests.fakes.planned_replicas import PERCENTILES, latencies, report
 from tests.fakes.simulated_server import SimulatedServer, poisson
 

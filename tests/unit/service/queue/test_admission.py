@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.queue.admission import Admission, Permit
-from service.queue.callers import ANYBODY, Caller
 from service.queue.job_queue import Forecast
+from service.records import ANYBODY, Caller
 
 LIMITS = LimitsConfig(
     max_texts=3,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.callers import Caller, Priority
 from service.queue.fair_queue import Entry, FairQueue
+from service.records import Caller, Priority
 
 INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
 AGING_S = 10.0

@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 
 from service.engine.job import Job, JobResult, SearchParams, StepStats
-from service.queue.callers import Caller, Priority
 from service.queue.job_queue import Forecast, JobQueue
 from service.queue.placement import EngineLoad, PoolLoad
+from service.records import Caller, Priority
 
 PARAMS = SearchParams(beam_size=1)
 A, B = Caller(name="a"), Caller(name="b")

@@ -12,8 +12,8 @@ import pytest
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.queue.callers import Caller, Priority
 from service.queue.cost_model import StepTime
+from service.records import Caller, Priority
 from tests.fakes.simulated_server import Front, Request, SimulatedServer, percentile, poisson
 
 CAPACITY = 100.0

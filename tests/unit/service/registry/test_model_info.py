@@ -1,4 +1,4 @@
-"""What a bundle says of its model: description and tokenizer."""
+"""What a bundle says of its model, and how a request's options become search parameters."""
 
 from dataclasses import replace
 from importlib.resources import files
@@ -8,10 +8,18 @@ import pytest
 
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION, PREFERRED_PRECISIONS, DecodingDefaults
+from service.engine.job import SearchParams
 from service.engine.spec import Device
+from service.errors import InvalidInput
 from service.records import TranslateOptions
-from service.registry.model_info import describe
+from service.registry.model_info import describe, search_params, smaller_beam
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.model_info import model_info
+
+DEFAULTS = TranslateOptions(
+    beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=50, use_shortlist=False
+)
+INFO = replace(model_info(default_options=DEFAULTS), max_beam_size=8)
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +59,83 @@ def test_contract_names_every_precision_and_device_of_a_model():
 
     assert [name for name in (*PREFERRED_PRECISIONS, GPU_PRECISION) if f'"{name}"' not in of_precision] == []
     assert [name for name in get_args(Device) if f'"{name}"' not in of_device] == []
+
+
+class TestDefaults:
+    def test_absent_options_take_the_model_s_defaults(self):
+        assert search_params(INFO, TranslateOptions()) == SearchParams(
+            beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=50, use_shortlist=False
+        )
+
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [("beam_size", 1), ("num_hypotheses", 3), ("length_penalty", 0.0), ("patience", 0.5), ("max_target_tokens", 7)],
+    )
+    def test_given_option_wins_even_when_it_is_zero(self, option, value):
+        defaults = search_params(INFO, TranslateOptions())
+
+        params = search_params(INFO, TranslateOptions(**{option: value}))
+
+        assert params == replace(defaults, **{option: value})
+
+
+class TestRanges:
+    @pytest.mark.parametrize(
+        ("option", "value", "message"),
+        [
+            ("beam_size", 0, "is 0, from 1 to 8 is accepted"),
+            ("beam_size", 1_000, "is 1000, from 1 to 8 is accepted"),
+            ("beam_size", 12_345_678, "is 12345678, from 1 to 8 is accepted"),
+            ("beam_size", 9, "is 9, from 1 to 8 is accepted"),
+            ("num_hypotheses", 0, "is 0, from 1 to 5 is accepted"),
+            ("num_hypotheses", 6, "is 6, from 1 to 5 is accepted"),
+            ("length_penalty", -0.1, "is -0.1, from 0.0 to 5.0 is accepted"),
+            ("length_penalty", 5.099999904632568, "is 5.1, from 0.0 to 5.0 is accepted"),
+            ("length_penalty", 5.1, "is 5.1, from 0.0 to 5.0 is accepted"),
+            ("length_penalty", float("nan"), "is nan, from 0.0 to 5.0 is accepted"),
+            ("patience", 0.09, "is 0.09, from 0.1 to 8.0 is accepted"),
+            ("patience", 8.5, "is 8.5, from 0.1 to 8.0 is accepted"),
+            ("patience", float("inf"), "is inf, from 0.1 to 8.0 is accepted"),
+            ("max_target_tokens", 0, "is 0, from 1 to 50 is accepted"),
+            ("max_target_tokens", 51, "is 51, from 1 to 50 is accepted"),
+        ],
+    )
+    def test_value_outside_its_range_is_named_with_the_range(self, option, value, message):
+        with pytest.raises(InvalidInput) as error:
+            search_params(INFO, TranslateOptions(**{option: value}))
+
+        assert (str(error.value), error.value.field) == (f"options.{option} {message}", f"options.{option}")
+
+    def test_hypotheses_must_fit_the_beam_that_was_asked_for(self):
+        with pytest.raises(InvalidInput, match=r"num_hypotheses is 3, from 1 to 2 is accepted"):
+            search_params(INFO, TranslateOptions(beam_size=2, num_hypotheses=3))
+
+    def test_shortlist_is_for_models_that_have_one(self):
+        asked = TranslateOptions(use_shortlist=True)
+
+        assert search_params(replace(INFO, has_shortlist=True), asked).use_shortlist
+        with pytest.raises(InvalidInput, match=r"use_shortlist is true, and the model has no shortlist") as error:
+            search_params(INFO, asked)
+        assert error.value.field == "options.use_shortlist"
+
+
+class TestSmallerBeam:
+    @pytest.mark.parametrize(
+        ("waiting_s", "beams"),
+        [(0.0, [1, 2, 4, 5, 16]), (1.9, [1, 2, 4, 5, 16]), (2.0, [1, 1, 2, 2, 8]), (4.0, [1, 1, 1, 1, 4])],
+    )
+    def test_beam_is_halved_at_the_threshold_and_again_at_twice_as_much(self, waiting_s, beams):
+        found = [
+            smaller_beam(SearchParams(beam_size=beam), waiting_s=waiting_s, threshold_s=2.0).beam_size
+            for beam in (1, 2, 4, 5, 16)
+        ]
+
+        assert found == beams
+
+    def test_beam_holds_the_hypotheses_that_were_asked_for(self):
+        params = SearchParams(beam_size=8, num_hypotheses=3)
+
+        assert smaller_beam(params, waiting_s=100.0, threshold_s=1.0).beam_size == 3
+
+    def test_without_a_threshold_no_work_is_too_much(self):
+        assert smaller_beam(SearchParams(), waiting_s=1e9, threshold_s=None) == SearchParams()

@@ -7,10 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.job import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
-from service.records import Timings, TranslatedText, Translation
+from service.records import Call, Priority, TranslatedText, Translation
 from service.telemetry.metrics import Metrics
 
-TIMINGS = Timings(tokenize_ms=1.0, queue_ms=2.0, encode_ms=3.0, decode_ms=4.0, detokenize_ms=5.0, total_ms=15.0)
 VERSIONS = [{"version": version, "sha256_12": "0" * 12, "provider": "cpu"} for version in ("1", "2")]
 
 
@@ -66,7 +65,7 @@ def test_values_outside_their_closed_set_count_as_other_and_add_no_series():
         metrics.model("m").job_dropped("queue", value)
         metrics.model("m").stream_text_failed(value)
         metrics.model("m").changed(value)
-        metrics.model("m").translated([], TIMINGS, method=value, priority=value)
+        metrics.model("m").translated([], Call(method=value, started=0.0, deadline=9.0))
 
     count("anything")
     before = num_series(metrics)
@@ -110,7 +109,8 @@ def test_answered_texts_are_counted_in_tokens_and_the_others_by_their_errors():
         Translation(error=TooLong("too long", field="texts[3]")),
     ]
 
-    metrics.model("m").translated(translations, TIMINGS, method="One", priority="batch")
+    call = Call(method="One", started=0.0, deadline=9.0, priority=Priority.BATCH, queue_s=0.002, detokenize_s=0.005)
+    metrics.model("m").translated(translations, call)
 
     assert read(metrics, "tokens_total", model="m", direction="source") == 5.0
     assert read(metrics, "tokens_total", model="m", direction="target") == 14.0

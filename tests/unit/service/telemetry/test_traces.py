@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.config import load_config
-from service.queue.callers import Caller
-from service.telemetry.calls import Call
+from service.records import PHASES, Call, Caller
 from service.telemetry.observers import load_traces
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
@@ -18,7 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from service.telemetry.traces import PHASES, Traces
+from service.telemetry.traces import Traces
 
 ROOT = Path(__file__).parents[4]
 TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C

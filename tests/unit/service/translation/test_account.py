@@ -5,9 +5,7 @@ from structlog.testing import capture_logs
 
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, Overloaded, TooLong, Unavailable
-from service.queue.callers import Caller
-from service.records import TranslatedText, Translation, TranslationRequest, TranslationResult
-from service.telemetry.calls import Call
+from service.records import Call, Caller, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.account import PERIOD_S, Account
 

@@ -19,9 +19,7 @@ from service.errors import (
     Unavailable,
 )
 from service.queue.admission import MIN_RETRY_S
-from service.queue.callers import Priority
-from service.records import TranslationRequest, TranslationResult
-from service.telemetry.calls import Call
+from service.records import Call, Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.stream_texts import StreamTexts
 from tests.fakes.stream_service import LIMITS, OUT_OF_MEMORY, LoudPipeline

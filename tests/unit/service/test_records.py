@@ -1,10 +1,10 @@
-"""The record of a call: when it is late, what its phases took, and what a stream's texts add to it."""
+"""Records: which class of work a caller gets; when a call is late, its phases, and what a stream's texts add to it."""
 
 import pytest
 
 from service.engine.job import FinishReason, Hypothesis, JobResult
 from service.errors import PermissionDenied
-from service.telemetry.calls import Call
+from service.records import ANYBODY, Call, Caller, Priority
 
 
 def new_call(timeout_s: float = 9.0, limit_s: float | None = None, models: frozenset[str] | None = None) -> Call:
@@ -42,10 +42,8 @@ def test_phases_are_the_longest_of_the_texts_and_tokens_their_sum():
         times = {"queue_s": queue_s, "encode_s": 0.5, "decode_s": decode_s}
         call.job_finished(JobResult(job_id=0, hypotheses=(hypothesis,), **times, num_steps=1))
 
-    timings = call.timings()
-
     assert call.has_phases
-    assert (timings.queue_ms, timings.encode_ms, timings.decode_ms) == (3_000.0, 500.0, 9_000.0)
+    assert (call.queue_s, call.encode_s, call.decode_s) == (3.0, 0.5, 9.0)
     assert (call.finished_texts, call.target_tokens) == (2, 4)
 
 
@@ -61,3 +59,20 @@ def test_stream_is_the_sum_of_its_texts_and_has_no_phases():
     assert (stream.phase, stream.has_phases, stream.model) == ("stream", False, "n")
     assert (stream.texts, stream.finished_texts) == (2, 2)
     assert (stream.source_tokens, stream.target_tokens) == (6, 8)
+
+
+@pytest.mark.parametrize(
+    ("highest", "asked", "found"),
+    [
+        (Priority.INTERACTIVE, None, Priority.INTERACTIVE),
+        (Priority.INTERACTIVE, Priority.BATCH, Priority.BATCH),
+        (Priority.BATCH, None, Priority.BATCH),
+        (Priority.BATCH, Priority.INTERACTIVE, Priority.BATCH),
+    ],
+)
+def test_client_gets_what_it_asks_for_or_the_highest_it_may_have(highest, asked, found):
+    assert Caller(name="a", priority=highest).allowed(asked) is found
+
+
+def test_anybody_is_interactive():
+    assert ANYBODY.allowed(None) is Priority.INTERACTIVE
