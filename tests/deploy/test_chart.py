@@ -268,24 +268,3 @@ class TestAutoscaling:
         }
 
         check_query(wait_trigger["metadata"]["query"], series, {"{}": 0.975}, tmp_path)
-
-
-def test_queries_of_the_document_tell_the_versions_of_a_canary_apart(tmp_path):
-    """Two replicas, of which the canary fails a tenth of its calls and is slower."""
-    by_code, p95 = re.findall(r"^    (.*dragoman_model_info.*)$", (DOCS / "deploy.md").read_text(), re.MULTILINE)
-    rates = {("1", "OK"): 10.0, ("2", "OK"): 4.5, ("2", "INTERNAL"): 0.5}  # calls a second
-    series = {}
-    for version, buckets in (("1", {"0.1": 300, "+Inf": 300}), ("2", {"0.1": 0, "0.5": 300, "+Inf": 300})):
-        labels = f'instance="{version}", model="en-de"'
-        series[f'dragoman_model_info{{{labels}, version="{version}", sha256_12="x", provider="cpu"}}'] = "1x20"
-        for bound, growth in buckets.items():
-            call = f'method="dragoman.v1.TranslationService/Translate", priority="interactive", {labels}'
-            name = f'dragoman_request_duration_seconds_bucket{{{call}, code_class="ok", le="{bound}"}}'
-            series[name] = f"0+{growth}x20"
-    for (version, code), rate in rates.items():
-        name = f'dragoman_requests_total{{instance="{version}", method="T", model="en-de", code="{code}"}}'
-        series[name] = f"0+{60 * rate:g}x20"
-
-    by_version = {f'{{version="{version}", code="{code}"}}': rate for (version, code), rate in rates.items()}
-    check_query(by_code, series, by_version, tmp_path)
-    check_query(p95, series, {'{version="1"}': 0.095, '{version="2"}': 0.48}, tmp_path)

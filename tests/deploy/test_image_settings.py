@@ -56,13 +56,6 @@ def test_image_listens_on_all_its_addresses_whatever_else_it_is_told(in_image):
     assert settings("--set", "limits.max_texts=7") == own | {"max_texts = 7"}
 
 
-def test_file_of_one_s_own_replaces_the_image_s_and_leaves_the_device(in_image, tmp_path):
-    file = tmp_path / "own.toml"
-    file.write_text("[limits]\nmax_texts = 7\n")
-
-    assert settings("--config", str(file)) == {"max_texts = 7"} | OF_ITS_ENVIRONMENT[in_image]
-
-
 def test_file_of_the_chart_takes_the_place_of_the_image_s(in_image):
     file = DEPLOY / "helm" / "dragoman" / "files" / "dragoman.toml"
     listed, found = load_config(file), settings("--config", str(file))

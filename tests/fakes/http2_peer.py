@@ -3,6 +3,7 @@
 Blocking and small: for floods, trickles and idle connections, which no proper client makes.
 """
 
+import asyncio
 import resource
 import socket
 import struct
@@ -80,14 +81,25 @@ def settings_frame(settings: dict[int, int] | None = None) -> bytes:
 class Peer:
     """One connection.  What the server sends is read by a thread, so that it never holds the server up."""
 
-    def __init__(self, port: int, *, reads: bool = True) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        reads: bool = True,
+        answers: bool = True,
+        opening: bytes = PREFACE + SettingsFrame(0).serialize(),
+    ) -> None:
         """Connect and open HTTP/2.
 
         Args:
             reads: False for a peer that never takes anything in.
+            answers: False for one that acknowledges neither pings nor settings.
+            opening: what it sends first.
         """
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self._socket.sendall(PREFACE + settings_frame())
+        self._answers = answers
+        self._socket.sendall(opening)
+        self.num_pings = 0  # from the server
         self.goaways: list[GoAwayFrame] = []
         self.is_closed = threading.Event()  # by the server
         self.num_streams = 0
@@ -108,6 +120,11 @@ class Peer:
             return False
         return True
 
+    async def farewell(self) -> tuple[int, bytes]:
+        """Return error code and words of the last GOAWAY, once the server has closed the connection."""
+        assert await asyncio.to_thread(self.is_closed.wait, 30)
+        return self.goaways[-1].error_code, self.goaways[-1].additional_data
+
     def close(self) -> None:
         """End the connection."""
         with suppress(OSError):
@@ -127,12 +144,15 @@ class Peer:
             with self._socket.makefile("rb") as stream:
                 self._socket.settimeout(None)
                 for frame in _frames(stream.read):
-                    if isinstance(frame, SettingsFrame) and "ACK" not in frame.flags:
-                        self.send(SettingsFrame(0, flags=["ACK"]).serialize())
-                    elif isinstance(frame, PingFrame) and "ACK" not in frame.flags:
-                        self.send(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]).serialize())
-                    elif isinstance(frame, GoAwayFrame):
+                    if isinstance(frame, GoAwayFrame):
                         self.goaways.append(frame)
+                    elif "ACK" in frame.flags or not self._answers:
+                        continue
+                    elif isinstance(frame, SettingsFrame):
+                        self.send(SettingsFrame(0, flags=["ACK"]).serialize())
+                    elif isinstance(frame, PingFrame):
+                        self.num_pings += 1
+                        self.send(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]).serialize())
         except (OSError, ValueError):
             pass
         self.is_closed.set()

@@ -9,17 +9,14 @@ import sys
 
 import grpc
 import grpc.aio
-import psutil
 import pytest
-from grpc_reflection.v1alpha import reflection_pb2
 
 from protos import admin_pb2 as pb
 from tests.fakes.calls import calling, code_of, details_of, eventually, failure
 from tests.fakes.echo_bundle import ModelRepository, tamper
-from tests.fakes.server_process import ServerProcess, run_to_end
+from tests.fakes.server_process import ServerProcess
 
 SERVICE = "/dragoman.admin.v1.AdminService"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 SLOW = {"ECHO_STEP_S": "0.02"}
 ADMIN = {"DRAGOMAN_LISTEN__ADMIN_PORT": "0"}
 
@@ -27,16 +24,6 @@ ADMIN = {"DRAGOMAN_LISTEN__ADMIN_PORT": "0"}
 async def status_of(server: ServerProcess) -> pb.GetStatusResponse:
     async with calling(server.admin_address) as calls:
         return pb.GetStatusResponse.FromString(await calls.method(f"{SERVICE}/GetStatus")(b"", timeout=10))
-
-
-async def services_of(address: str) -> set[str]:
-    request = reflection_pb2.ServerReflectionRequest(list_services="")
-    async with calling(address) as calls:
-        stream = calls.stream(REFLECTION)
-        await stream.write(request.SerializeToString())
-        response = reflection_pb2.ServerReflectionResponse.FromString(await stream.read())
-        await stream.done_writing()
-    return {service.name for service in response.list_services_response.service}
 
 
 async def test_there_is_no_admin_port_unless_it_is_asked_for(server):
@@ -52,15 +39,6 @@ async def test_the_data_port_knows_nothing_of_it(start_server, method):
         assert await code_of(calls.translate("a")) is grpc.StatusCode.UNIMPLEMENTED
 
     await eventually(lambda: server.metric("dragoman_requests_received_total", method="_other") == 2)
-
-
-async def test_each_port_describes_its_own_services(start_server):
-    server = start_server(**ADMIN)
-
-    data, admin = await services_of(server.address), await services_of(server.admin_address)
-
-    assert "dragoman.admin.v1.AdminService" in admin - data
-    assert {"dragoman.v1.TranslationService", "grpc.health.v1.Health"} <= data - admin
 
 
 async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
@@ -98,16 +76,6 @@ async def test_status_answers_while_the_server_drains(start_server):
         assert [request.phase for request in status.requests] == ["decode"]
         assert await pending is grpc.StatusCode.OK
     assert await asyncio.to_thread(server.wait) == 0
-
-
-async def test_the_level_of_the_log_changes_while_the_server_runs(start_server):
-    server = start_server(**ADMIN)
-    async with calling(server.admin_address) as calls:
-        request = pb.SetLogLevelRequest(level="warning")
-        answer = await calls.method(f"{SERVICE}/SetLogLevel")(request.SerializeToString())
-
-    assert pb.SetLogLevelResponse.FromString(answer).previous == "info"
-    assert (await status_of(server)).log_level == "warning"
 
 
 async def test_reload_loads_what_is_new_and_names_what_is_refused(start_server, tmp_path):
@@ -148,21 +116,6 @@ def test_an_operator_s_commands_reach_a_running_server(start_server):
     assert json.loads(status.stdout)["models"][0]["name"] == "echo"
     assert (level.returncode, level.stdout) == (0, "info -> error\n")
     assert (reload.returncode, reload.stdout) == (0, "echo 1.2.3: unchanged\n")
-
-
-async def test_a_taken_admin_port_stops_the_start_with_one_line(start_server, echo_bundle):
-    server = start_server(**ADMIN)
-    status, message = run_to_end(echo_bundle, "--admin-port", str(server.admin_port))
-
-    assert status == 1
-    assert f"cannot listen on 127.0.0.1:{server.admin_port} (admin)" in message
-
-
-def test_without_http_there_is_no_http_port(start_server):
-    server = start_server("--set", "listen.http=false", **ADMIN)
-    listening = {connection.laddr.port for connection in psutil.Process(server.process.pid).net_connections("inet")}
-
-    assert listening == {server.grpc_port, server.admin_port}
 
 
 async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server):

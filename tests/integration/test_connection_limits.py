@@ -7,8 +7,8 @@ import pytest
 
 from service.client import ClientConfig
 from service.client.channel import service_config
-from tests.fakes.calls import TRANSLATE, calling, details_of, eventually, failure
-from tests.fakes.raw_http2 import ACK, DATA, ENHANCE_YOUR_CALM, PING, Connection, Frame, farewell, ping
+from tests.fakes.calls import calling, details_of, eventually, failure
+from tests.fakes.http2_peer import ENHANCE_YOUR_CALM, Peer, call_headers, data_frame, headers_frame, ping_frame
 from tests.fakes.server_process import ServerProcess
 
 Code = grpc.StatusCode
@@ -43,14 +43,11 @@ async def test_admin_port_has_the_same_limits(start_server):
         reflection = calls.stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
         assert "metadata size exceeds hard limit" in details_of(large)
         assert (await failure(reflection.read())).code() is Code.UNIMPLEMENTED
-    with Connection(server.admin_port) as connection:
-        connection.open()
-        connection.send(*(ping() for _ in range(10)))
-        assert farewell(connection.frames()) == (ENHANCE_YOUR_CALM, "too_many_pings")
-    with Connection(server.admin_port) as connection:
-        connection.send_bytes(b"")
+    with Peer(server.admin_port) as flooding, Peer(server.admin_port, opening=b"") as silent:
+        flooding.send(ping_frame() * 10)
 
-        assert list(connection.frames())  # and then its end
+        assert await flooding.farewell() == (ENHANCE_YOUR_CALM, b"too_many_pings")
+        assert await asyncio.to_thread(silent.is_closed.wait, 30)
 
 
 async def test_calls_over_the_limit_of_a_connection_wait_for_those_before_them(start_server):
@@ -73,66 +70,49 @@ def in_flight(server: ServerProcess) -> float:
 
 
 async def test_flood_of_pings_ends_its_own_connection(server):
-    with Connection(server.grpc_port) as connection:
-        connection.open()
-        connection.send(*(ping() for _ in range(10)))
+    with Peer(server.grpc_port) as peer:
+        peer.send(ping_frame() * 10)
 
-        assert farewell(connection.frames()) == (ENHANCE_YOUR_CALM, "too_many_pings")
+        assert await peer.farewell() == (ENHANCE_YOUR_CALM, b"too_many_pings")
     assert await still_serves(server)
 
 
 async def test_peer_that_never_answers_is_dropped(start_server):
     """Half-open: its machine is gone, and nothing ever said so."""
     server = start_server(**OFTEN, **{TIMEOUT: "2"})
-    with Connection(server.grpc_port) as connection:
-        connection.open()
-        connection.begin_call(TRANSLATE)
+    with Peer(server.grpc_port, answers=False) as peer:
+        peer.send(headers_frame(1, call_headers()))
 
-        assert farewell(connection.frames()) == (ENHANCE_YOUR_CALM, "ping_timeout")
+        assert await peer.farewell() == (ENHANCE_YOUR_CALM, b"ping_timeout")
     await eventually(lambda: in_flight(server) == 0.0)
 
 
 async def test_peer_that_answers_pings_is_kept_however_long_it_is_silent(start_server):
     server = start_server(**OFTEN, **{TIMEOUT: "10"})
-    answered = 0
-    with Connection(server.grpc_port) as connection:
-        connection.open()
-        connection.acknowledge_settings()
-        for frame in connection.frames():
-            if frame.kind == PING and not frame.flags & ACK:
-                answered += 1
-                if answered == 6:  # one that stops after 2 would be gRPC's limit to pings without data
-                    break
-                connection.send(Frame(PING, ACK, 0, frame.payload))
+    with Peer(server.grpc_port) as peer:
+        await eventually(lambda: peer.num_pings == 6)  # 2 would be gRPC's limit to pings without data
 
-    assert answered == 6
+        assert not peer.is_closed.is_set()
 
 
 @pytest.mark.parametrize("opening", [b"", b"PRI * HT"])
 async def test_connection_that_does_not_begin_is_dropped(start_server, opening):
     server = start_server(**{TIMEOUT: "0.3"})
-    with Connection(server.grpc_port) as connection:
-        connection.send_bytes(opening)
-
-        assert list(connection.frames())  # and then its end
+    with Peer(server.grpc_port, opening=opening) as peer:
+        assert await asyncio.to_thread(peer.is_closed.wait, 30)
     assert await still_serves(server)
 
 
 async def test_connection_without_calls_is_closed(start_server):
     server = start_server(DRAGOMAN_LISTEN__MAX_CONNECTION_IDLE_S="0.3")
-    with Connection(server.grpc_port) as connection:
-        connection.open()
-        connection.acknowledge_settings()
-
-        assert farewell(connection.frames())[1] == "connection idle"
+    with Peer(server.grpc_port) as peer:
+        assert (await peer.farewell())[1] == b"connection idle"
 
 
 async def test_message_that_trickles_in_takes_no_place_until_it_is_there(start_server):
     server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1")
-    with Connection(server.grpc_port) as connection:
-        connection.open()
-        connection.begin_call(TRANSLATE)
-        connection.send(Frame(DATA, 0, 1, b"\x00\x00\x00\x10\x00" + b"\x0a"))  # the first of 4,096 bytes
+    with Peer(server.grpc_port) as peer:
+        peer.send(headers_frame(1, call_headers()) + data_frame(1, b"\x00\x00\x00\x10\x00\x0a"))  # 1 of 4,096 bytes
 
         assert await still_serves(server)
         assert in_flight(server) == 0.0

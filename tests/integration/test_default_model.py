@@ -3,7 +3,6 @@
 import pytest
 
 from model.bundle import default_bundle_dir
-from protos import translation_pb2 as pb
 from tests.fakes.calls import calling
 from tests.fakes.server_process import start
 
@@ -33,12 +32,3 @@ async def test_translations_are_the_same_alone_and_beside_bad_texts(server):
         assert translation.status.code == 0
         assert hypothesis.text not in ("", source)
         assert hypothesis.score < 0.0
-
-
-async def test_beams_and_hypotheses_are_those_asked_for(server):
-    async with calling(server.address) as calls:
-        response = await calls.translate(GOOD[0], options=pb.TranslateOptions(beam_size=5, num_hypotheses=3))
-
-    hypotheses = response.translations[0].hypotheses
-    assert len(hypotheses) == len({hypothesis.text for hypothesis in hypotheses}) == 3
-    assert sorted((item.score for item in hypotheses), reverse=True) == [item.score for item in hypotheses]

@@ -67,15 +67,6 @@ async def test_a_call_s_spans_reach_the_collector_before_the_server_ends(start_s
     assert "mine" in str(received.requests)
 
 
-async def test_a_collector_that_is_not_there_disturbs_nothing(start_server):
-    server = start_server("--set", "telemetry.otlp_endpoint=http://127.0.0.1:1")
-    async with calling(server.address) as calls:
-        assert await calls.texts("a") == ["a"]
-    server.terminate()
-
-    assert await asyncio.to_thread(server.wait) == 0
-
-
 async def test_a_full_disk_costs_log_lines_and_nothing_else(start_server):
     """The limit on file sizes stands for the disk: a write beyond it fails likewise."""
     server = start_server("--set", "telemetry.slow_request_s=0.0001")

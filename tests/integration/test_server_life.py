@@ -20,9 +20,10 @@ SLOW = {"ECHO_STEP_S": "0.02"}
 class TestStart:
     @pytest.mark.promise("A10")
     def test_second_server_never_shares_a_port_of_the_first_and_says_so_in_one_line(self, start_server, echo_bundle):
-        first = start_server()
-        for setting, purpose, port in (("GRPC_PORT", "gRPC", first.grpc_port), ("HTTP_PORT", "HTTP", first.http_port)):
-            status, errors = run_to_end(echo_bundle, **{f"DRAGOMAN_LISTEN__{setting}": str(port)})
+        first = start_server("--admin-port", "0")
+        ports = {"gRPC": first.grpc_port, "HTTP": first.http_port, "admin": first.admin_port}
+        for purpose, port in ports.items():
+            status, errors = run_to_end(echo_bundle, "--set", f"listen.{purpose.lower()}_port={port}")
 
             (line,) = [line for line in errors.splitlines() if "event" not in line]
             assert status == 1

@@ -1,6 +1,6 @@
 """`make try-monitoring`: the real server under load, a real Prometheus, and every expression of the dashboard.
 
-    python -m tests.monitoring --seconds 60 --picture docs/dashboard.png
+    python -m tests.monitoring --seconds 60
 
 Held: each expression has data, and each that should move under this load has moved (expressions.STILL names the
 others); the rules of deploy/prometheus can be evaluated.  `prometheus` must be on the PATH (Debian: apt-get install
@@ -13,7 +13,6 @@ import json
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -25,15 +24,15 @@ from tests.monitoring.prometheus import SCRAPE_S, scraping
 from tests.monitoring.scene import staged
 
 
-def watch(seconds: float, scratch: Path) -> tuple[list[Panel], list[str], Load, float]:
-    """The panels, what is wrong, the load, and when it all began in Unix time."""
+def watch(seconds: float, scratch: Path) -> tuple[list[Panel], list[str], Load]:
+    """Return the panels, what is wrong, and the load."""
     with staged(scratch) as scene, scraping(scene.server.http_port, scratch) as prometheus:
         began = time.time()
         load = asyncio.run(scene.play(seconds, scratch))
         time.sleep(3 * SCRAPE_S)  # what has ended is seen to have
         panels = asked(prometheus, began, time.time())
         wrong = [*failures(panels), *(f"rule {name} cannot be evaluated" for name in prometheus.broken_rules())]
-    return panels, wrong, load, began
+    return panels, wrong, load
 
 
 def show(panels: list[Panel]) -> None:
@@ -51,16 +50,10 @@ def main() -> int:
     """0 if the dashboard works, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.monitoring")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load")
-    parser.add_argument("--picture", type=Path, help="PNG of the panels")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        panels, wrong, load, began = watch(options.seconds, Path(scratch))
+        panels, wrong, load = watch(options.seconds, Path(scratch))
     show(panels)
-    if options.picture:
-        from tests.monitoring.picture import draw
-
-        title = f"Dragoman: {options.seconds:.0f} s of load on one replica with a fake engine of 100 texts a second"
-        draw(panels, began, f"{title} ({datetime.now(UTC):%B %Y})", options.picture)
     print("\n".join(f"WRONG: {line}" for line in wrong) or "every expression has data and moves")
     num = sum(len(panel.targets) for panel in panels)
     print(json.dumps({"expressions": num, "calls": len(load.records), "codes": load.codes, "wrong": wrong}))

@@ -35,13 +35,6 @@ class Target:
     expression: str
     series: tuple[Series, ...]
 
-    def name_of(self, series: Series) -> str:
-        """As Grafana writes it beside the line."""
-        name = self.legend
-        for label, value in series.labels.items():
-            name = name.replace(f"{{{{{label}}}}}", value)
-        return name
-
     @property
     def has_values(self) -> bool:
         """Whether there is anything to draw."""
@@ -58,11 +51,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart, and where it stands in Grafana's grid of 24 columns."""
+    """One chart."""
 
     title: str
-    unit: str  # Grafana's name for it; empty for the title of a row
-    place: dict[str, int]
     targets: tuple[Target, ...]
 
 
@@ -73,12 +64,7 @@ def asked(prometheus: Prometheus, began: float, ended: float) -> list[Panel]:
         ValueError: Prometheus does not understand an expression.
     """
     return [
-        Panel(
-            title=panel["title"],
-            unit=panel["fieldConfig"]["defaults"]["unit"] if "fieldConfig" in panel else "",
-            place=panel["gridPos"],
-            targets=tuple(_ask(prometheus, target, began, ended) for target in panel.get("targets", ())),
-        )
+        Panel(panel["title"], tuple(_ask(prometheus, target, began, ended) for target in panel.get("targets", ())))
         for panel in json.loads(DASHBOARD.read_text())["panels"]
     ]
 

@@ -119,7 +119,15 @@ PROMISES: dict[str, Promise] = {
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "A14": ("test_clocks.py::test_no_deadline_rests_on",),
     "A16": ("test_threads.py::test_version_",),
+    "B7": ("test_connection_limits.py::test_peer_that_never_answers",),
     "B8": ("test_stream_flow.py::test_slow_reader_stops",),
+    "B12": ("test_connection_limits.py::test_flood_of_pings",),
+    "B13": ("test_connection_limits.py::test_metadata_over_the_limit",),
+    "B14": ("test_connection_limits.py::test_age_ends_connections",),
+    "E2": ("test_bundle_refusals.py::test_graph_that_cannot_be",),
+    "E3": ("test_bundle_check.py::test_onnx_runtime_opens_no_graph",),
+    "E4": ("test_bundle_refusals.py::test_tokenizer_that_cannot_be",),
+    "E5": ("test_bundle_refusals.py::test_tokenizer_that_cannot_be",),
     "E6": (
         "test_model_repository.py::test_version_whose_process_crashes",
         "test_model_repository.py::test_twenty_swaps",

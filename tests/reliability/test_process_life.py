@@ -1,4 +1,4 @@
-"""A and B: faults of the server's process, its engines and its callers, with bounds on time.
+"""A, B and E: faults of the server's process, its engines and its callers, with bounds on time.
 
 The bounds are those of the promises, far above what is measured on an idle machine.  More in test_short_resources.py.
 """
@@ -17,12 +17,14 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
+from model.bundle import default_bundle_dir
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from service.errors import DragomanError
 from tests.fakes.calls import Calls, calling, code_of, eventually
 from tests.fakes.load import offer
 from tests.fakes.load_process import Source
+from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
 from tests.reliability.conftest import LONG, SLOW, Seen, p99_ms, waits_of
 
@@ -215,3 +217,19 @@ async def test_rows_of_an_abandoned_call_are_free_within_a_second(start_server, 
             call.cancel()
 
         await eventually(lambda: server.metric("dragoman_running_jobs") == 0, within_s=1.0)
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.timeout(120)
+async def test_first_requests_are_as_quick_as_later_ones(start_server, seen: Seen):
+    server = start_server(
+        DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
+    )
+    texts = iter(own_sentences(100) * 3)
+    async with calling(server.address) as calls:
+        await calls.channel.channel_ready()
+        waits = await waits_of(lambda: calls.translate(next(texts)), 300)
+    first, steady = p99_ms(waits[:100]), p99_ms(waits[100:])
+    seen(f"p99 of the first 100: {first:.0f} ms, later {steady:.0f} ms")
+    assert first <= 2 * steady + 20

@@ -1,9 +1,6 @@
 """B: connections and clients that misbehave."""
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
 
 import grpc
@@ -12,9 +9,8 @@ import psutil
 import pytest
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import TRANSLATE, Calls, calling, code_of, details_of, eventually, failure
+from tests.fakes.calls import TRANSLATE, Calls, calling, code_of, eventually
 from tests.fakes.http2_peer import (
-    ENHANCE_YOUR_CALM,
     Peer,
     call_headers,
     data_frame,
@@ -23,11 +19,10 @@ from tests.fakes.http2_peer import (
     idle_connection,
     is_open,
     more_descriptors,
-    ping_frame,
     rapid_reset,
 )
 from tests.fakes.load import probing
-from tests.fakes.server_process import ROOT, ServerProcess
+from tests.fakes.server_process import ServerProcess
 from tests.reliability.conftest import LONG, Seen
 
 pytestmark = pytest.mark.reliability
@@ -41,33 +36,6 @@ async def quiet_p99(calls: Calls) -> float:
 
 def resident(server: ServerProcess) -> int:
     return int(psutil.Process(server.process.pid).memory_info().rss)
-
-
-@pytest.mark.promise("B7")
-async def test_half_open_peer_is_given_up_after_the_keepalive(start_server, seen: Seen):
-    """A client that is stopped: its kernel still takes packets in, and nobody answers a ping."""
-    server = start_server(
-        DRAGOMAN_LISTEN__KEEPALIVE_TIME_S="1", DRAGOMAN_LISTEN__KEEPALIVE_TIMEOUT_S="1", ECHO_STEP_S="0.2"
-    )
-    program = (
-        "import grpc; from protos import translation_pb2 as pb, translation_pb2_grpc as stubs\n"
-        f"stub = stubs.TranslationServiceStub(grpc.insecure_channel('{server.address}'))\n"
-        f"stub.Translate(pb.TranslateRequest(texts=['{LONG}']))"
-    )
-    client = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)  # noqa: ASYNC220  it is only stopped
-    try:
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-        client.send_signal(signal.SIGSTOP)
-        began = time.monotonic()
-
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 0)
-
-        took_s = time.monotonic() - began
-        seen(f"its call was given up after {took_s:.1f} s at 1 s + 1 s")
-        assert took_s < 2.0 + 3.0
-    finally:
-        client.kill()
-        client.wait()
 
 
 @pytest.mark.promise("B9")
@@ -152,54 +120,6 @@ async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
     assert probe.errors == []
     assert probe.p99() <= 5 * alone + 0.5
     assert grown < 100 << 20
-
-
-@pytest.mark.promise("B12")
-async def test_flood_of_pings_ends_its_own_connection_only(start_server, seen: Seen):
-    server = start_server()
-    async with calling(server.address) as calls:
-        with Peer(server.grpc_port) as peer:
-            async with probing(calls) as probe:
-                for count in range(10_000):  # noqa: B007  said below
-                    if peer.goaways or not peer.send(ping_frame()):
-                        break
-                    await asyncio.sleep(0.001)
-                await asyncio.to_thread(peer.is_closed.wait, 10)
-        codes = [(frame.error_code, frame.additional_data) for frame in peer.goaways]
-    seen(f"GOAWAY {codes} after {count} pings")
-    assert codes
-    assert codes[-1] == (ENHANCE_YOUR_CALM, b"too_many_pings")
-    assert probe.errors == []
-
-
-@pytest.mark.promise("B13")
-async def test_metadata_over_the_limit_is_refused_and_the_connection_stays(start_server, seen: Seen):
-    server = start_server()
-    async with calling(server.address) as calls:
-        error = await failure(calls.translate("a", metadata=(("x-large", "y" * 20_000),)))
-        seen(f"{error.code().name}: {details_of(error)[:80]}")
-
-        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert await calls.texts("still here") == ["still here"]
-
-
-@pytest.mark.promise("B14")
-@pytest.mark.timeout(120)
-async def test_age_of_a_connection_costs_no_call(start_server, seen: Seen):
-    server = start_server(DRAGOMAN_LISTEN__MAX_CONNECTION_AGE_S="1", ECHO_STEP_S="0.005")
-    connections: set[int] = set()
-    async with grpc.aio.insecure_channel(server.address) as channel:  # gRPC retries what a GOAWAY never let in
-        calls = Calls(channel)
-        codes: list[str] = []
-        ends = time.monotonic() + 8.0
-        while time.monotonic() < ends:
-            codes += [code.name for code in await asyncio.gather(*(code_of(calls.translate("Hi.")) for _ in range(5)))]
-            for link in psutil.Process().net_connections("tcp"):
-                if link.raddr and link.raddr.port == server.grpc_port:
-                    connections.add(link.laddr.port)
-    seen(f"{len(codes)} calls OK over {len(connections)} connections in 8 s")
-    assert set(codes) == {"OK"}
-    assert len(connections) >= 4
 
 
 @pytest.mark.promise("B15")

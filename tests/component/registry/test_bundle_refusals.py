@@ -17,6 +17,7 @@ from service.config import EngineConfig, ModelsConfig, ServerConfig
 from service.server.model_hosting import host_models
 
 GOOD = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
+HUGE_PIECE = b"\x0a\x90\xa7\x12\x0a\x88\xa7\x12" + b"a" * 300_000 + b"\x15\x00\x00\x00\x00"
 NOISE = random.Random(0).randbytes(5_000)
 
 
@@ -74,29 +75,46 @@ async def test_bundle_as_it_was_committed_is_fine(bundle):
     await load(bundle)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        pytest.param(write("fp32/encoder.onnx", NOISE), "encoder.onnx cannot be loaded", id="noise as graph"),
-        pytest.param(shorten_weights, "cannot be loaded by ONNX Runtime", id="short weights"),
-        pytest.param(swap_graphs, "did not start: RuntimeError: the model does not run", id="graphs swapped"),
-        pytest.param(
-            change_config, "did not start: RuntimeError: the model does not run", id="layers that are not there"
-        ),
-        pytest.param(write("shared.spm", NOISE), "shared.spm is not a SentencePiece model", id="noise as tokenizer"),
-        pytest.param(
-            lambda bundle: shutil.copyfile(default_bundle_dir() / "shared.spm", bundle / "shared.spm"),
-            "shared.spm has 8000 pieces, the model's embedding has 80 rows",
-            id="tokenizer of another model",
-        ),
-    ],
-)
-async def test_content_that_cannot_be_is_refused_with_its_file(bundle, spoil, reason):
+async def assert_refused(bundle: Path, spoil: Callable[[Path], object], reason: str) -> None:
     spoil(bundle)
     seal(bundle)
 
     with pytest.raises(Exception, match=reason):
         await load(bundle)
+
+
+DOES_NOT_RUN = "did not start: RuntimeError: the model does not run"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        pytest.param(write("fp32/encoder.onnx", NOISE), "encoder.onnx cannot be loaded", id="noise"),
+        pytest.param(write("fp32/decoder_step.onnx", b""), "decoder_step.onnx cannot be loaded", id="empty"),
+        pytest.param(shorten_weights, "cannot be loaded by ONNX Runtime", id="short weights"),
+        pytest.param(swap_graphs, DOES_NOT_RUN, id="swapped"),
+        pytest.param(change_config, DOES_NOT_RUN, id="layers that are not there"),
+    ],
+)
+async def test_graph_that_cannot_be_is_refused_with_its_file(bundle, spoil, reason):
+    await assert_refused(bundle, spoil, reason)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(NOISE, "shared.spm is not a SentencePiece model", id="noise"),
+        pytest.param(b"", "shared.spm is not a SentencePiece model", id="empty"),
+        pytest.param(HUGE_PIECE, "shared.spm", id="one huge piece"),
+        pytest.param(
+            (default_bundle_dir() / "shared.spm").read_bytes(),
+            "shared.spm has 8000 pieces, the model's embedding has 80 rows",
+            id="of another model",
+        ),
+    ],
+)
+async def test_tokenizer_that_cannot_be_is_refused_with_its_file(bundle, content, reason):
+    await assert_refused(bundle, write("shared.spm", content), reason)
 
 
 async def test_golden_sentences_tell_weights_of_another_training(bundle):

@@ -19,7 +19,7 @@ def failures_of(*lines: list[float]) -> list[str]:
         Series({"code": str(number)}, np.arange(len(values), dtype=float), np.array(values))
         for number, values in enumerate(lines)
     )
-    return list(failures([Panel("Calls", "reqps", {}, (Target("{{code}}", "sum(calls)", series),))]))
+    return list(failures([Panel("Calls", (Target("{{code}}", "sum(calls)", series),))]))
 
 
 @pytest.mark.parametrize("lines", [[], [[float("nan")] * 3]])
