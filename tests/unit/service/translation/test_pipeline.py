@@ -214,6 +214,7 @@ class TestWholeCall:
     async def test_lost_job_ends_the_call_at_once_and_cancels_the_others(self, setup):
         task = setup.start("a", "b", "c")
         await setup.dispatcher.submitted(3)
+        assert (setup.model.lease.calls, setup.admission.requests) == (1, 1)
         setup.dispatcher.futures[1].set_exception(Unavailable("engine lost"))
 
         with pytest.raises(Unavailable, match="engine lost"):
