@@ -72,9 +72,8 @@ def _check(files: TlsFiles) -> None:
         _check_certificates(files.client_ca, "tls_client_ca")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(
-            files.certificate, files.key, password=lambda: ""
-        )  # else OpenSSL would ask on the terminal
+        # Without a function for the password, OpenSSL would ask for it on the terminal.
+        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             problem = f"{files.key} is not the key of {files.certificate}"

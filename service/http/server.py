@@ -28,10 +28,9 @@ class HttpServer:
             max_connections: with so many open, the peer that has kept the server waiting longest makes room.
             timeout_s: a peer that keeps the server waiting longer loses its connection.
         """
+        # uvicorn would log errors with their messages, which can quote a caller; the application logs them without.
         for name in ("uvicorn.error", "uvicorn.access"):
-            logging.getLogger(
-                name
-            ).disabled = True  # it would log errors with their messages; the application logs them
+            logging.getLogger(name).disabled = True
         self._config = Config(
             app,
             interface="asgi3",

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,8 @@ class TestHandOut:
 
             assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
             assert [engine.max_rows for engine in dispatcher.snapshots(time.monotonic())] == [4]
+            engines[0].die(is_delayed=False)  # another one has the memory that it is told to take
+            assert [engine.max_rows for engine in dispatcher.snapshots(time.monotonic())] == [8]
 
     async def test_jobs_go_to_the_least_loaded_engine_that_is_up(self):
         async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (dispatcher, engines):
@@ -133,6 +136,16 @@ class TestDrops:
                 await late
             await settle()
             assert counts.dropped == [(where, "deadline")]
+
+    async def test_answered_job_is_not_kept_until_its_deadline(self):
+        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
+            job = dispatcher.submit(NORMAL, PARAMS, call_within(3_600.0))
+            await work(engines, job)
+            await settle()
+            kept = weakref.ref(job)
+            del job
+
+            assert kept() is None
 
     async def test_job_cancelled_in_the_queue_never_reaches_the_engine(self):
         counts = Counts()
