@@ -75,7 +75,7 @@ class Directory:
         self.checked: list[str] = []
         self.were_daemons: list[bool] = []  # the threads that scanned and checked
         self.metrics = Metrics()
-        self.registry = Registry(self.metrics, drain_s=5.0)
+        self.registry = Registry(self.metrics, drain_s=600.0)
         make_host: Any = self.make_host
         self.reloader = Reloader(self.registry, self.scan, self.check, make_host, watch_period_s=0.001)
 

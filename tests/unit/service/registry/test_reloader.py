@@ -396,7 +396,7 @@ class TestClose:
         with models.registry.models[0].lease:
             await models.reloader.reload()
 
-            await models.reloader.close()
+            await asyncio.wait_for(models.reloader.close(), 30)  # the call would have ten minutes
 
         assert [host.is_closed for host in models.hosts] == [True, True]
 
