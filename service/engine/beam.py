@@ -13,7 +13,6 @@ Axes: B sentences, K beam, C = 2K candidates, T decoder inputs (beginning-of-sen
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -29,7 +28,6 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 _INITIAL_SENTENCES = 8
 _INITIAL_COLUMNS = 64
-_NEVER = 1 << 62
 
 
 def num_candidates(beam_size: int) -> int:
@@ -90,7 +88,6 @@ class BeamSearch:
         self._parents = np.zeros(history, np.int64)  # [B, T, K]: whose place in the column before each one extends
         self._num_steps = np.zeros(_INITIAL_SENTENCES, np.int64)  # the newest tokens stand in this column
         self._max_steps = np.zeros(_INITIAL_SENTENCES, np.int64)
-        self._steps_left = _NEVER  # no sentence reaches its last step earlier; saves looking
 
     @property
     def num_sentences(self) -> int:
@@ -129,7 +126,6 @@ class BeamSearch:
         self._newest[index] = BOS_ID
         self._num_steps[index] = 0
         self._max_steps[index] = params.max_target_tokens
-        self._steps_left = min(self._steps_left, params.max_target_tokens)
         return index
 
     def remove(self, index: int) -> None:
@@ -161,19 +157,14 @@ class BeamSearch:
         live, beam = slice(self.num_sentences), slice(self.beam_size)
         num_steps = self._num_steps[live]
         num_steps += 1
-        self._steps_left -= 1
         sums = candidates.scores if self.beam_size > 1 else self._scores[live] + candidates.scores
         scores, tokens, parents = sums[:, beam], candidates.tokens[:, beam], candidates.parents[:, beam]
-        ends = tokens == EOS_ID
-        if not (self._steps_left <= 0 or np.count_nonzero(ends) or has_non_finite(candidates)):  # as in most steps
-            self._extend(scores, tokens, parents)
-            return StepOutcome(parents)
-        scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
         non_finite = find_non_finite(candidates)
         is_last_step = num_steps == self._max_steps[live]
-        self._steps_left = int((self._max_steps[live] - num_steps).min(initial=_NEVER))
+        may_end = ((tokens == EOS_ID).any(axis=1) | is_last_step) & ~non_finite
+        scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
         finished = []
-        for index in ((ends.any(axis=1) | is_last_step) & ~non_finite).nonzero()[0].tolist():
+        for index in may_end.nonzero()[0].tolist():
             ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
             survivors = self._finish(index, *ranked, is_last_step=bool(is_last_step[index]))
             sentence = self._sentences[index]
@@ -252,12 +243,6 @@ def stops_at_top(params: SearchParams) -> bool:
     return params.length_penalty == 0 and params.beam_size > 1
 
 
-def has_non_finite(candidates: Candidates) -> bool:
-    """Return whether `find_non_finite` finds any."""
-    is_number = np.maximum.reduce(candidates.check) < np.inf  # false of NaN, which a maximum keeps
-    return not (is_number and np.minimum.reduce(candidates.scores[:, 0]) > -np.inf)
-
-
 def find_non_finite(candidates: Candidates) -> Booleans:
     """Return [B], true for sentences for which the model produced NaN or +inf, or nothing that is possible.
 
@@ -270,12 +255,7 @@ def find_non_finite(candidates: Candidates) -> Booleans:
 
 def normalize(score: float, length: int, params: SearchParams) -> float:
     """Return sum / length ** length_penalty in float32; `length` counts the end-of-sentence."""
-    return float(np.float32(score) / _length_factor(length, params.length_penalty))
-
-
-@lru_cache(maxsize=4_096)
-def _length_factor(length: int, length_penalty: float) -> np.float32:
-    return np.float32(length) ** np.float32(length_penalty)
+    return float(np.float32(score) / np.float32(length) ** np.float32(params.length_penalty))
 
 
 def _doubled(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:

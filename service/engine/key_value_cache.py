@@ -52,20 +52,7 @@ class CacheShape:
         return self.num_heads * self.d_head
 
 
-class EncodedKeys(Protocol):
-    """Cross-attention keys and values of some sentences, padded to the longest, wherever they lie."""
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int32]:
-        """[B]."""
-        ...
-
-
-EncodedT = TypeVar("EncodedT", bound=EncodedKeys)
-EncodedT_contra = TypeVar("EncodedT_contra", bound=EncodedKeys, contravariant=True)
-
-
-class Slots(Protocol[EncodedT_contra]):
+class Slots(Protocol):
     """The memory of a number of slots, as `KeyValueCache` arranges it."""
 
     num_columns: int  # C
@@ -84,7 +71,7 @@ class Slots(Protocol[EncodedT_contra]):
         """
         ...
 
-    def fill(self, first: int, encoded: EncodedT_contra, indices: Sequence[int]) -> None:
+    def fill(self, first: int, encoded: Any, indices: Sequence[int]) -> None:
         """Put some of the encoder's sentences into the slots from `first` on."""
         ...
 
@@ -101,10 +88,10 @@ class Slots(Protocol[EncodedT_contra]):
         ...
 
 
-SlotsT = TypeVar("SlotsT", bound=Slots[Any])
+SlotsT = TypeVar("SlotsT", bound=Slots)
 
 
-class KeyValueCache(Generic[SlotsT, EncodedT]):
+class KeyValueCache(Generic[SlotsT]):
     """The caches of live sentences that decode together: one beam size, sources of similar length."""
 
     def __init__(
@@ -132,7 +119,6 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         self._limits = np.zeros(_INITIAL_SLOTS, np.int64)  # a sentence with so many columns is compacted
         self._past_lengths = np.zeros((_INITIAL_SLOTS, 1), np.int64)
         self._source_lengths = np.zeros(_INITIAL_SLOTS, np.int32)
-        self._columns_left = 0  # lower bound on the columns any sentence may still write; below 0, limits are looked at
         self._generation = 0  # counts how often the four above were replaced
 
     @property
@@ -170,7 +156,7 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         """Whether an empty cache of this size is worth replacing by a new one."""
         return self.own.has_grown or self.cross.has_grown
 
-    def append(self, encoded: EncodedT, indices: Sequence[int]) -> None:
+    def append(self, encoded: Any, indices: Sequence[int]) -> None:
         """Give some of the encoder's sentences the next slots, in this order."""
         first, last = self.num_sentences, self.num_sentences + len(indices)
         if last > self._columns.size:
@@ -182,7 +168,6 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
         new = slice(first, last)
         self._columns[new] = 0
         self._limits[new] = self._slack
-        self._columns_left = min(self._columns_left, self._slack)
         self._past_lengths[new] = 0
         self._source_lengths[new] = encoded.lengths[list(indices)]
         self.num_sentences = last
@@ -210,9 +195,11 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
 
     def prepare(self) -> None:
         """Make room for the K columns of the next step, and let each hypothesis attend to its own of them."""
-        self._columns_left -= self.beam_size
-        if self._columns_left < 0:
-            self._make_room()
+        full = (self.columns + self.beam_size > self._limits[: self.num_sentences]).nonzero()[0].tolist()
+        for index in full:
+            self._compact(index)
+        if full:
+            self._fit(num_used=self.num_sentences)
         slots = np.arange(self.num_sentences)[:, None]
         self._mask.slots[0, slots, self._hypotheses, self.columns[:, None] + self._hypotheses, 0] = 0.0
 
@@ -228,16 +215,6 @@ class KeyValueCache(Generic[SlotsT, EncodedT]):
     def _arrays(self) -> list[npt.NDArray[np.generic]]:
         """Return what is kept per slot beside the buffers."""
         return [self._columns, self._limits, self._past_lengths, self._source_lengths]
-
-    def _make_room(self) -> None:
-        """Compact the sentences that have reached their limit."""
-        limits = self._limits[: self.num_sentences]
-        full = (self.columns + self.beam_size > limits).nonzero()[0].tolist()
-        for index in full:
-            self._compact(index)
-        if full:
-            self._fit(num_used=self.num_sentences)
-        self._columns_left = int((limits - self.columns).min()) - self.beam_size
 
     def _compact(self, index: int) -> None:
         """Close the gaps that columns without a hypothesis leave; the others keep their order."""

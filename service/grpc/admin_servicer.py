@@ -4,10 +4,9 @@ Served on an address of its own, where only operators reach it.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -25,37 +24,18 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
 METHODS = frozenset(f"{SERVICE_NAME}/{name}" for name in ("GetStatus", "ReloadModels", "SetLogLevel"))
 DEFAULT_MAX_REQUESTS = 100
 
-ServerState = Literal["starting", "serving", "degraded", "draining"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSnapshot:
-    """Everything that `dragoman status` shows."""
-
-    version: str
-    pid: int
-    uptime_s: float
-    state: ServerState
-    hosts: Sequence[ModelHost]
-    refusals: Sequence[Refusal]
-    calls: Collection[Call]
-    admitted_tokens: int
-    max_admitted_tokens: int
-    queued_work_s: float
-    event_loop_lag_s: float
-    log_level: str
-
 
 class AdminServicer:
     """Answers the service's three methods."""
 
-    def __init__(self, read: Callable[[], ServerSnapshot], reloader: Reloader) -> None:
+    def __init__(self, read: Callable[[int], pb.GetStatusResponse], reloader: Reloader) -> None:
+        """Answer with what `read` returns for a number of requests to list, as in `encode_status`."""
         self._read = read
         self._reloader = reloader
         self._reloads: set[asyncio.Task[Sequence[ModelChange]]] = set()
 
     async def get_status(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:
-        return encode_status(self._read(), time.monotonic(), request.max_requests)
+        return self._read(request.max_requests)
 
     async def reload_models(self, request: pb.ReloadModelsRequest, context: object) -> pb.ReloadModelsResponse:
         """Load what is new; that goes on when the caller leaves.
@@ -108,30 +88,28 @@ def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
         get_logger().error("reload_failed", **describe_error(error))
 
 
-def encode_status(snapshot: ServerSnapshot, now: float, max_requests: int) -> pb.GetStatusResponse:
-    """Return the message for a snapshot.
+def encode_status(
+    hosts: Iterable[ModelHost],
+    refusals: Iterable[Refusal],
+    calls: Collection[Call],
+    *,
+    now: float,
+    max_requests: int,
+    **facts: Any,
+) -> pb.GetStatusResponse:
+    """Return the message for what there is at this moment.
 
     Args:
         now: time.monotonic().
         max_requests: that are listed, oldest first; 0 for the default.
+        facts: the other fields of the message.
     """
-    oldest = sorted(snapshot.calls, key=lambda call: call.started)[: max_requests or DEFAULT_MAX_REQUESTS]
+    oldest = sorted(calls, key=lambda call: call.started)[: max_requests or DEFAULT_MAX_REQUESTS]
     return pb.GetStatusResponse(
-        version=snapshot.version,
-        pid=snapshot.pid,
-        uptime_s=snapshot.uptime_s,
-        state=snapshot.state,
-        models=[
-            *(_encode_host(host, now) for host in snapshot.hosts),
-            *(_encode_refusal(refusal) for refusal in snapshot.refusals),
-        ],
+        models=[*(_encode_host(host, now) for host in hosts), *map(_encode_refusal, refusals)],
         requests=[_encode_call(call, now) for call in oldest],
-        num_requests=len(snapshot.calls),
-        admitted_tokens=snapshot.admitted_tokens,
-        max_admitted_tokens=snapshot.max_admitted_tokens,
-        queued_work_s=snapshot.queued_work_s,
-        event_loop_lag_s=snapshot.event_loop_lag_s,
-        log_level=snapshot.log_level,
+        num_requests=len(calls),
+        **facts,
     )
 
 

@@ -43,19 +43,15 @@ class Health:
         self._changed = asyncio.Condition()
 
     async def set_serving(self, is_serving: bool) -> None:
-        """Give all services one status; ignored once draining."""
-        if not self._is_draining:
-            await self._set(is_serving)
+        """Give all services one status, which is NOT_SERVING once draining."""
+        async with self._changed:
+            self._is_serving = dict.fromkeys(self._is_serving, is_serving and not self._is_draining)
+            self._changed.notify_all()
 
     async def drain(self) -> None:
         """Say NOT_SERVING from now on."""
         self._is_draining = True
-        await self._set(False)
-
-    async def _set(self, is_serving: bool) -> None:
-        async with self._changed:
-            self._is_serving = dict.fromkeys(self._is_serving, is_serving)
-            self._changed.notify_all()
+        await self.set_serving(False)
 
     async def check(self, request: CheckRequest, context: object) -> Status:
         """The status of one service.

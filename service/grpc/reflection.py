@@ -30,25 +30,19 @@ Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
 
 
-class Reflection:
-    """Describes the services with these names, and reflection itself."""
-
-    def __init__(self, services: Sequence[str], files: Sequence[Any]) -> None:
-        self._servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_pool(files))
-
-    async def answer(self, requests: AsyncIterator[Request | Malformed], context: object) -> AsyncIterator[Response]:
-        """One answer per question."""
-        async for response in self._servicer.ServerReflectionInfo(_well_formed(requests), context):
-            yield response
-
-
 def add_to_server(services: Sequence[str], server: grpc.aio.Server, *, files: Sequence[Any] = DATA_FILES) -> None:
     """Serve both versions of reflection on `server`.
 
     Args:
         files: descriptors of the files that describe the services.
     """
-    handler = stream(Reflection(services, files).answer, Request)
+    servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_pool(files))
+
+    async def answer(requests: AsyncIterator[Request | Malformed], context: object) -> AsyncIterator[Response]:
+        async for response in servicer.ServerReflectionInfo(_well_formed(requests), context):
+            yield response
+
+    handler = stream(answer, Request)
     for name in SERVICE_NAMES:
         add_service(server, name, {"ServerReflectionInfo": handler})
 

@@ -44,34 +44,15 @@ def read_material(files: TlsFiles) -> TlsMaterial:
         ConfigError: the setting, the file, and what is wrong with it, in one line.
     """
     material = _read(files)
-    _check(files)
-    if _read(files) != material:
-        raise ConfigError(f"security.tls_certificate: {files.certificate} or its key changed while they were read")
-    return material
-
-
-def _read(files: TlsFiles) -> TlsMaterial:
-    return TlsMaterial(
-        _bytes_of(files.certificate, "tls_certificate"),
-        _bytes_of(files.key, "tls_key"),
-        _bytes_of(files.client_ca, "tls_client_ca") if files.client_ca else None,
-    )
-
-
-def _bytes_of(file: Path, setting: str) -> bytes:
+    # OpenSSL, which speaks plainly, says what gRPC would not like.
+    for setting, file in (("tls_certificate", files.certificate), ("tls_client_ca", files.client_ca)):
+        try:
+            if file:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
+        except ssl.SSLError:
+            raise ConfigError(f"security.{setting}: {file} holds no certificate in PEM") from None
     try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"security.{setting}: {file} cannot be read: {error.strerror}") from error
-
-
-def _check(files: TlsFiles) -> None:
-    """Let OpenSSL, which speaks plainly, say what gRPC would not like."""
-    _check_certificates(files.certificate, "tls_certificate")
-    if files.client_ca:
-        _check_certificates(files.client_ca, "tls_client_ca")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # Without a function for the password, OpenSSL would ask for it on the terminal.
         context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except ssl.SSLError as error:
@@ -80,13 +61,23 @@ def _check(files: TlsFiles) -> None:
         else:
             problem = f"{files.key} holds no private key in PEM without a password"
         raise ConfigError(f"security.tls_key: {problem}") from None
+    if _read(files) != material:
+        raise ConfigError(f"security.tls_certificate: {files.certificate} or its key changed while they were read")
+    return material
 
 
-def _check_certificates(file: Path, setting: str) -> None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
-    except ssl.SSLError:
-        raise ConfigError(f"security.{setting}: {file} holds no certificate in PEM") from None
+def _read(files: TlsFiles) -> TlsMaterial:
+    def bytes_of(file: Path, setting: str) -> bytes:
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"security.{setting}: {file} cannot be read: {error.strerror}") from error
+
+    return TlsMaterial(
+        bytes_of(files.certificate, "tls_certificate"),
+        bytes_of(files.key, "tls_key"),
+        bytes_of(files.client_ca, "tls_client_ca") if files.client_ca else None,
+    )
 
 
 class ServerTls:

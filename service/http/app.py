@@ -1,9 +1,8 @@
-"""The ASGI applications of a server: which routes are served at which address, and what an error looks like.
+"""The pages of a server for machines: /metrics, /healthz and /readyz, and what an error looks like."""
 
-A dialect is a module with a function that returns its routes, and a line in `create_apps`.
-"""
-
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,44 +10,81 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from service.http.operations import Operations
 from service.telemetry.logs import describe_error, get_logger
+from service.telemetry.metrics import CONTENT_TYPE
+
+MAX_BLOCKED_S = 0.0005  # the longest that writing a page keeps the event loop from the calls
 
 
-def create_apps(operations: Operations, *, max_body_bytes: int, separate_metrics: bool) -> tuple[Starlette, Starlette]:
+class SharedPage:
+    """A page that is written once for all who ask while it is written."""
+
+    def __init__(self, write: Callable[[], Iterable[bytes]]) -> None:
+        """Share what `write` yields, piece by piece; between two pieces other tasks may run."""
+        self._write = write
+        self._page: asyncio.Task[bytes] | None = None
+
+    async def read(self) -> bytes:
+        """Return the page; a reader that gives up does not take it from the others."""
+        if self._page is None or self._page.done():
+            self._page = asyncio.create_task(self._join())
+        return await asyncio.shield(self._page)
+
+    async def _join(self) -> bytes:
+        pieces, began = [], time.monotonic()
+        for piece in self._write():
+            pieces.append(piece)
+            if time.monotonic() - began > MAX_BLOCKED_S:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        return b"".join(pieces)
+
+
+def create_apps(
+    exposition: Callable[[], Iterable[bytes]],
+    *,
+    is_ready: Callable[[], bool],
+    is_alive: Callable[[], bool],
+    max_body_bytes: int,
+    separate_metrics: bool,
+) -> tuple[Starlette, Starlette]:
     """Return the application of the HTTP port and that of the metrics port; they differ if `separate_metrics`."""
-    routes, metrics = operations.health_routes(), operations.metrics_routes()
+    page = SharedPage(exposition)
+
+    async def get_metrics(_: Request) -> Response:
+        return Response(await page.read(), media_type=CONTENT_TYPE)
+
+    async def get_healthz(_: Request) -> Response:
+        return PlainTextResponse(*(("alive\n", 200) if is_alive() else ("no engine for too long\n", 503)))
+
+    async def get_readyz(_: Request) -> Response:
+        return PlainTextResponse(*(("ready\n", 200) if is_ready() else ("not ready\n", 503)))
+
+    metrics, health = [Route("/metrics", get_metrics)], [Route("/healthz", get_healthz), Route("/readyz", get_readyz)]
     if not separate_metrics:
-        routes = metrics = [*metrics, *routes]
-    return create_app(routes, max_body_bytes=max_body_bytes), create_app(metrics, max_body_bytes=max_body_bytes)
+        health = metrics = [*metrics, *health]
+    return create_app(health, max_body_bytes=max_body_bytes), create_app(metrics, max_body_bytes=max_body_bytes)
 
 
 def create_app(routes: Sequence[Route], *, max_body_bytes: int) -> Starlette:
     """Return an application of these routes whose errors are a line of text that quotes nothing of the request.
 
-    Args:
-        max_body_bytes: a request with a longer body is answered with 413.
+    A request with a body longer than `max_body_bytes` is answered with 413.
     """
-    paths = " ".join(route.path for route in routes)
 
     async def not_found(_: Request, __: Exception) -> Response:
-        return PlainTextResponse(f"try {paths}\n", status_code=404)
+        return PlainTextResponse(f"try {' '.join(route.path for route in routes)}\n", status_code=404)
 
-    app = Starlette(
-        routes=routes,
-        exception_handlers={404: not_found, HTTPException: _refused, Exception: _failed},
-        max_body_size=max_body_bytes,
-    )
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code, headers=error.headers)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        path = getattr(request.scope.get("route"), "path", "")
+        get_logger().error("page_failed", path=path, **describe_error(error))
+        return PlainTextResponse("the log has the error\n", status_code=500)
+
+    handlers = {404: not_found, HTTPException: refused, Exception: failed}
+    app = Starlette(routes=routes, exception_handlers=handlers, max_body_size=max_body_bytes)
     app.router.redirect_slashes = False
     return app
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code, headers=error.headers)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    path = getattr(request.scope.get("route"), "path", "")
-    get_logger().error("page_failed", path=path, **describe_error(error))
-    return PlainTextResponse("the log has the error\n", status_code=500)

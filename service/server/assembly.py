@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import grpc.aio
 
+from protos.admin_pb2 import GetStatusResponse
 from service.config import LimitsConfig, ServerConfig
 from service.grpc import admin_servicer, health, reflection, servicer, stream_servicer
-from service.grpc.admin_servicer import AdminServicer, ServerSnapshot
+from service.grpc.admin_servicer import AdminServicer, encode_status
 from service.grpc.authentication import authenticator
 from service.grpc.health import Health
 from service.grpc.interceptors import CallInterceptor
@@ -19,7 +20,6 @@ from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import ServerTls, server_tls, warn_of_open_ports
 from service.http.app import create_apps
-from service.http.operations import Operations
 from service.http.server import HttpServer
 from service.queue.admission import Admission
 from service.queue.waiting_lines import WaitingLines
@@ -78,7 +78,7 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
     traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
     observers: list[CallObserver] = [traces] if traces else []
     slow_s = config.telemetry.slow_request_s
-    slow_calls = None if slow_s is None else SlowCalls(slow_s, count=metrics.count_slow_request)
+    slow_calls = None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc)
     guard = authenticator(config.security)
     interceptor, admin_interceptor = (
         CallInterceptor(
@@ -94,16 +94,18 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
     )
     began = time.monotonic()
 
-    def read_status() -> ServerSnapshot:
+    def read_status(max_requests: int) -> GetStatusResponse:
         now = time.monotonic()
-        return ServerSnapshot(
+        return encode_status(
+            registry.hosts,
+            registry.refusals,
+            tuple(interceptor.calls),
+            now=now,
+            max_requests=max_requests,
             version=server_version(),
             pid=os.getpid(),
             uptime_s=now - began,
             state=readiness.state,
-            hosts=registry.hosts,
-            refusals=registry.refusals,
-            calls=tuple(interceptor.calls),
             admitted_tokens=admission.tokens,
             max_admitted_tokens=config.limits.max_queued_tokens,
             queued_work_s=max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
@@ -113,8 +115,16 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
 
     account, checks = Account(metrics), Health((servicer.SERVICE_NAME,))
     pipeline = Pipeline(registry, admission, account, config.limits, models.executor)
-    translation = TranslationServicer(pipeline, registry)
     streams = StreamServicer(pipeline, lines, metrics)
+    grpc_server = _grpc_server(config, interceptor, max_calls(config.limits))
+    servicer.add_to_server(TranslationServicer(pipeline, registry), grpc_server)
+    stream_servicer.add_to_server(streams, grpc_server)
+    health.add_to_server(checks, grpc_server)
+    admin_server = _grpc_server(config, admin_interceptor, MAX_ADMIN_CALLS)
+    admin_servicer.add_to_server(AdminServicer(read_status, models.reloader), admin_server)
+    if config.listen.reflection:
+        reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), grpc_server)
+        reflection.add_to_server((admin_servicer.SERVICE_NAME,), admin_server, files=reflection.ADMIN_FILES)
     warn_of_open_ports(config)
     max_tokens = config.limits.max_queued_tokens
     metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
@@ -127,9 +137,9 @@ def assemble(config: ServerConfig, models: ModelParts) -> Parts:
         interceptor=interceptor,
         streams=streams,
         account=account,
-        grpc_server=_grpc_server(config, interceptor, translation, streams, checks),
+        grpc_server=grpc_server,
         tls=server_tls(config.security),
-        admin_server=_admin_server(config, admin_interceptor, AdminServicer(read_status, models.reloader)),
+        admin_server=admin_server,
         http_servers=_http_servers(config, models.metrics, readiness),
         close_traces=traces.close if traces else lambda: None,
     )
@@ -140,49 +150,18 @@ def max_calls(limits: LimitsConfig) -> int:
     return 2 * (limits.max_concurrent_requests + limits.max_streams) + 256
 
 
-def _grpc_server(
-    config: ServerConfig,
-    interceptor: CallInterceptor,
-    translation: TranslationServicer,
-    streams: StreamServicer,
-    checks: Health,
-) -> grpc.aio.Server:
-    server = grpc.aio.server(
-        interceptors=[interceptor],
-        options=grpc_options(config),
-        maximum_concurrent_rpcs=max_calls(config.limits),
-    )
-    servicer.add_to_server(translation, server)
-    stream_servicer.add_to_server(streams, server)
-    health.add_to_server(checks, server)
-    if config.listen.reflection:
-        reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), server)
-    return server
-
-
-def _admin_server(config: ServerConfig, interceptor: CallInterceptor, admin: AdminServicer) -> grpc.aio.Server:
-    server = grpc.aio.server(
-        interceptors=[interceptor],
-        options=grpc_options(config),
-        maximum_concurrent_rpcs=MAX_ADMIN_CALLS,
-    )
-    admin_servicer.add_to_server(admin, server)
-    if config.listen.reflection:
-        reflection.add_to_server((admin_servicer.SERVICE_NAME,), server, files=reflection.ADMIN_FILES)
-    return server
+def _grpc_server(config: ServerConfig, interceptor: CallInterceptor, limit: int) -> grpc.aio.Server:
+    return grpc.aio.server(interceptors=[interceptor], options=grpc_options(config), maximum_concurrent_rpcs=limit)
 
 
 def _http_servers(
     config: ServerConfig, metrics: Metrics, readiness: Readiness
 ) -> dict[str, tuple[Address, HttpServer]]:
     listen = config.listen
-    operations = Operations(
+    app, metrics_app = create_apps(
         metrics.exposition,
         is_ready=lambda: readiness.is_ready,
         is_alive=lambda: readiness.is_alive(time.monotonic()),
-    )
-    app, metrics_app = create_apps(
-        operations,
         max_body_bytes=config.limits.max_message_bytes,
         separate_metrics=listen.metrics_port is not None,
     )

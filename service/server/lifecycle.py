@@ -23,7 +23,7 @@ from service.config import ServerConfig
 from service.errors import DragomanError
 from service.grpc.listening import Address, ListenError, add_grpc_port
 from service.server.model_hosting import ModelParts, host_models
-from service.server.signals import StopSignal, install_stack_dump
+from service.server.signals import install_stack_dump, stop_event
 from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
@@ -53,13 +53,12 @@ async def serve(config: ServerConfig) -> int:
     The status is 2 when no bundle, or not the certificate or the file of API keys, can be used, and 1 when a port is
     taken or no engine starts.  The reason is one line on standard error.
     """
-    stop = StopSignal()
-    stop.install()
+    stop = stop_event()
     install_stack_dump()
     try:
         with _misconfiguration():  # a public key for signatures that cannot be used
             models = host_models(config)
-        configure_logging(config.telemetry, on_drop=models.metrics.count_dropped_line)
+        configure_logging(config.telemetry, on_drop=models.metrics.families.log_dropped.inc)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
         try:
             await _serve(config, models, stop)
@@ -70,7 +69,7 @@ async def serve(config: ServerConfig) -> int:
         return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED
 
 
-async def _serve(config: ServerConfig, models: ModelParts, stop: StopSignal) -> NoReturn:
+async def _serve(config: ServerConfig, models: ModelParts, stop: asyncio.Event) -> NoReturn:
     if not await _done(asyncio.create_task(models.reloader.prepare()), stop):  # its thread may hang for ever
         await models.close()
         _end_process()
@@ -97,7 +96,7 @@ def _misconfiguration() -> Iterator[None]:
         raise Misconfigured(str(error)) from error
 
 
-async def _done(part: "asyncio.Task[None]", stop: StopSignal) -> bool:
+async def _done(part: "asyncio.Task[None]", stop: asyncio.Event) -> bool:
     """Return True when this part of the start is done, and False when the signal comes first; raise its error.
 
     Raises:
@@ -109,7 +108,7 @@ async def _done(part: "asyncio.Task[None]", stop: StopSignal) -> bool:
     if part.done():
         with _misconfiguration():
             part.result()
-    return not stop.is_set
+    return not stop.is_set()
 
 
 class Server:
@@ -121,7 +120,7 @@ class Server:
         self._parts = parts
         self._log = get_logger()
 
-    async def run(self, stop: StopSignal, loading: "asyncio.Task[None]") -> None:
+    async def run(self, stop: asyncio.Event, loading: "asyncio.Task[None]") -> None:
         """Start, serve until `stop` is set, and drain; `end` must follow.
 
         Args:
@@ -156,7 +155,7 @@ class Server:
         parts.account.write()
         _end_process()
 
-    async def _serve_until(self, stop: StopSignal) -> None:
+    async def _serve_until(self, stop: asyncio.Event) -> None:
         background = [asyncio.create_task(work) for work in (self._monitor(), self._models.reloader.watch())]
         try:
             await stop.wait()

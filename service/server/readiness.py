@@ -1,8 +1,7 @@
 """Whether a front process wants work and can do it: what /readyz, /healthz, gRPC health and `dragoman status` say."""
 
 from collections.abc import Callable
-
-from service.grpc.admin_servicer import ServerState
+from typing import Literal
 
 
 class Readiness:
@@ -27,7 +26,7 @@ class Readiness:
         return self.is_accepting and self._has_engines()
 
     @property
-    def state(self) -> ServerState:
+    def state(self) -> Literal["starting", "serving", "degraded", "draining"]:
         """The state of the server in one word."""
         if self.is_draining:
             return "draining"

@@ -14,31 +14,18 @@ MAX_TASKS = 1_000  # in one event; a task takes about 200 bytes
 MAX_FRAMES = 20  # of a task, innermost first
 
 
-class StopSignal:
-    """Becomes set at the first SIGTERM or SIGINT; the second one ends the process at once."""
+def stop_event() -> asyncio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets; the second ends the process.  Main thread only."""
+    stop = asyncio.Event()
 
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def install(self) -> None:
-        """Listen to both signals in the running loop (main thread only)."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._receive, number)
-
-    @property
-    def is_set(self) -> bool:
-        """True after the first signal."""
-        return self._event.is_set()
-
-    async def wait(self) -> None:
-        """Return at the first signal."""
-        await self._event.wait()
-
-    def _receive(self, number: signal.Signals) -> None:
-        if self._event.is_set():
+    def receive(number: signal.Signals) -> None:
+        if stop.is_set():
             os._exit(128 + number)  # engine processes watch their parent and end with it
-        self._event.set()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, receive, number)
+    return stop
 
 
 def install_stack_dump() -> None:

@@ -90,14 +90,6 @@ class Metrics:
         self.families.client_tokens.labels(client, "source").inc(source_tokens)
         self.families.client_tokens.labels(client, "target").inc(target_tokens)
 
-    def count_slow_request(self) -> None:
-        """Count a call that took longer than it should."""
-        self.families.slow_requests.inc()
-
-    def count_dropped_line(self) -> None:
-        """Count a line of the log that is lost."""
-        self.families.log_dropped.inc()
-
     def observe_lag(self, seconds: float) -> None:
         """Note that the event loop woke up this much late."""
         self.families.event_loop_lag.observe(seconds)
@@ -142,19 +134,15 @@ class ModelMetrics:
         families.queue_duration.labels(*labels).observe(call.queue_s)
         for translation in translations:
             if translation.error is None:
-                self._text_translated(translation)
+                target_tokens = sum(hypothesis.target_tokens for hypothesis in translation.hypotheses)
+                families.source_tokens.labels(self._model).observe(translation.source_tokens)
+                families.target_tokens.labels(self._model).observe(target_tokens)
+                families.tokens.labels(self._model, "source").inc(translation.source_tokens)
+                families.tokens.labels(self._model, "target").inc(target_tokens)
             elif isinstance(translation.error, InternalError):
                 families.failed_texts.labels(self._model).inc()
             elif isinstance(translation.error, TooLong):
                 families.rejected.labels("too_long").inc()
-
-    def _text_translated(self, translation: Translation) -> None:
-        families, model = self._families, self._model
-        target_tokens = sum(hypothesis.target_tokens for hypothesis in translation.hypotheses)
-        families.source_tokens.labels(model).observe(translation.source_tokens)
-        families.target_tokens.labels(model).observe(target_tokens)
-        families.tokens.labels(model, "source").inc(translation.source_tokens)
-        families.tokens.labels(model, "target").inc(target_tokens)
 
     def stream_text_failed(self, code: str) -> None:
         """Count a text of a stream that was answered with this gRPC status, which is not OK."""

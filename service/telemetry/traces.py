@@ -11,7 +11,7 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from service.records import PHASES, Call
@@ -38,7 +38,9 @@ class Traces:
     @classmethod
     def to(cls, endpoint: str) -> "Traces":
         """Traces that go to this collector over gRPC; "http://" in front means without TLS."""
-        _send_library_logs_to_ours()
+        logger = logging.getLogger("opentelemetry")
+        logger.handlers = [_ToOurLog(logging.WARNING)]
+        logger.propagate = False
         insecure = not endpoint.startswith("https://")
         return cls(OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=EXPORT_TIMEOUT_S))
 
@@ -54,21 +56,17 @@ class Traces:
             if call.code in _SERVER_ERRORS:
                 span.set_status(Status(StatusCode.ERROR, call.code))
             if call.has_phases:
-                self._add_phases(span, call, start_ns)
+                context = set_span_in_context(span)
+                for name in PHASES:  # one behind the other: each is the longest of the request's texts
+                    phase = self._tracer.start_span(name, context, start_time=start_ns)
+                    start_ns += round(getattr(call, f"{name}_s") * _NS)
+                    phase.end(start_ns)
         span.end(end_ns)
 
     def close(self) -> None:
         """Send what is left; returns after at most about `EXPORT_TIMEOUT_S`, sent or not."""
         self._processor.force_flush(round(EXPORT_TIMEOUT_S * 1e3))
         self._provider.shutdown()
-
-    def _add_phases(self, span: Span, call: Call, start_ns: int) -> None:
-        """Add a span for each phase, one behind the other: each is the longest of the request's texts."""
-        context = set_span_in_context(span)
-        for name in PHASES:
-            end_ns = start_ns + round(getattr(call, f"{name}_s") * _NS)
-            self._tracer.start_span(name, context, start_time=start_ns).end(end_ns)
-            start_ns = end_ns
 
 
 def _attributes(call: Call) -> dict[str, str | int]:
@@ -90,9 +88,3 @@ class _ToOurLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         get_logger().warning("opentelemetry", level_name=record.levelname, message=record.getMessage())
-
-
-def _send_library_logs_to_ours() -> None:
-    logger = logging.getLogger("opentelemetry")
-    logger.handlers = [_ToOurLog(logging.WARNING)]
-    logger.propagate = False

@@ -59,7 +59,7 @@ class CpuSlots(SlotBuffer):
         columns_of_slot[:, :, begin : columns.size] = columns_of_slot.take(columns[begin:], axis=2)
 
 
-class CpuCache(KeyValueCache[CpuSlots, CpuEncoded]):
+class CpuCache(KeyValueCache[CpuSlots]):
     """A key/value cache in this process' memory."""
 
     def __init__(self, shape: CacheShape, beam_size: int) -> None:

@@ -40,7 +40,7 @@ Sessions = dict[str, ort.InferenceSession]  # by file name without suffix
 GRAPHS = ("encoder", "decoder_step", "arrange", "extend")
 
 
-class CudaState(KeyValueCache[CudaSlots, CudaEncoded]):
+class CudaState(KeyValueCache[CudaSlots]):
     """The caches of a group of sentences on the device, and the bindings of the step graph to them."""
 
     def __init__(self, shape: CacheShape, beam_size: int, storage: CudaStorage) -> None:

@@ -12,11 +12,7 @@ import pytest
 from protos import admin_pb2 as pb
 from service.engines.handle import EngineSnapshot
 from service.errors import FailedPrecondition, InvalidInput
-from service.grpc.admin_servicer import (
-    AdminServicer,
-    ServerSnapshot,
-    encode_status,
-)
+from service.grpc.admin_servicer import AdminServicer, encode_status
 from service.records import Call, Caller
 from service.registry.host import HostState, ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
@@ -59,21 +55,8 @@ def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Ca
     )
 
 
-def snapshot(*calls: Call) -> ServerSnapshot:
-    return ServerSnapshot(
-        version="1.2",
-        pid=42,
-        uptime_s=60.0,
-        state="serving",
-        hosts=[cast("ModelHost", SERVING)],
-        refusals=[REFUSED],
-        calls=calls,
-        admitted_tokens=7,
-        max_admitted_tokens=100,
-        queued_work_s=1.5,
-        event_loop_lag_s=0.002,
-        log_level="info",
-    )
+def status(*calls: Call, max_requests: int = 0) -> pb.GetStatusResponse:
+    return encode_status([cast("ModelHost", SERVING)], [REFUSED], calls, now=NOW, max_requests=max_requests)
 
 
 def change(name: str, version: str, result: Result, reason: str = "") -> ModelChange:
@@ -98,7 +81,7 @@ class FakeReloader:
 
 
 def servicer(reloader: FakeReloader) -> AdminServicer:
-    return AdminServicer(snapshot, cast("Reloader", reloader))
+    return AdminServicer(lambda _: status(), cast("Reloader", reloader))
 
 
 async def test_reload_answers_with_every_change():
@@ -170,7 +153,7 @@ async def test_an_unknown_level_is_refused_with_those_there_are(log):
 
 
 def test_models_come_with_their_engines_or_their_reason():
-    serving, refused = encode_status(snapshot(), NOW, 0).models
+    serving, refused = status().models
 
     assert (serving.source_language, serving.precision, serving.queued_jobs, serving.queued_tokens) == (
         *("en", "int8"),
@@ -183,7 +166,7 @@ def test_models_come_with_their_engines_or_their_reason():
 
 
 def test_calls_come_oldest_first_and_bounded():
-    response = encode_status(snapshot(call(1.0), call(3.0, request_id="oldest"), call(2.0)), NOW, 2)
+    response = status(call(1.0), call(3.0, request_id="oldest"), call(2.0), max_requests=2)
 
     assert [request.age_s for request in response.requests] == [3.0, 2.0]
     assert response.num_requests == 3
