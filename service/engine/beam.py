@@ -149,11 +149,7 @@ class BeamSearch:
         return int(self._num_steps[index])
 
     def advance(self, candidates: Candidates) -> StepOutcome:
-        """Extend every sentence's hypotheses by one token.
-
-        Args:
-            candidates: of the hypotheses whose last tokens `tokens` gives.
-        """
+        """Extend every sentence's hypotheses, whose last tokens `tokens` gives, by one token."""
         live, beam = slice(self.num_sentences), slice(self.beam_size)
         num_steps = self._num_steps[live]
         num_steps += 1
@@ -201,7 +197,6 @@ class BeamSearch:
         return survivors
 
     def _extend(self, scores: Floats, tokens: Ints, parents: Ints) -> None:
-        """Put the survivors into the beam."""
         live, places = slice(self.num_sentences), (np.arange(self.num_sentences), self._num_steps[: self.num_sentences])
         self._scores[live] = scores
         self._newest[live] = tokens
@@ -209,7 +204,6 @@ class BeamSearch:
         self._parents[places] = parents
 
     def _build(self, index: int, ending: _Ending) -> Hypothesis:
-        """Return the hypothesis of an ending by walking back along the parents."""
         past = slice(ending.length)
         tokens, parents = self._tokens[index, past].tolist(), self._parents[index, past].tolist()
         is_ended, place = ending.token == EOS_ID, ending.parent

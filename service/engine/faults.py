@@ -48,11 +48,7 @@ _LOST = re.compile(r"fallen off the bus|GPU is lost|NVML: Unknown error|Xid \(?|
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what ONNX Runtime raises inside into the errors above, where it is one of them.
-
-    Raises:
-        DeviceOutOfMemory, DeviceLost: see there.
-    """
+    """Turn what ONNX Runtime raises inside into DeviceOutOfMemory or DeviceLost, where it is one of them."""
     try:
         yield
     except Exception as error:  # ONNX Runtime's exceptions have no public base class

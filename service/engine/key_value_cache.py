@@ -43,7 +43,6 @@ class CacheShape:
 
     @classmethod
     def of(cls, config: ModelConfig) -> "CacheShape":
-        """Return the shape of this model's caches."""
         return cls(num_layers=config.num_decoder_layers, num_heads=config.num_heads, d_head=config.d_head)
 
     @property
@@ -102,11 +101,8 @@ class KeyValueCache(Generic[SlotsT]):
         masked: Floating = MASKED,
         steps_between_compactions: int = _STEPS_BETWEEN_COMPACTIONS,
     ) -> None:
-        """Create a cache without sentences.
-
-        Args:
-            new_slots: returns slots with so many columns.
-            masked: what is added to products that do not count; its type is the mask's.
+        """Create a cache without sentences. `new_slots` takes a number of columns; the type of `masked`, which is added
+        to products that do not count, is the mask's.
         """
         self.beam_size = beam_size
         self.num_sentences = 0
@@ -176,10 +172,8 @@ class KeyValueCache(Generic[SlotsT]):
         self.cross.fill(first, encoded, indices)
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
-        """Free a slot; the last sentence moves into the hole.
-
-        Args:
-            is_finite: False when the sentence may have left NaN in its slot: what no mask lets through must be finite.
+        """Free a slot; the last sentence moves into the hole. What no mask lets through must be finite: with
+        `is_finite` False, the slot becomes zero.
         """
         if not is_finite:
             self.own.clear(index)
@@ -213,7 +207,6 @@ class KeyValueCache(Generic[SlotsT]):
             rows[:] = rows.take((first + parents).ravel(), axis=0)
 
     def _arrays(self) -> list[npt.NDArray[np.generic]]:
-        """Return what is kept per slot beside the buffers."""
         return [self._columns, self._limits, self._past_lengths, self._source_lengths]
 
     def _compact(self, index: int) -> None:
@@ -243,11 +236,7 @@ class SlotBuffer:
     """
 
     def __init__(self, num_arrays: int, heads: int, width: int, num_columns: int, empty: Floating) -> None:
-        """Lay out slots.
-
-        Args:
-            empty: what new columns hold; its type is that of the arrays.
-        """
+        """Lay out slots whose new columns hold `empty`; its type is that of the arrays."""
         self.num_columns = num_columns  # C
         self.generation = 0  # changes whenever the memory does
         self.empty = empty

@@ -200,7 +200,6 @@ class EngineLoop:
         self._stats.padded_source_tokens += len(jobs) * batch.num_columns
 
     def _admit(self, group: _Group, started: Sequence[tuple[Job, _Encoding]]) -> None:
-        """Give rows to jobs that one run of the encoder has encoded."""
         group.state.append(started[0][1].batch, [encoding.index for _, encoding in started])
         now = self._clock()
         for job, encoding in started:
@@ -221,10 +220,8 @@ class EngineLoop:
         return group
 
     def _decode(self, group: _Group, outcomes: list[Outcome]) -> None:
-        """Extend every hypothesis of a group by one token.
-
-        Args:
-            outcomes: gets what ends by that, one by one: also when an error follows, they have left the group.
+        """Extend every hypothesis of a group by one token. What ends leaves the group and goes to `outcomes` one by
+        one: an error may follow.
         """
         began = self._clock()
         candidates = self._runner.decode_step(group.search.tokens, group.search.scores, group.state)

@@ -166,7 +166,7 @@ def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> No
 
 
 def _send(channel: socket.socket, record: object) -> None:
-    """Send a record to the front; where that has gone meanwhile, end without a complaint: nobody waits for it."""
+    """Send a record to the front; where that has gone, nobody waits for anything any more."""
     try:
         channel.sendall(to_frame(record))
     except ConnectionError:
@@ -174,12 +174,7 @@ def _send(channel: socket.socket, record: object) -> None:
 
 
 def create_runner(spec: EngineSpec) -> "Runner":
-    """Return the runner of an engine process, unless its spec names another factory.
-
-    Raises:
-        BundleError: the bundle cannot be used, or has no such precision.
-        DeviceError: the device cannot be used.
-    """
+    """Return the runner of an engine process, unless its spec names another factory."""
     if spec.device == "cuda":
         from service.engine.cuda.runner import CudaRunner  # noqa: PLC0415 - see the module's docstring
 
@@ -190,11 +185,7 @@ def create_runner(spec: EngineSpec) -> "Runner":
 
 
 def _create_engine(spec: EngineSpec) -> "EngineLoop":
-    """Return an engine that is loaded and warm.
-
-    Raises:
-        RuntimeError: the model cannot translate the simplest sentence, as with graphs that do not fit together.
-    """
+    """Return an engine that is loaded and warm, or raise RuntimeError if the model cannot translate anything."""
     from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
 
     if spec.preflight:

@@ -43,11 +43,7 @@ class DecoderState(Protocol):
         ...
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
-        """Forget a sentence; the last sentence takes its number.
-
-        Args:
-            is_finite: False if the model may have produced NaN for the sentence, which must not reach others.
-        """
+        """Forget a sentence, whose NaN must not reach others; the last sentence takes its number."""
         ...
 
     def advance(self, parents: Ints) -> None:
@@ -68,11 +64,7 @@ class Runner(Protocol):
         ...
 
     def new_state(self, beam_size: int, *, use_shortlist: bool) -> DecoderState:
-        """Return the state of a group without sentences.
-
-        Args:
-            use_shortlist: whether its sentences keep to their shortlists, where the model has one.
-        """
+        """Return the state of a group without sentences, which keep to their shortlists if that is wanted."""
         ...
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedBatch:

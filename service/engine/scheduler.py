@@ -121,17 +121,12 @@ class Scheduler:
         self._cancelled.discard(job_id)
 
     def schedule(self, now: float) -> Plan:
-        """Return what to drop and what to start at this moment.
-
-        Args:
-            now: on the clock of `Job.deadline`.
-        """
+        """Return what to drop and what to start at this moment, on the clock of `Job.deadline`."""
         self._grow(now)
         drops, starts = self._drop(now), self._start()
         return Plan(drops, starts, self._look_ahead() if starts else ())
 
     def _grow(self, now: float) -> None:
-        """Double the budgets, up to what was given, if memory has not been short for long enough."""
         if self._resized_at is None or now - self._resized_at < self._grow_after_s:
             return
         if self.config == self._given:  # it was enough all that time

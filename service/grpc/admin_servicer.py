@@ -38,11 +38,7 @@ class AdminServicer:
         return self._read(request.max_requests)
 
     async def reload_models(self, request: pb.ReloadModelsRequest, context: object) -> pb.ReloadModelsResponse:
-        """Load what is new; that goes on when the caller leaves.
-
-        Raises:
-            FailedPrecondition: a bundle was refused, or there is no repository of models.
-        """
+        """Load what is new, also when the caller leaves; raises FailedPrecondition if a bundle is refused."""
         reload = asyncio.ensure_future(self._reloader.reload(request.model))
         self._reloads.add(reload)
         reload.add_done_callback(self._reloads.discard)
@@ -71,7 +67,6 @@ class AdminServicer:
 
 
 def add_to_server(servicer: AdminServicer, server: grpc.aio.Server) -> None:
-    """Serve `servicer` on `server`."""
     methods = {
         "GetStatus": unary(servicer.get_status, pb.GetStatusRequest),
         "ReloadModels": unary(servicer.reload_models, pb.ReloadModelsRequest),

@@ -148,11 +148,7 @@ def _to_key(entry: KeyEntry) -> ApiKey:
 
 
 def watch_keys(file: Path, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> WatchedFiles[KeyRing]:
-    """Return the keys of a file that may be replaced.
-
-    Raises:
-        ConfigError: the file cannot be read or is no file of keys.
-    """
+    """Return the keys of a file that may be replaced, or raise ConfigError."""
     return WatchedFiles(
         [file],
         lambda: _read_keys(file),

@@ -54,11 +54,7 @@ class Health:
         await self.set_serving(False)
 
     async def check(self, request: CheckRequest, context: object) -> Status:
-        """The status of one service.
-
-        Raises:
-            NotFound: there is no such service.
-        """
+        """Return the status of one service, or raise NotFound."""
         if request.service not in self._is_serving:
             raise NotFound(f"there is no service {request.service[:80]!a}")
         return self._response(request.service)
@@ -96,11 +92,7 @@ class FirstMessages:
         self._waiting: dict[asyncio.Timeout, None] = {}  # in the order in which they began
 
     async def first_of(self, requests: Requests) -> Any:
-        """The message.
-
-        Raises:
-            InvalidInput: it is malformed, or did not come.
-        """
+        """Return the message, or raise InvalidInput if it is malformed or did not come."""
         try:
             async with asyncio.timeout(self._within_s) as waiting:
                 request = await self._next(requests, waiting)

@@ -36,11 +36,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def check_free(self, purpose: str) -> None:
-        """Bind the address and let it go again.
-
-        Raises:
-            ListenError: it is taken, or not an address of this machine.
-        """
+        """Bind the address and let it go again, or raise ListenError."""
         try:
             family, kind, protocol, _, where = socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -59,11 +55,7 @@ class Address:
 
 
 def add_grpc_port(server: "grpc.aio.Server", address: Address, tls: "ServerTls | None", purpose: str) -> int:
-    """Let `server` listen on `address`, encrypted where there is `tls`; the port, a free one for 0.
-
-    Raises:
-        ListenError: the address is taken, or not one of this machine.
-    """
+    """Let `server` listen, encrypted where there is `tls`; return the port, a free one for 0, or raise ListenError."""
     address.check_free(purpose)
     try:
         port: int = (

@@ -31,11 +31,7 @@ Response = reflection_pb2.ServerReflectionResponse
 
 
 def add_to_server(services: Sequence[str], server: grpc.aio.Server, *, files: Sequence[Any] = DATA_FILES) -> None:
-    """Serve both versions of reflection on `server`.
-
-    Args:
-        files: descriptors of the files that describe the services.
-    """
+    """Serve both versions of reflection; `files` are the descriptors of the files that describe the services."""
     servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_pool(files))
 
     async def answer(requests: AsyncIterator[Request | Malformed], context: object) -> AsyncIterator[Response]:

@@ -38,11 +38,7 @@ class TlsMaterial:
 
 
 def read_material(files: TlsFiles) -> TlsMaterial:
-    """The content of the files.
-
-    Raises:
-        ConfigError: the setting, the file, and what is wrong with it, in one line.
-    """
+    """Return the content of the files, or raise ConfigError with the setting, the file and the problem in one line."""
     material = _read(files)
     # OpenSSL, which speaks plainly, says what gRPC would not like.
     for setting, file in (("tls_certificate", files.certificate), ("tls_client_ca", files.client_ca)):
@@ -84,14 +80,7 @@ class ServerTls:
     """The newest good material of the files; may be asked from any thread."""
 
     def __init__(self, files: TlsFiles, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the files.
-
-        Args:
-            period_s: a change is noticed by the first connection after this.
-
-        Raises:
-            ConfigError: see `read_material`.
-        """
+        """Read the files; the first connection that comes `period_s` after a change notices it."""
         self._needs_client = files.client_ca is not None
         self._watched = WatchedFiles(
             [path for path in (files.certificate, files.key, files.client_ca) if path],
@@ -129,11 +118,7 @@ def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration
 
 
 def server_tls(config: SecurityConfig) -> ServerTls | None:
-    """What the settings ask for; None: no encryption.
-
-    Raises:
-        ConfigError: a setting without its partner, or a file that cannot be used.
-    """
+    """Return what the settings ask for (None: no encryption), or raise ConfigError."""
     certificate, key, client_ca = config.tls_certificate, config.tls_key, config.tls_client_ca
     if certificate is None and key is None and client_ca is None:
         return None

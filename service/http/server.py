@@ -22,11 +22,8 @@ class HttpServer:
     """Serves one application at one address."""
 
     def __init__(self, app: ASGIApp, *, max_connections: int, timeout_s: float = TIMEOUT_S) -> None:
-        """Serve nothing yet.
-
-        Args:
-            max_connections: with so many open, the peer that has kept the server waiting longest makes room.
-            timeout_s: a peer that keeps the server waiting longer loses its connection.
+        """Serve nothing yet. With `max_connections` open, the peer that has kept the server waiting longest makes room;
+        a peer that keeps it waiting longer than `timeout_s` loses its connection.
         """
         # uvicorn would log errors with their messages, which can quote a caller; the application logs them without.
         for name in ("uvicorn.error", "uvicorn.access"):
@@ -50,11 +47,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen and return the port, a free one for 0.
-
-        Raises:
-            OSError: the address is in use or not ours.
-        """
+        """Listen and return the port, a free one for 0; or raise OSError."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: _Connection(self._config, self._state, self._connections), host, port, reuse_port=False
         )
@@ -90,7 +83,6 @@ class _Connections:
         return True
 
     def leave(self, connection: "_Connection") -> None:
-        """Forget a connection."""
         self.note(connection, is_waiting=False)
         self._open.discard(connection)
         if not self._open:

@@ -30,12 +30,8 @@ class KeyFileError(ValueError):
 
 
 class Signatures:
-    """Checks the Ed25519 signature of a manifest, which holds the checksums of the bundle's other files.
-
-    `manifest.sig` is the 64 bytes of the signature.  A checksum alone shows damage, not who made the file.
-
-    Raises:
-        KeyFileError: the file holds no Ed25519 public key, or cryptography is not installed.
+    """Checks the Ed25519 signature of a manifest, which holds the checksums of the bundle's other files. `manifest.sig`
+    is the 64 bytes of the signature. A checksum alone shows damage, not who made the file.
     """
 
     def __init__(self, public_key: Path) -> None:
@@ -56,11 +52,7 @@ class Signatures:
         self._key = key
 
     def check(self, directory: Path) -> str:
-        """Return the SHA-256 of the signed manifest.
-
-        Raises:
-            BundleError: the signature is missing, or is not of this manifest by this key.
-        """
+        """Return the SHA-256 of the signed manifest, or raise BundleError."""
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
 
         file = directory / SIGNATURE_NAME
@@ -81,11 +73,7 @@ class Signatures:
 
 
 class BundleChecker:
-    """Opens the bundle of a candidate if it may serve with these settings; callable from any thread.
-
-    Raises:
-        KeyFileError: the public key for signatures cannot be used.
-    """
+    """Opens the bundle of a candidate if it may serve with these settings; callable from any thread."""
 
     def __init__(self, config: "ServerConfig") -> None:
         self._device = config.engine.device
@@ -94,11 +82,8 @@ class BundleChecker:
         self._signatures = None if key is None else Signatures(key)
 
     def __call__(self, candidate: BundleCandidate) -> Bundle:
-        """Return the checked bundle.
-
-        Raises:
-            BundleError: it is no bundle, is damaged, is not signed, is another model than its directory says, or lacks
-                graphs that the settings ask for.
+        """Return the checked bundle. Raises BundleError if it is damaged, not signed, another model than its directory
+        says, or lacks graphs that the settings ask for.
         """
         signed = "" if self._signatures is None else self._signatures.check(candidate.directory)
         bundle = Bundle.load(candidate.directory, manifest_sha256=signed)  # nobody may replace it between the two
@@ -124,11 +109,7 @@ def check_until_good(
 
 
 def check_identity(bundle: Bundle, candidate: BundleCandidate) -> None:
-    """Check that the bundle is the model and version that its directory is named after.
-
-    Raises:
-        BundleError: name or version differ.
-    """
+    """Raise BundleError unless the bundle is the model and version that its directory is named after."""
     manifest = bundle.manifest
     for what, wanted, found in (
         ("name", candidate.name, manifest.name),
@@ -156,11 +137,7 @@ _choose_device = lru_cache(choose_device)
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
-    """Load the bundle's tokenizer.
-
-    Raises:
-        ValueError: the file is no tokenizer, or one of another model.
-    """
+    """Return the bundle's tokenizer, or raise ValueError."""
     tokenizer = Tokenizer.load(bundle.tokenizer_path)
     rows = bundle.manifest.config.vocab_size
     if tokenizer.vocab_size != rows:
@@ -170,10 +147,6 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer:
 
 
 def check_in_engine(spec: EngineSpec) -> None:
-    """Check in the engine process that the bundle is still the one that was chosen, and try its tokenizer.
-
-    Raises:
-        ValueError: the bundle has been replaced, or its tokenizer cannot be used.
-    """
+    """Raise ValueError, in the engine process, if the bundle has been replaced or its tokenizer cannot be used."""
     bundle = Bundle.load(spec.bundle_dir, verify=False, manifest_sha256=spec.manifest_sha256)
     load_tokenizer(bundle).encode("a")

@@ -75,11 +75,7 @@ class Registry:
     """Finds the model of a request and owns the hosts of all versions; only for the event loop's thread."""
 
     def __init__(self, metrics: Metrics, *, drain_s: float) -> None:
-        """Start without any model.
-
-        Args:
-            drain_s: a version that is replaced ends after this time even if calls still use it.
-        """
+        """Start without any model; a version that is replaced ends after `drain_s` even if calls still use it."""
         self._metrics = metrics
         self._drain_s = drain_s
         self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names
@@ -115,14 +111,8 @@ class Registry:
         target_language: str,
         may_use: Callable[[str], bool] = lambda _: True,
     ) -> ModelHost:
-        """Return the first model that fits; an empty language, and no model, fit all.
-
-        Args:
-            may_use: whether the caller may use the model of this name; a model that it may not use does not exist
-                for it.
-
-        Raises:
-            NotFound: no model fits; the message lists what there is.
+        """Return the first model that fits, or raise NotFound; an empty language, and no model, fit all. A model that
+        the caller may not use does not exist for it.
         """
         hosts = [host for host in self._serving.values() if may_use(host.info.name)]
         infos = [host.info for host in hosts]
@@ -140,10 +130,8 @@ class Registry:
         return host if host.candidate.manifest_sha256 == candidate.manifest_sha256 else None
 
     async def start(self, host: ModelHost) -> None:
-        """Start a host that is to serve next, after the end of all earlier versions but the one that serves now.
-
-        Raises:
-            Exception: it cannot serve; its engines have ended.
+        """Start a host that is to serve next, after the end of all earlier versions but the one that serves now. Where
+        it cannot serve, its engines have ended when the error is raised.
         """
         if leaving := [task for old, task in self._leaving.items() if old.candidate.name == host.candidate.name]:
             await asyncio.wait(leaving)  # never three versions of a model at once

@@ -40,12 +40,8 @@ class Reloader:
         *,
         watch_period_s: float | None = None,
     ) -> None:
-        """Nothing runs yet.
-
-        Args:
-            check: returns the bundle of a candidate or raises ValueError; called in a thread.
-            make_host: returns a host that is not started.
-            watch_period_s: between two looks at the source; None: only on request.
+        """Nothing runs yet. `check` returns the bundle of a candidate or raises ValueError, in a thread. The source is
+        looked at once in `watch_period_s`; None: only on request.
         """
         self._registry = registry
         self._scan_source = scan
@@ -61,10 +57,8 @@ class Reloader:
         self._is_closing = False
 
     async def prepare(self) -> None:
-        """Find what `load` is to start, and check the candidates of each name until one is good.
-
-        Raises:
-            ValueError: there is nothing to load, or a required model is bad; says why.
+        """Find what `load` is to start, and check the candidates of each name until one is good. Raises ValueError if
+        there is nothing to load, or a required model is bad.
         """
 
         def check_all() -> dict[BundleCandidate, Bundle | Exception]:
@@ -79,10 +73,8 @@ class Reloader:
                 raise error
 
     async def load(self) -> None:
-        """Start what `prepare` found, all names at once; return when each model serves or is refused.
-
-        Raises:
-            ValueError, DragomanError: nothing can serve, or a required model cannot; says why.
+        """Start what `prepare` found, all names at once; return when each model serves or is refused. Raises ValueError
+        or DragomanError if nothing can serve, or a required model cannot.
         """
 
         async def update_all() -> None:
@@ -96,14 +88,8 @@ class Reloader:
             raise refusal.error if refusal.is_foreseen else InternalError(refusal.reason) from refusal.error
 
     async def reload(self, model: str = "") -> list[ModelChange]:
-        """Look at the source again, also at what was refused before; return all changes, refusals included.
-
-        Args:
-            model: the only model to look at; empty for all.
-
-        Raises:
-            NotFound: there is no such model, neither served nor in the source.
-            FailedPrecondition: there is no repository any more; everything stays as it was.
+        """Look at the source again, also at what was refused before; return all changes, refusals included. Raises
+        NotFound if there is no such model (empty: all), and FailedPrecondition without a repository.
         """
 
         async def look_again() -> list[ModelChange]:
@@ -150,11 +136,7 @@ class Reloader:
         await self._registry.close()
 
     async def _exclusively(self, change: Callable[[], Awaitable[_Outcome]]) -> _Outcome:
-        """Make a change when it is its turn.
-
-        Raises:
-            Unavailable: the server stops.
-        """
+        """Make a change when it is its turn, or raise Unavailable because the server stops."""
 
         async def in_turn() -> _Outcome:
             async with self._changing:
@@ -192,14 +174,8 @@ class Reloader:
             self._followed = found
 
     async def _apply(self, found: BundleCandidates, model: str = "", *, retry: bool) -> list[ModelChange]:
-        """Make the changes that the source suggests, one after another: at most one model is there twice.
-
-        Args:
-            model: the only one to change; empty for all.
-            retry: whether to try candidates again that were refused and have not changed.
-
-        Raises:
-            NotFound: there is no such model.
+        """Make the changes that the source suggests, one after another: at most one model is there twice. With `retry`,
+        candidates are tried again that were refused and have not changed.
         """
         served = {host.candidate.name: host for host in self._registry.models}
         names = {*found, *served}

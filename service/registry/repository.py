@@ -67,11 +67,7 @@ def scan_single(directory: Path) -> BundleCandidates:
 
 
 def scan_included(directory: Path = PRETRAINED_DIR) -> BundleCandidates:
-    """Return the package's models, named after their directories, all required; the English-German one is the default.
-
-    Raises:
-        RepositoryError: there is none.
-    """
+    """Return the package's models, named after their directories, all required; English-German is the default."""
     found = included_bundle_dirs(directory)
     if not found:
         raise RepositoryError(f"there is no included model in {directory}; install Dragoman again")
@@ -85,11 +81,7 @@ def scan_included(directory: Path = PRETRAINED_DIR) -> BundleCandidates:
 
 
 def scan_repository(directory: Path) -> BundleCandidates:
-    """Return what lies at NAME/VERSION/ in a directory.
-
-    Raises:
-        RepositoryError: the directory cannot be read, or holds no candidate.
-    """
+    """Return what lies at NAME/VERSION/ in a directory, or raise RepositoryError."""
     try:
         found = {name.name: _versions(name) for name in _directories(directory)}
     except OSError as error:

@@ -29,15 +29,8 @@ async def run_self_test(
     max_target_tokens: int,
     timeout_s: float,
 ) -> None:
-    """Return when the model has passed.  The server's limits on texts are for its callers and do not hold here.
-
-    Args:
-        golden: of the precision that runs; empty if the bundle has none.
-        max_target_tokens: the model's own limit.
-
-    Raises:
-        BundleError: too many translations differ, or scores are not finite.
-        DragomanError: the engines gave no translations.
+    """Return when the model has passed, or raise BundleError. The server's limits on texts are for its callers and do
+    not hold here. `golden` is of the precision that runs, or empty.
     """
     params = SearchParams(beam_size=1, max_target_tokens=min(GOLDEN_MAX_TARGET_TOKENS, max_target_tokens))
     texts = [sentence.source for sentence in golden] or [_ANY_TEXT]

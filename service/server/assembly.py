@@ -64,10 +64,8 @@ class Parts:
 
 
 def assemble(config: ServerConfig, models: ModelParts) -> Parts:
-    """Make all parts; admission stays closed until the models are loaded.
-
-    Raises:
-        ValueError: a certificate or the file of API keys cannot be used, or traces are wanted without their libraries.
+    """Make all parts; admission stays closed until the models are loaded. Raises ValueError if a certificate or the
+    file of API keys cannot be used, or a library is missing.
     """
     metrics, registry = models.metrics, models.registry
     all_left, lines = asyncio.Event(), WaitingLines()

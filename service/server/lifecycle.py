@@ -97,11 +97,7 @@ def _misconfiguration() -> Iterator[None]:
 
 
 async def _done(part: "asyncio.Task[None]", stop: asyncio.Event) -> bool:
-    """Return True when this part of the start is done, and False when the signal comes first; raise its error.
-
-    Raises:
-        Misconfigured: there is no repository, no bundle that can be used, or none that passes its self-test.
-    """
+    """Return True when this part of the start is done, and False when the signal comes first; raise its error."""
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([part, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -121,15 +117,7 @@ class Server:
         self._log = get_logger()
 
     async def run(self, stop: asyncio.Event, loading: "asyncio.Task[None]") -> None:
-        """Start, serve until `stop` is set, and drain; `end` must follow.
-
-        Args:
-            loading: done when the models are loaded.
-
-        Raises:
-            ListenError: a port cannot be bound.
-            Misconfigured, DragomanError: no model can be loaded.
-        """
+        """Start, serve until `stop` is set, and drain; `end` must follow.  `loading` is the loading of the models."""
         try:
             ports = await self._listen()
             if await _done(loading, stop):
@@ -188,11 +176,6 @@ class Server:
         return port
 
     async def _open(self, ports: dict[str, int]) -> None:
-        """Accept calls and say so.
-
-        Raises:
-            Misconfigured: the file of ports cannot be written.
-        """
         ports_file = self._config.lifecycle.ports_file
         draft = _draft(ports_file, {"pid": os.getpid(), **ports}) if ports_file else None
         spare_what_is_loaded()
@@ -222,7 +205,6 @@ class Server:
                 await parts.health.set_serving(is_ready)
 
     async def _drain(self) -> None:
-        """Stop serving without losing what was accepted."""
         parts, lifecycle = self._parts, self._config.lifecycle
         self._log.info("draining", requests=parts.admission.requests)
         parts.readiness.drain()

@@ -47,11 +47,7 @@ class ModelParts:
 
 
 def host_models(config: ServerConfig) -> ModelParts:
-    """Make the parts that load and run models; nothing is loaded yet.
-
-    Raises:
-        KeyFileError: the public key for signatures cannot be used.
-    """
+    """Make the parts that load and run models, or raise KeyFileError; nothing is loaded yet."""
     metrics = Metrics(methods=(f"{servicer.SERVICE_NAME}/Translate", stream_servicer.METHOD))
     registry = Registry(metrics, drain_s=config.limits.max_request_seconds)
     reloader = Reloader(

@@ -8,12 +8,7 @@ class Readiness:
     """Accepts work between the end of the start and the drain; is ready while every model has an engine too."""
 
     def __init__(self, has_engines: Callable[[], bool], unready_exit_s: float | None = None) -> None:
-        """The process has neither started nor begun to drain.
-
-        Args:
-            has_engines: whether every model has an engine that takes work.
-            unready_exit_s: the process is not alive once a model has had no engine for longer than this; None: never.
-        """
+        """The process is not alive once a model has had no engine for longer than `unready_exit_s`; None: never."""
         self.is_accepting = False
         self.is_draining = False
         self._has_engines = has_engines

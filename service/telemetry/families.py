@@ -66,11 +66,7 @@ class Families:
     """
 
     def __init__(self, registry: CollectorRegistry, methods: Sequence[str] = ()) -> None:
-        """Define the families.
-
-        Args:
-            methods: those of calls for a model, as labels.
-        """
+        """Define the families; `methods` are those of calls for a model, as labels."""
         self._registry = registry
         self._counted: list[tuple[Definition, Counter | Histogram]] = []
         self.definitions: list[Definition] = []

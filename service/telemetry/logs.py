@@ -28,10 +28,8 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 def configure_logging(
     config: TelemetryConfig, stream: TextIO | None = None, *, on_drop: Callable[[], None] = lambda: None
 ) -> None:
-    """Send every later event of at least the configured level to `stream` (standard error by default).
-
-    Args:
-        on_drop: called for each line that could not be written; nothing else happens then.
+    """Send every later event of at least the configured level to `stream` (standard error by default). All that happens
+    for a line that cannot be written is a call of `on_drop`.
     """
     lines = LogStream(stream or sys.stderr, on_drop)
     renderer: list[Processor] = [structlog.processors.JSONRenderer(ensure_ascii=True)]  # escapes control characters
@@ -57,11 +55,7 @@ def log_level() -> str:
 
 
 def set_log_level(level: str) -> str:
-    """Log events of at least this level from now on and return the name of the level before.
-
-    Raises:
-        ValueError: there is no such level.
-    """
+    """Log events of at least this level from now on and return the name of the level before, or raise ValueError."""
     if level not in _LEVELS:
         raise ValueError(f"level is {level[:40]!a}, there are {', '.join(_LEVELS)}")
     previous = log_level()
@@ -130,12 +124,7 @@ class LogStream:
     """A stream for `structlog.WriteLogger` that never fails, never waits, and remembers no failed write."""
 
     def __init__(self, stream: TextIO | None, on_drop: Callable[[], None] = lambda: None) -> None:
-        """Write to what `stream` writes to.
-
-        Args:
-            stream: None where there is none, as in a process that starts with standard error closed.
-            on_drop: called for each line that was lost, in whole or in part.
-        """
+        """Write to what `stream` writes to: None where standard error is closed."""
         self._stream = stream
         self._on_drop = on_drop
         self._descriptor: int | None = None  # None: the stream is in memory

@@ -37,11 +37,7 @@ class Metrics:
     """The metrics of one server.  Only for the event loop's thread."""
 
     def __init__(self, *, methods: Sequence[str] = ()) -> None:
-        """Nothing has happened.
-
-        Args:
-            methods: those of calls for a model, as labels.
-        """
+        """Nothing has happened; `methods` are those of calls for a model, as labels."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each one, which nobody asked for
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -64,11 +60,7 @@ class Metrics:
         self.families.requests_in_flight.labels(method).inc()
 
     def call_answered(self, method: str, model: str, code: str, duration_s: float, *, priority: str = "") -> None:
-        """Count the end of a call that was received.
-
-        Args:
-            priority: of its work; empty where it has none, or ended before that was known.
-        """
+        """Count the end of a call; `priority` is empty where it has no work, or ended before its priority was known."""
         if code == "NOT_FOUND" and not model:  # whatever its name was
             model = OTHER
         code_class = "ok" if code == "OK" else "client_error" if code in _CLIENT_ERRORS else "server_error"

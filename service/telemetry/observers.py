@@ -22,12 +22,7 @@ class SlowCalls:
     """Logs calls that took longer than the threshold, a line each with where the time went."""
 
     def __init__(self, threshold_s: float, *, count: Callable[[], None], limit: LogLimit | None = None) -> None:
-        """Watch calls.
-
-        Args:
-            threshold_s: calls that take longer are slow.
-            count: told of each slow call, logged or not.
-        """
+        """Watch calls; `count` is told of each that takes longer than `threshold_s`, logged or not."""
         self.threshold_s = threshold_s
         self._count = count
         self._limit = limit or LogLimit(max_lines=_MAX_LINES, period_s=_PERIOD_S)
@@ -61,10 +56,8 @@ class SlowCalls:
 
 
 def load_traces(config: TelemetryConfig) -> "type[Traces] | None":
-    """Return the class that sends traces, or None where nobody wants them; its libraries are loaded only here.
-
-    Raises:
-        ValueError: the libraries are missing.
+    """Return the class that sends traces, or None where nobody wants them; its libraries are loaded only here. Raises
+    ValueError if they are missing.
     """
     if config.otlp_endpoint is None:
         return None

@@ -69,14 +69,7 @@ class CpuRunner:
     def __init__(
         self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1, prepared_dir: Path | None = None
     ) -> None:
-        """Open the graphs.
-
-        Args:
-            prepared_dir: graphs with packed weights that several engines share; None: this engine has its own weights.
-
-        Raises:
-            BundleError: the bundle cannot be used, or has no such precision.
-        """
+        """Open the graphs, or raise BundleError; several engines share the packed weights in `prepared_dir`."""
         variant = bundle.variant(precision)
         if variant.arrange:
             raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
@@ -95,11 +88,7 @@ class CpuRunner:
 
     @classmethod
     def open(cls, spec: EngineSpec) -> Self:
-        """Return the runner of an engine process.
-
-        Raises:
-            BundleError: the bundle cannot be used, or has no such precision.
-        """
+        """Return the runner of an engine process, or raise BundleError."""
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
         return cls(bundle, precision=spec.precision, num_threads=spec.num_threads, prepared_dir=spec.prepared_dir)
 

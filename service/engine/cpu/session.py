@@ -42,14 +42,7 @@ def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptio
 
 
 def open_session(graph: Path, num_threads: int) -> ort.InferenceSession:
-    """Return a session that is ready to run the graph.
-
-    Args:
-        num_threads: computing one operator; ONNX Runtime would take the host's, not the container's.
-
-    Raises:
-        BundleError: it is no graph that this ONNX Runtime can run.
-    """
+    """Return a session whose operators have this many threads, or raise BundleError."""
     try:
         return _new_session(graph, session_options(num_threads, cpu_flags()))
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
@@ -57,11 +50,7 @@ def open_session(graph: Path, num_threads: int) -> ort.InferenceSession:
 
 
 def open_graph(bundle: Bundle, name: str, num_threads: int, prepared_dir: Path | None) -> ort.InferenceSession:
-    """Return a session of the prepared graph, or of the bundle's own where there is none that can be loaded.
-
-    Raises:
-        BundleError: the bundle's own cannot be loaded either.
-    """
+    """Return a session of the prepared graph, or of the bundle's own where there is none that can be loaded."""
     if prepared_dir is not None and (prepared_dir / name).is_file():
         try:
             require_own(prepared_dir)
@@ -72,11 +61,7 @@ def open_graph(bundle: Bundle, name: str, num_threads: int, prepared_dir: Path |
 
 
 def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
-    """Return the bundle's shortlist, or None where it has none or this CPU would compute its graph wrongly.
-
-    Raises:
-        BundleError: it cannot be used.
-    """
+    """Return the bundle's shortlist, or None where it has none or this CPU would compute its graph wrongly."""
     variant = bundle.variant(precision)
     # Columns are inputs of the graph, and only constants are made unsigned for CPUs that need it.
     is_exact = variant is not bundle.manifest.variants.get("int8") or multiplies_int8_exactly(cpu_flags())
@@ -89,11 +74,8 @@ def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
 
 
 def prepare_graphs(bundle: Bundle, precision: str | None, directory: Path) -> None:
-    """Write the graphs that a runner of this bundle opens into the directory, with packed weights.
-
-    Raises:
-        BundleError: the bundle has no such precision, or its shortlist cannot be used.
-        OSError: there is too little room.
+    """Write the graphs that a runner of this bundle opens into the directory, with packed weights. Raises OSError where
+    there is too little room.
     """
     variant = bundle.variant(precision)
     folder = PurePosixPath(variant.encoder).parent

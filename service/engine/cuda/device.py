@@ -27,11 +27,8 @@ class DeviceChoice:
 
 
 def choose_device(setting: str, *, has_graphs: bool) -> DeviceChoice:
-    """Return the device of a setting; `auto` is CUDA where it works, which a process of its own finds out.
-
-    Args:
-        setting: cpu, cuda or auto.
-        has_graphs: whether the model has graphs for a GPU.
+    """Return the device for a setting (cpu, cuda or auto) and a model that may have graphs for a GPU. `auto` is CUDA
+    where it works, which a process of its own finds out.
     """
     if setting == "cuda":
         return DeviceChoice("cuda")

@@ -68,14 +68,7 @@ class CudaRunner:
         records: bool = False,
         storage: CudaStorage | None = None,
     ) -> None:
-        """Take sessions that are open.
-
-        Args:
-            sessions: those of `GRAPHS`.
-            device: where they run.
-            records: whether they can record steps and replay them (CUDA graphs).
-            storage: where keys and values lie, if not as usual.
-        """
+        """Take the open sessions of `GRAPHS`, which with `records` can record steps and replay them (CUDA graphs)."""
         check_limits(bundle)
         self._config = bundle.manifest.config
         self._max_target_tokens = bundle.manifest.decoding.max_target_tokens
@@ -88,12 +81,7 @@ class CudaRunner:
 
     @classmethod
     def open(cls, spec: EngineSpec) -> Self:
-        """Return the runner of an engine process on a GPU.
-
-        Raises:
-            DeviceError: the GPU cannot be used; the message says what is missing.
-            BundleError: the bundle cannot be used, or has no graphs for a GPU.
-        """
+        """Return the runner of an engine process, or raise DeviceError or BundleError."""
         require_cuda()
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
         paths = graph_paths(bundle, spec.precision)
@@ -221,11 +209,7 @@ class _CudaBinding:
 
 
 def graph_paths(bundle: Bundle, precision: str | None = None) -> dict[str, Path]:
-    """Return where the graphs of `GRAPHS` lie.
-
-    Raises:
-        BundleError: the bundle has none for a GPU, or another precision was asked for.
-    """
+    """Return where the graphs of `GRAPHS` lie, or raise BundleError."""
     if precision not in (None, GPU_PRECISION):
         raise BundleError(f"{precision} graphs are for CPUs; on a GPU, {GPU_PRECISION} ones run")
     if GPU_PRECISION not in bundle.manifest.variants:
@@ -240,13 +224,8 @@ def graph_paths(bundle: Bundle, precision: str | None = None) -> dict[str, Path]
 def fitting_budgets(
     wanted: SchedulerConfig, free_bytes: int, config: ModelConfig, max_target_tokens: int, bytes_each: int = 2
 ) -> SchedulerConfig:
-    """Return the wanted budgets, cut down to what the free memory can hold.
-
-    Half of the usable memory is for hypotheses, a quarter for sources, a quarter for the encoder.
-
-    Args:
-        free_bytes: when the weights are loaded.
-        bytes_each: of a key's or value's number.
+    """Return the wanted budgets, cut down to what the memory holds that is free beside the weights. Half of what is
+    usable is for hypotheses, a quarter for sources, a quarter for the encoder.
     """
     usable = int(_USABLE * free_bytes)
     shape = CacheShape.of(config)

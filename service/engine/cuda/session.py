@@ -19,11 +19,7 @@ _OTHER_LIBRARIES = ("libcurand.so.10", "libcudnn.so.9")  # attention does not ru
 
 
 def require_cuda() -> None:
-    """Load what CUDA needs, and take some memory on the device.
-
-    Raises:
-        DeviceError: it cannot be used.
-    """
+    """Load what CUDA needs and take some memory on the device, or raise DeviceError."""
     problem = find_problem()
     if problem:
         raise DeviceError(f"device cuda cannot be used: {problem}")
@@ -48,14 +44,8 @@ def find_problem() -> str:
 
 
 def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None = None) -> Any:
-    """Return a session that runs all of a graph on the GPU.
-
-    Args:
-        cuda_graphs: whether runs may be recorded and replayed (`gpu_graph_id` of the run's options).
-        profile: how the name of a profile begins, if one is to be written.
-
-    Raises:
-        DeviceError: it cannot, or some node would run on the CPU.
+    """Return a session that runs all of a graph on the GPU, or raise DeviceError. With `cuda_graphs`, runs may be
+    recorded and replayed; the name of a profile begins with `profile`.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -80,11 +70,7 @@ def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None
 
 
 def free_memory() -> int:
-    """Return the bytes that are free on the GPU.
-
-    Raises:
-        DeviceError: CUDA does not say.
-    """
+    """Return the bytes that are free on the GPU, or raise DeviceError."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     try:
         status = ctypes.CDLL(_libraries()[0]).cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
