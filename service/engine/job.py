@@ -1,10 +1,19 @@
-"""What goes into the engine and what comes out of it: token ids, search parameters, outcomes.
+"""What goes into the engine and what comes out of it: token ids, search parameters, outcomes, and their frames.
 
-Plain records that cross the process border; no text, no gRPC, no tensors.
+Plain records; no text, no gRPC, no tensors.  A frame is a pickled record with its length, four bytes, in front.
+
+    front -> engine     EngineSpec, then tuples of Job | Cancel
+    engine -> front     Ready or StartFailed, then Reports: outcomes at once, and a sign of life every heartbeat
 """
 
+import pickle
+import struct
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+_LENGTH = struct.Struct("!I")
+FRAME_HEADER_BYTES = _LENGTH.size
+SMALLEST_WIDTH = 64
 
 
 class FinishReason(StrEnum):
@@ -45,6 +54,11 @@ class Job:
     params: SearchParams
     deadline: float | None = None  # on time.monotonic(), which all processes of a machine share
     submitted_at: float | None = None  # same clock; None: when the engine gets it
+
+    @property
+    def source_width(self) -> int:
+        """The power of two that holds the source: sentences of one width share their padding."""
+        return max(SMALLEST_WIDTH, 1 << (len(self.source_ids) - 1).bit_length())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +120,51 @@ class StepStats:
     def padding_ratio(self) -> float:
         """Share of the encoder's positions that were padding, 0 when it did not run."""
         return 1.0 - self.source_tokens / self.padded_source_tokens if self.padded_source_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a job at the next step; its outcome still comes."""
+
+    job_id: int
+
+
+Command = Job | Cancel  # a job is queued
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded and warm."""
+
+    warnings: tuple[str, ...] = ()  # what is not as it should be, but good enough to serve
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """The engine cannot serve; it exits after this."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What has happened in an engine since its last report, if anything: also its sign of life."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    stats: StepStats | None = None
+
+
+def to_frame(record: object) -> bytes:
+    """Return a record as it crosses."""
+    payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def frame_length(header: bytes) -> int:
+    """Return the number of bytes that follow the header."""
+    return int(_LENGTH.unpack(header)[0])
+
+
+def from_payload(payload: bytes) -> object:
+    """Return the record in a frame."""
+    return pickle.loads(payload)  # noqa: S301 - both ends are our own process tree

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from service.engine.beam import BeamSearch
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.runner import DecoderState, EncodedBatch, Runner
-from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
+from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
 
 _MAX_IDLE_GROUPS = 2  # whose empty states are kept for the next sentence
 
@@ -277,7 +277,7 @@ def _failure(job: Job, kind: FailureKind, message: str = "") -> JobFailure:
 
 def group_key(job: Job) -> GroupKey:
     """Return which sentences a job decodes with."""
-    return job.params.beam_size, source_width(len(job.source_ids)), job.params.use_shortlist
+    return job.params.beam_size, job.source_width, job.params.use_shortlist
 
 
 def encoder_batches(jobs: Iterable[Job], max_tokens: int) -> Iterator[Sequence[Job]]:

@@ -1,43 +1,49 @@
-"""The process an engine lives in: what starts it, what it is told, what it reports, and its main loop.
+"""The process an engine lives in: what starts it, and its main loop.
 
-Frames of pickled records over a socket pair, a length of four bytes in front.  The front process imports this module
-for the records, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else knows processes.
-
-    front -> engine     EngineSpec, then tuples of Start | Cancel
-    engine -> front     Ready or StartFailed, then Reports: outcomes at once, and a sign of life every heartbeat
+It talks to the front process in the frames of `job.py`, over a socket pair.  The front process imports this module to
+start engines, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else in this part knows processes.
 """
 
 import ctypes
 import faulthandler
 import gc
 import os
-import pickle
 import pkgutil
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
-from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchParams, StepStats
+from service.engine.job import (
+    FRAME_HEADER_BYTES,
+    Cancel,
+    Command,
+    FailureKind,
+    Job,
+    JobFailure,
+    Ready,
+    Report,
+    SearchParams,
+    StartFailed,
+    frame_length,
+    from_payload,
+    to_frame,
+)
 from service.engine.spec import EngineSpec
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
     from service.engine.runner import Runner
 
-_LENGTH = struct.Struct("!I")
-FRAME_HEADER_BYTES = _LENGTH.size
 # The front process, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
 # core was 8 - 10 ms in four runs with 5, 16 ms in one with 0
 # (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
@@ -45,45 +51,6 @@ _BEHIND_FRONT = 5  # niceness
 _STATS_INTERVAL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Queue a job."""
-
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """End a job at the next step; its outcome still comes."""
-
-    job_id: int
-
-
-Command = Start | Cancel
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The model is loaded and warm."""
-
-    warnings: tuple[str, ...] = ()  # what is not as it should be, but good enough to serve
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    """The engine cannot serve; it exits after this."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What has happened in an engine since its last report, if anything: also its sign of life."""
-
-    outcomes: tuple[Outcome, ...] = ()
-    stats: StepStats | None = None
 
 
 def command_line(descriptor: int) -> list[str]:
@@ -96,22 +63,6 @@ def environment() -> dict[str, str]:
     """Return the environment of an engine process: the same import path, and one thread in NumPy's own pools."""
     import_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return {**os.environ, "PYTHONPATH": import_path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-def to_frame(record: object) -> bytes:
-    """Return a record as it crosses."""
-    payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(payload)) + payload
-
-
-def frame_length(header: bytes) -> int:
-    """Return the number of bytes that follow the header."""
-    return int(_LENGTH.unpack(header)[0])
-
-
-def from_payload(payload: bytes) -> object:
-    """Return the record in a frame."""
-    return pickle.loads(payload)  # noqa: S301 - both ends are our own process tree
 
 
 def main(descriptor: int) -> None:
@@ -219,8 +170,8 @@ def _serve(
             has_worked = False
         for command in commands:
             match command:
-                case Start(job):
-                    engine.submit(job)
+                case Job():
+                    engine.submit(command)
                     has_worked = True
                 case Cancel(job_id):
                     engine.cancel(job_id)

@@ -9,7 +9,6 @@ from heapq import heapify, heappop, heappush
 
 from service.engine.job import FailureKind, Job
 
-SMALLEST_WIDTH = 64
 _BUDGETS = ("max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens", "encoder_run_tokens")
 # Without an error of memory, after which budgets that were halved are doubled; twice as long each time that this was
 # too much, so that where memory has become less for good, few batches fail for finding out.
@@ -23,7 +22,7 @@ class SchedulerConfig:
     """Budgets of the running batch.  A single job over a budget still runs, alone."""
 
     max_rows: int = 128  # live hypotheses
-    max_source_tokens: int = 16_384  # of running sentences, each counted with its `source_width`
+    max_source_tokens: int = 16_384  # of running sentences, each counted with its `Job.source_width`
     max_encode_tokens: int = 2_048  # the same for what starts at once: running sentences wait for it between two steps
     max_ahead_tokens: int = 512  # of sentences that are encoded before there is room for them, padding included
     encoder_run_tokens: int = 192  # of one run, padding included; on a CPU, more gain nothing, and the batch waits
@@ -117,7 +116,7 @@ class Scheduler:
         """Free the rows of a running job that ended."""
         job = self._running.pop(job_id)
         self.rows -= job.params.beam_size
-        self._source_tokens -= source_width(len(job.source_ids))
+        self._source_tokens -= job.source_width
         self._cancelled.discard(job_id)
 
     def schedule(self, now: float) -> Plan:
@@ -165,7 +164,7 @@ class Scheduler:
         encode_tokens = 0
         while self._waiting:
             job = next(iter(self._waiting.values()))
-            width = source_width(len(job.source_ids))
+            width = job.source_width
             if not self._fits(job, width, encode_tokens):
                 break
             encode_tokens += width
@@ -192,8 +191,3 @@ class Scheduler:
             and self._source_tokens + width <= self.config.max_source_tokens
             and (encode_tokens == 0 or encode_tokens + width <= self.config.max_encode_tokens)
         )
-
-
-def source_width(num_tokens: int) -> int:
-    """Return the power of two that holds a source of this length: sentences of one width share their padding."""
-    return max(SMALLEST_WIDTH, 1 << (num_tokens - 1).bit_length())

@@ -63,7 +63,7 @@ class Dispatcher:
     @property
     def engines(self) -> int:
         """Number of engines that take jobs."""
-        return sum(engine.supervisor.is_up for engine in self._engines)
+        return sum(engine.is_up for engine in self._engines)
 
     @property
     def missing_engines(self) -> int:
@@ -179,7 +179,7 @@ class Dispatcher:
         if refusal := self._refusal():
             self._fail_queue(refusal)
             return
-        engines = [engine for engine in self._engines if engine.supervisor.is_up]
+        engines = [engine for engine in self._engines if engine.is_up]
         found = self._queue.hand_out([engine.load for engine in engines], time.monotonic())
         for job in found.too_late:
             pending = self._waiting.pop(job.id)
@@ -197,7 +197,7 @@ class Dispatcher:
 
     def _pool_load(self) -> PoolLoad:
         """Load of the engines that are up; where none is, of one that has nothing to do."""
-        engines = [engine for engine in self._engines if engine.supervisor.is_up] or self._engines[:1]
+        engines = [engine for engine in self._engines if engine.is_up] or self._engines[:1]
         return PoolLoad.of(engine.load for engine in engines)
 
     def _refusal(self) -> Unavailable | None:

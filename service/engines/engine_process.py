@@ -8,21 +8,20 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from service.engine.process import (
+from service.engine.job import (
     FRAME_HEADER_BYTES,
     Command,
     Ready,
     Report,
     StartFailed,
-    command_line,
-    environment,
     frame_length,
     from_payload,
     to_frame,
 )
+from service.engine.process import command_line, environment
 from service.engine.spec import EngineSpec
 from service.telemetry.logs import get_logger
 
@@ -118,15 +117,19 @@ class EngineProcess:
         if not self._writer.is_closing():
             self._writer.write(to_frame(tuple(commands)))
 
-    async def reports(self, silence_limit_s: float) -> AsyncIterator[Report]:
-        """Yield the engine's reports until it is lost; an engine that is silent for too long is killed."""
+    async def listen(self, on_report: Callable[[Report], None], silence_limit_s: float) -> None:
+        """Hand on the engine's reports until it is lost; an engine that is silent for too long is killed."""
+        reading = asyncio.create_task(self._hand_on(on_report))
         watchdog = asyncio.create_task(self._watch(silence_limit_s))
         try:
-            while isinstance(record := await self._read(), Report):
-                self._heard = True
-                yield record
+            await reading
         finally:
             watchdog.cancel()
+
+    async def _hand_on(self, on_report: Callable[[Report], None]) -> None:
+        while isinstance(record := await self._read(), Report):
+            self._heard = True
+            on_report(record)
 
     async def describe_end(self) -> str:
         """Return why the process ended, once it has."""

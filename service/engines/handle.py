@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from service.engine.job import FailureKind, Job, JobResult, Outcome, StepStats
-from service.engine.process import Cancel, Report, Start
+from service.engine.job import Cancel, Command, FailureKind, Job, JobResult, Outcome, Report, StepStats
 from service.engine.spec import EngineSpec
 from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
@@ -113,6 +112,12 @@ class EngineHandle:
         self._num_non_finite = 0  # sentences in a row
         self._heard_at = time.monotonic()
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the engine takes jobs; one that is being ended does not."""
+        process = self.supervisor.process
+        return process is not None and not process.is_condemned
+
     def start_jobs(self, jobs: Sequence[Pending]) -> None:
         """Give jobs to the engine, whose load counts them already."""
         for pending in jobs:
@@ -120,12 +125,12 @@ class EngineHandle:
             if pending.call is not None:
                 pending.call.phase = "decode"
             self.jobs[pending.job.id] = pending
-        self.supervisor.send([Start(pending.job) for pending in jobs])
+        self._send([pending.job for pending in jobs])
 
     def cancel(self, job: Job) -> None:
         """Have the engine drop a job, if it has not answered yet; it counts until it has."""
         if job.id in self.jobs:
-            self.supervisor.send([Cancel(job.id)])
+            self._send([Cancel(job.id)])
 
     def fail_all(self, error: DragomanError) -> None:
         """Fail all jobs that the engine holds."""
@@ -136,16 +141,21 @@ class EngineHandle:
 
     def snapshot(self, now: float) -> EngineSnapshot:
         """Describe the engine at this moment."""
+        process = self.supervisor.process
         waiting: EngineState = "starting" if self.supervisor.retry_in_s is None else "waiting"
         return EngineSnapshot(
-            pid=self.supervisor.pid,
-            state="up" if self.supervisor.is_up else waiting,
+            pid=process.pid if process else None,
+            state="up" if self.is_up else waiting,
             jobs=len(self.jobs),
             rows=self.live_rows,
             max_rows=self.load.max_rows,
             restarts=self._num_losses,
             silent_s=now - self._heard_at,
         )
+
+    def _send(self, commands: Sequence[Command]) -> None:
+        if self.supervisor.process is not None:
+            self.supervisor.process.send(commands)
 
     def _take_report(self, report: Report) -> None:
         self._heard_at = time.monotonic()
@@ -173,8 +183,8 @@ class EngineHandle:
             self._num_non_finite = 0
         elif outcome.kind is FailureKind.NON_FINITE:
             self._num_non_finite += 1
-            if self._num_non_finite == _MOST_NON_FINITE:
-                self.supervisor.condemn(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
+            if self._num_non_finite == _MOST_NON_FINITE and self.supervisor.process is not None:
+                self.supervisor.process.condemn(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
 
     def _lose_jobs(self, reason: str) -> None:
         self._num_non_finite = 0

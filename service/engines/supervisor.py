@@ -5,10 +5,10 @@ Knows when to try again; neither jobs nor queues.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.engine.process import Command, Report
+from service.engine.job import Report
 from service.engine.spec import EngineSpec
 from service.engines.engine_process import EngineProcess, EngineStartError, start_engine
 from service.telemetry.logs import describe_error, get_logger
@@ -51,25 +51,15 @@ class EngineSupervisor:
         self._spec = spec
         self._config = config
         self._on_report, self._on_lost, self._on_change = on_report, on_lost, on_change
-        self._process: EngineProcess | None = None  # None: not started, or lost and being replaced
+        self.process: EngineProcess | None = None  # None: not started, or lost and being replaced
         self._task: asyncio.Task[None] | None = None
         self.is_delayed = False  # the replacement: from its first pause until it is up
         self.retry_in_s: float | None = None  # the pause before the next start, while it lasts
 
     @property
-    def is_up(self) -> bool:
-        """Whether the engine takes commands; one that is being ended does not."""
-        return self._process is not None and not self._process.is_condemned
-
-    @property
     def is_missing(self) -> bool:
         """Whether the engine was lost, or is being ended, and no other has taken its place yet."""
-        return self._task is not None and not self.is_up
-
-    @property
-    def pid(self) -> int | None:
-        """The engine's process id while it is up."""
-        return self._process.pid if self._process else None
+        return self._task is not None and (self.process is None or self.process.is_condemned)
 
     async def start(self) -> None:
         """Return when the engine is warm; from then on it is replaced whenever it is lost.
@@ -77,27 +67,17 @@ class EngineSupervisor:
         Raises:
             EngineStartError: it does not start; the message says why.
         """
-        self._process = await start_engine(self._spec, self._config.start_timeout_s)
-        self._task = asyncio.create_task(self._supervise(self._process))
-
-    def send(self, commands: Sequence[Command]) -> None:
-        """Send commands to the engine, if it is up."""
-        if self._process is not None:
-            self._process.send(commands)
-
-    def condemn(self, fault: str) -> None:
-        """End the engine, if it is up, because of a fault; it counts as lost and is replaced."""
-        if self._process is not None:
-            self._process.condemn(fault)
+        self.process = await start_engine(self._spec, self._config.start_timeout_s)
+        self._task = asyncio.create_task(self._supervise(self.process))
 
     async def stop(self) -> None:
         """End the engine at once and do not replace it; without one, no error."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._process is not None:
-            await self._process.kill()  # it has nothing to save, and a step that is under way can be long
-            self._process = None
+        if self.process is not None:
+            await self.process.kill()  # it has nothing to save, and a step that is under way can be long
+            self.process = None
 
     async def _supervise(self, process: EngineProcess) -> None:
         num_attempts = 0  # to start an engine, since one was stable
@@ -111,11 +91,10 @@ class EngineSupervisor:
     async def _follow(self, process: EngineProcess) -> None:
         """Hand on the engine's reports until it is lost."""
         try:
-            async for report in process.reports(self._config.heartbeat_timeout_s):
-                self._on_report(report)
+            await process.listen(self._on_report, self._config.heartbeat_timeout_s)
         except Exception as error:  # noqa: BLE001 - a bug of ours must cost one engine's jobs, not all later ones
             get_logger().error("engine_report_failed", **describe_error(error))
-        self._process = None
+        self.process = None
         reason = await process.finish(_EXIT_S)
         get_logger().error("engine_lost", pid=process.pid, reason=reason)
         self._on_lost(reason)
@@ -132,14 +111,14 @@ class EngineSupervisor:
                 self.retry_in_s = None
             num_attempts += 1
             try:
-                self._process = await start_engine(self._spec, self._config.start_timeout_s)
+                self.process = await start_engine(self._spec, self._config.start_timeout_s)
             except EngineStartError as error:
                 get_logger().warning("engine_not_started", attempt=num_attempts, reason=str(error))
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, giving up would leave the service without engine
                 get_logger().error("engine_not_started", attempt=num_attempts, **describe_error(error))
                 continue
-            get_logger().info("engine_started", pid=self._process.pid)
+            get_logger().info("engine_started", pid=self.process.pid)
             self.is_delayed = False
             self._on_change()
-            return self._process, num_attempts
+            return self.process, num_attempts

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from service.engine.job import Job
-from service.engine.scheduler import SMALLEST_WIDTH, source_width
+from service.engine.job import SMALLEST_WIDTH, Job
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +16,7 @@ class EngineLoad:
     """Sums over the jobs that one engine holds, beside what the engine can run at once."""
 
     max_rows: int
-    max_source_tokens: int  # each sentence counts with its `source_width`
+    max_source_tokens: int  # each sentence counts with its `Job.source_width`
     jobs: int = 0
     rows: int = 0
     source_tokens: int = 0
@@ -28,7 +27,7 @@ class EngineLoad:
         rows, tokens = job.params.beam_size, len(job.source_ids)
         self.jobs += sign
         self.rows += sign * rows
-        self.source_tokens += sign * source_width(tokens)
+        self.source_tokens += sign * job.source_width
         self.work += sign * rows * tokens
 
     def remove(self, job: Job) -> None:
@@ -41,7 +40,7 @@ class EngineLoad:
 
     def has_room(self, job: Job, lookahead_jobs: int) -> bool:
         """Whether the engine may take this job while it holds up to so many such jobs beyond what it can run."""
-        rows, tokens = job.params.beam_size, source_width(len(job.source_ids))
+        rows, tokens = job.params.beam_size, job.source_width
         return (
             self.rows + rows <= self.max_rows + lookahead_jobs * rows
             and self.source_tokens + tokens <= self.max_source_tokens + lookahead_jobs * tokens

@@ -10,9 +10,19 @@ from typing import Any, Literal
 from unittest import mock
 
 from model.config import EOS_ID
-from service.engine.job import FinishReason, Hypothesis, Job, JobResult, Outcome, SearchParams, StepStats
+from service.engine.job import (
+    Cancel,
+    Command,
+    FinishReason,
+    Hypothesis,
+    Job,
+    JobResult,
+    Outcome,
+    Report,
+    SearchParams,
+    StepStats,
+)
 from service.engine.loop import EngineLoop
-from service.engine.process import Cancel, Command, Report, Start
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
@@ -134,6 +144,8 @@ class HandSteppedEngine:
         self.is_delayed = False
         self.retry_in_s: float | None = None
         self.fault = ""
+        self.pid = 1
+        self.is_condemned = False
         self._spec = spec
         self._loop: EngineLoop | None = None
         self._without_answer: set[int] = set()
@@ -142,18 +154,13 @@ class HandSteppedEngine:
         return EngineLoop(create(self._spec), self._spec.scheduler, clock=lambda: time.monotonic())  # noqa: PLW0108  patched
 
     @property
-    def is_up(self) -> bool:
-        """Whether the engine takes commands."""
-        return self._loop is not None
+    def process(self) -> "HandSteppedEngine | None":
+        """Itself while it is up."""
+        return self if self._loop is not None else None
 
     @property
     def is_missing(self) -> bool:
-        return not self.is_up
-
-    @property
-    def pid(self) -> int | None:
-        """Some number while it is up."""
-        return 1 if self.is_up else None
+        return self._loop is None
 
     async def start(self) -> None:
         """Be up."""
@@ -172,10 +179,10 @@ class HandSteppedEngine:
             return
         for command in commands:
             match command:
-                case Start(job):
-                    self.started_ids.append(job.id)
-                    self._without_answer.add(job.id)
-                    self._loop.submit(job)
+                case Job():
+                    self.started_ids.append(command.id)
+                    self._without_answer.add(command.id)
+                    self._loop.submit(command)
                 case Cancel(job_id):
                     self._loop.cancel(job_id)
 

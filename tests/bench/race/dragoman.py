@@ -18,20 +18,20 @@ from typing import Any
 
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION
-from service.engine.job import Job, JobResult, Outcome, SearchParams
-from service.engine.loop import EngineLoop
-from service.engine.process import (
+from service.engine.job import (
     FRAME_HEADER_BYTES,
+    Job,
+    JobResult,
+    Outcome,
     Ready,
     Report,
-    Start,
-    command_line,
-    create_runner,
-    environment,
+    SearchParams,
     frame_length,
     from_payload,
     to_frame,
 )
+from service.engine.loop import EngineLoop
+from service.engine.process import command_line, create_runner, environment
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engines.prepared_graphs import PreparedGraphs
@@ -238,7 +238,7 @@ class _RacingEngine:
 
     def send(self, jobs: Sequence[Job]) -> None:
         self._running |= {job.id: len(job.source_ids) for job in jobs}
-        self.channel.sendall(to_frame(tuple(Start(job) for job in jobs)))
+        self.channel.sendall(to_frame(tuple(jobs)))
 
     def receive(self) -> list[JobResult]:
         """Return the results in the next report, which is there."""

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.process import (
-    command_line,
-    environment,
-    to_frame,
-)
+from service.engine.job import to_frame
+from service.engine.process import command_line, environment
 from service.engine.spec import EngineSpec
 
 

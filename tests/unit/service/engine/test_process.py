@@ -9,33 +9,26 @@ from queue import SimpleQueue
 import pytest
 
 from service.engine.job import (
+    FRAME_HEADER_BYTES,
+    Cancel,
+    Command,
     FailureKind,
     FinishReason,
     Hypothesis,
     Job,
     JobFailure,
     JobResult,
-    SearchParams,
-    StepStats,
-)
-from service.engine.loop import EngineLoop
-from service.engine.process import (
-    FRAME_HEADER_BYTES,
-    Cancel,
-    Command,
     Ready,
     Report,
-    Start,
+    SearchParams,
     StartFailed,
-    _create_engine,
-    _receive,
-    _serve,
-    _take,
-    environment,
+    StepStats,
     frame_length,
     from_payload,
     to_frame,
 )
+from service.engine.loop import EngineLoop
+from service.engine.process import _create_engine, _receive, _serve, _take, environment
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.fake_runner import FakeRunner
@@ -58,7 +51,7 @@ RESULT = JobResult(
     "record",
     [
         EngineSpec(bundle_dir=Path("bundle"), precision="int8", scheduler=SchedulerConfig(max_rows=3)),
-        (Start(JOB), Cancel(1)),
+        (JOB, Cancel(1)),
         Ready(),
         Ready(("weights are not shared",)),
         StartFailed("no bundle"),
@@ -77,18 +70,18 @@ def test_records_come_in_order_until_the_other_end_closes():
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
-            ours.sendall(to_frame((Start(JOB),)) + to_frame((Cancel(1), Cancel(2))))
+            ours.sendall(to_frame((JOB,)) + to_frame((Cancel(1), Cancel(2))))
 
-        assert list(_receive(theirs)) == [(Start(JOB),), (Cancel(1), Cancel(2))]
+        assert list(_receive(theirs)) == [(JOB,), (Cancel(1), Cancel(2))]
 
 
 def test_inbox_gives_all_there_is_and_waits_for_nothing_when_there_is_work():
     inbox: SimpleQueue[Command] = SimpleQueue()
     assert list(_take(inbox, 0.0)) == []
-    inbox.put(Start(JOB))
+    inbox.put(JOB)
     inbox.put(Cancel(1))
 
-    assert list(_take(inbox, 60.0)) == [Start(JOB), Cancel(1)]
+    assert list(_take(inbox, 60.0)) == [JOB, Cancel(1)]
 
 
 @pytest.mark.parametrize("max_rows", [1, 128, 1_000])
@@ -127,7 +120,7 @@ def test_engine_reports_the_outcome_of_what_it_is_told_to_start():
         if any(report.outcomes for report in reports) and any(report.stats for report in reports):
             raise Enough
 
-    inbox.put(Start(JOB_WITHOUT_DEADLINE))
+    inbox.put(JOB_WITHOUT_DEADLINE)
     with pytest.raises(Enough):
         _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=60.0)
 
@@ -161,7 +154,7 @@ def test_engine_returns_freed_memory_once_when_there_was_work_and_then_none(monk
     def send(report: Report) -> None:
         events.append("outcome" if report.outcomes else "heartbeat")
         if events == ["heartbeat"] * 4:
-            inbox.put(Start(JOB_WITHOUT_DEADLINE))
+            inbox.put(JOB_WITHOUT_DEADLINE)
         if events.count("returned") and len(events) > 12:
             raise Enough
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from service.engine.job import FailureKind, Job
-from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig, source_width
+from service.engine.job import FailureKind, Job, SearchParams
+from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
 from tests.fakes.roomy_scheduler import ROOMY, job, scheduler_with, started
 
 
@@ -59,7 +59,7 @@ def test_job_larger_than_every_budget_runs_alone():
     ("num_tokens", "width"), [(1, 64), (2, 64), (63, 64), (64, 64), (65, 128), (128, 128), (129, 256), (512, 512)]
 )
 def test_width_of_a_source_is_the_power_of_two_that_holds_it(num_tokens, width):
-    assert source_width(num_tokens) == width
+    assert Job(id=0, source_ids=(5,) * num_tokens, params=SearchParams()).source_width == width
 
 
 def test_running_sentences_count_with_the_width_of_their_source():
@@ -159,7 +159,7 @@ def test_budgets_hold_and_every_job_ends_whatever_happens(seed):
 
 
 def width_of(each: Job) -> int:
-    return source_width(len(each.source_ids))
+    return each.source_width
 
 
 @pytest.mark.parametrize("name", ["max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens"])

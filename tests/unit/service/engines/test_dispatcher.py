@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from model.config import EOS_ID
-from service.engine.job import JobResult, StepStats
-from service.engine.process import Report
+from service.engine.job import JobResult, Report, StepStats
 from service.engine.scheduler import SchedulerConfig
 from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, InternalError, Unavailable

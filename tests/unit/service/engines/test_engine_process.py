@@ -2,12 +2,11 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from service.engine.process import Report, to_frame
+from service.engine.job import Report, to_frame
 from service.engine.spec import EngineSpec
 from service.engines import engine_process
 from service.engines.engine_process import EngineProcess, EngineStartError, start_engine
@@ -82,14 +81,12 @@ async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_kill
             await real_sleep(0)
 
     monkeypatch.setattr("service.engines.engine_process.asyncio.sleep", sleep)
-    following = asyncio.create_task(all_of(engine.reports(8.0)))
+    reports: list[Report] = []
+    following = asyncio.create_task(engine.listen(reports.append, 8.0))
     while not engine.is_condemned:
         await real_sleep(0)
     reader.feed_eof()
 
-    assert (len(await following), pauses) == (3, [4.0] * 7)
+    await following
+    assert (len(reports), pauses) == (3, [4.0] * 7)
     assert await engine.describe_end() == "it stopped answering and was killed"
-
-
-async def all_of(reports: AsyncIterator[Report]) -> list[Report]:
-    return [report async for report in reports]

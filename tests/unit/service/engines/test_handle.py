@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from service.engine.job import FailureKind, Job, JobFailure, JobResult
-from service.engine.process import Report
+from service.engine.job import FailureKind, Job, JobFailure, JobResult, Report
 from service.engines.handle import Pending
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory
 from tests.fakes.dispatchers import CONFIG, PARAMS, SPEC, hand_stepped

@@ -1,13 +1,13 @@
 """Replacement of engines, with scripted processes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from service.engine.process import Cancel, Command, Report
+from service.engine.job import Report
 from service.engine.spec import EngineSpec
 from service.engines import supervisor as supervisor_module
 from service.engines.engine_process import EngineStartError
@@ -23,23 +23,19 @@ class ScriptedProcess:
 
     pid: int
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
-    sent: list[Command] = field(default_factory=list)
     is_killed: bool = False
     is_condemned: bool = False
 
     def condemn(self, fault: str) -> None:
         self.is_condemned = True
 
-    async def reports(self, silence_limit_s: float) -> AsyncIterator[Report]:
+    async def listen(self, on_report: Callable[[Report], None], silence_limit_s: float) -> None:
         assert silence_limit_s == CONFIG.heartbeat_timeout_s
-        yield Report()
+        on_report(Report())
         await self.is_lost.wait()
 
     async def finish(self, timeout_s: float) -> str:
         return f"end of {self.pid}"
-
-    def send(self, commands: Sequence[Command]) -> None:
-        self.sent += commands
 
     async def kill(self) -> None:
         self.is_killed = True
@@ -65,10 +61,14 @@ class World:
         if self.num_bugs:
             self.num_bugs -= 1
             raise KeyError("a bug of ours")
-        self.note(f"report of {self.engine.pid}")
+        self.note(f"report of {self.pid}")
+
+    @property
+    def pid(self) -> int | None:
+        return self.engine.process.pid if self.engine.process else None
 
     def note_change(self) -> None:
-        delay = f"waits {self.engine.retry_in_s:g} s" if self.engine.retry_in_s else f"up: {self.engine.pid}"
+        delay = f"waits {self.engine.retry_in_s:g} s" if self.engine.retry_in_s else f"up: {self.pid}"
         assert self.engine.is_missing is self.engine.is_delayed is (self.engine.retry_in_s is not None)
         self.note(delay)
 
@@ -112,7 +112,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 async def test_lost_engine_is_replaced_at_once(world):
     first, second = ScriptedProcess(1), ScriptedProcess(2)
     await world.start(first, second)
-    assert (world.engine.is_up, world.engine.is_missing, world.engine.pid) == (True, False, 1)
+    assert (world.engine.is_missing, world.pid) == (False, 1)
 
     first.is_lost.set()
     await world.until("report of 2")
@@ -124,13 +124,12 @@ async def test_condemned_engine_takes_nothing_more_and_is_replaced(world):
     bad = ScriptedProcess(1)
     await world.start(bad, ScriptedProcess(2))
 
-    world.engine.condemn("gave nobody finite scores")
+    bad.condemn("gave nobody finite scores")
 
-    assert bad.is_condemned
-    assert (world.engine.is_up, world.engine.is_missing) == (False, True)
+    assert world.engine.is_missing
     bad.is_lost.set()
     await world.until("up: 2")
-    assert (world.engine.is_up, world.engine.is_missing) == (True, False)
+    assert not world.engine.is_missing
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ async def test_first_start_that_fails_is_the_callers_to_handle(world):
     with pytest.raises(EngineStartError, match="no bundle"):
         await world.start(EngineStartError("no bundle"))
 
-    assert (world.engine.is_up, world.engine.is_missing, world.engine.pid) == (False, False, None)
+    assert (world.engine.is_missing, world.pid) == (False, None)
 
 
 async def test_stopped_engine_is_killed_and_not_replaced(world):
@@ -174,9 +173,8 @@ async def test_stopped_engine_is_killed_and_not_replaced(world):
     await world.start(process)
 
     await world.engine.stop()
-    world.engine.send([Cancel(1)])
 
-    assert (process.is_killed, process.sent, world.engine.is_up) == (True, [], False)
+    assert (process.is_killed, world.engine.process) == (True, None)
     assert world.events == ["report of 1"]
 
 
