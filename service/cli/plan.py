@@ -14,10 +14,10 @@ from rich.table import Table
 
 from service.cli.options import AsJson, examples
 from service.extras import how_to_install
-from service.planning.balancer import Balancer
 from service.planning.fit import Fit, fit
 from service.planning.measured import Measured, read
 from service.planning.search import Demand, Planner, Prediction
+from service.planning.simulation import Balancer
 
 _GOOD_ERROR = 0.15  # of a stage's p99
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
@@ -56,16 +56,17 @@ def plan(
     Exit code 0 with an answer; 2: wrong usage, or no number of replicas holds the target.
     """
     check_chart(chart)
-    question = Question(
-        reports=tuple(reports),
+    for option, value in (("--rate", rate), ("--p99-ms", p99_ms)):
+        if not (isfinite(value) and value > 0):
+            raise ValueError(f"{option} is {value:g}, a finite number above 0 is needed")
+    measured = read((str(file), file.read_text(encoding="utf-8")) for file in reports)
+    demand = Demand(
         rate=rate,
-        p99_ms=p99_ms,
-        spare=spare,
-        texts_per_call=texts_per_call,
+        p99_s=p99_ms / 1e3,
+        texts_per_call=texts_per_call or measured.texts_per_call,
         balancer=balancer,
-        seed=seed,
     )
-    found = answer(question, Console(stderr=True))
+    found = answer(measured, demand, spare, seed)
     if as_json:
         print(json.dumps(to_json(found), indent=2))
     else:
@@ -75,70 +76,43 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """Everything that the command line says."""
-
-    reports: tuple[Path, ...]
-    rate: float  # texts a second
-    p99_ms: float
-    spare: int = 0
-    texts_per_call: int | None = None  # None: as measured
-    balancer: Balancer = Balancer.LEAST_REQUEST
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        for option, value in (("--rate", self.rate), ("--p99-ms", self.p99_ms)):
-            if not (isfinite(value) and value > 0):
-                raise ValueError(f"{option} is {value:g}, a finite number above 0 is needed")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The number of replicas, and what it rests on."""
 
-    question: Question
+    demand: Demand
     fit: Fit
     needed: int  # replicas that must be up
+    spare: int
     predictions: tuple[Prediction, ...]  # every number that was simulated, ascending
-    warnings: tuple[str, ...]
+    warnings: list[str]
 
     @property
     def replicas(self) -> int:
         """Number of replicas to run: those needed and the spare ones."""
-        return self.needed + self.question.spare
+        return self.needed + self.spare
 
 
-def answer(question: Question, progress: Console) -> Answer:
-    """Find the number of replicas.
-
-    Raises:
-        ValueError: a file is no report, or the target cannot be held.
-    """
-    measured = read((str(file), file.read_text(encoding="utf-8")) for file in question.reports)
-    demand = Demand(
-        rate=question.rate,
-        p99_s=question.p99_ms / 1e3,
-        texts_per_call=question.texts_per_call or measured.texts_per_call,
-        balancer=question.balancer,
-    )
+def answer(measured: Measured, demand: Demand, spare: int, seed: int) -> Answer:
+    """Find the number of replicas; raises ValueError if the target cannot be held."""
+    progress = Console(stderr=True)
     with progress.status("fitting a model of one replica"):
         fitted = fit(measured)
     with progress.status("simulating replicas"):
-        planner = Planner(fitted.replica, demand, seed=question.seed)
+        planner = Planner(fitted.replica, demand, seed=seed)
         needed = planner.needed()
-        for number in {max(1, needed - 1), needed + 1, needed + question.spare}:
+        for number in {max(1, needed - 1), needed + 1, needed + spare}:
             planner.predict(number)
-    predictions = tuple(planner.predictions[number] for number in sorted(planner.predictions))
     return Answer(
-        question=question,
+        demand=demand,
         fit=fitted,
         needed=needed,
-        predictions=predictions,
-        warnings=tuple(_warnings(question, measured, fitted, needed)),
+        spare=spare,
+        predictions=tuple(planner.predictions[number] for number in sorted(planner.predictions)),
+        warnings=_warnings(demand.rate, measured, fitted, needed),
     )
 
 
-def _warnings(question: Question, measured: Measured, fitted: Fit, needed: int) -> list[str]:
+def _warnings(rate: float, measured: Measured, fitted: Fit, needed: int) -> list[str]:
     warnings = list(measured.left_out)
     warnings += [
         f"{fitted_stage.stage.name}: the model's p99 is off by {fitted_stage.p99_error:+.0%}"
@@ -155,9 +129,9 @@ def _warnings(question: Question, measured: Measured, fitted: Fit, needed: int) 
             f"no stage was beyond what the replica can do: its {fitted.replica.capacity:.0f} texts/s are inferred; "
             "measure a higher rate, too"
         )
-    each = question.rate / needed
+    each = rate / needed
     if each > _BUSY * fitted.replica.capacity:
-        more = needed * fitted.replica.capacity / question.rate - 1
+        more = needed * fitted.replica.capacity / rate - 1
         warnings.append(f"{needed} replicas have little room: {more:.0%} more texts would overload them")
     if each > measured.highest_rate:
         warnings.append(f"{each:.1f} texts/s for each replica is more than the {measured.highest_rate:.1f} measured")
@@ -168,11 +142,7 @@ def _warnings(question: Question, measured: Measured, fitted: Fit, needed: int) 
 
 
 def check_chart(file: Path | None) -> None:
-    """Refuse a chart that could not be drawn, before the work is done.
-
-    Raises:
-        ValueError: an unknown suffix, or there is no matplotlib.
-    """
+    """Raise ValueError for a chart that could not be drawn, before the work is done."""
     if file is not None and file.suffix not in _SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(_SUFFIXES)}")
     if file is not None and find_spec("matplotlib") is None:
@@ -185,10 +155,10 @@ def to_json(answer: Answer) -> dict[str, object]:
     return {
         "replicas": answer.replicas,
         "needed": answer.needed,
-        "spare": answer.question.spare,
-        "rate": answer.question.rate,
-        "p99_ms": answer.question.p99_ms,
-        "balancer": answer.question.balancer.value,
+        "spare": answer.spare,
+        "rate": answer.demand.rate,
+        "p99_ms": answer.demand.p99_s * 1e3,
+        "balancer": answer.demand.balancer.value,
         "replica": {
             "texts_per_second": replica.capacity,
             "is_capacity_measured": answer.fit.is_capacity_measured,
@@ -216,7 +186,7 @@ def to_json(answer: Answer) -> dict[str, object]:
             }
             for prediction in answer.predictions
         ],
-        "warnings": list(answer.warnings),
+        "warnings": answer.warnings,
     }
 
 
@@ -230,51 +200,29 @@ def _print(answer: Answer, console: Console) -> None:
         f"one replica: {replica.capacity:.1f} texts/s at most, {replica.work.mean_s * 1e3:.0f} ms for a text alone, "
         f"{replica.rows} at once, each slowed down to {replica.speed(replica.rows):.0%} when full"
     )
-    console.print(_fit_table(answer))
-    console.print(_prediction_table(answer))
-    for warning in answer.warnings:
-        console.print(f"[yellow]{warning}[/yellow]")
-    question = answer.question
-    spare = f" ({answer.needed} needed, {question.spare} to spare)" if question.spare else ""
-    noun = "replica holds" if answer.replicas == 1 else "replicas hold"
-    target = f"a p99 of {question.p99_ms:g} ms at {question.rate:g} texts/s"
-    console.print(f"[bold]{answer.replicas} {noun} {target}{spare}[/bold]")
-
-
-def _fit_table(answer: Answer) -> Table:
     table = Table("stage", "texts/s", "measured p99 ms", "model p99 ms", "error", title="One replica, and its model")
     for fitted in answer.fit.stages:
         measured_ms, model_ms = fitted.stage.latency_s[0.99] * 1e3, fitted.simulated_s[0.99] * 1e3
         rate = f"{fitted.stage.traffic.rate:.1f}"
         table.add_row(fitted.stage.name, rate, f"{measured_ms:.1f}", f"{model_ms:.1f}", f"{fitted.p99_error:+.0%}")
-    return table
-
-
-def _prediction_table(answer: Answer) -> Table:
+    console.print(table)
+    remarks = {answer.replicas: "with the spare ones", answer.needed: "needed"}
     table = Table("replicas up", "busy", "p50 ms", "p99 ms", "runs between", "", title="Replicas together, simulated")
     for prediction in answer.predictions:
-        low, high = (_ms(seconds) for seconds in prediction.p99_spread_s)
-        table.add_row(
-            str(prediction.num_replicas),
-            f"{prediction.utilization:.0%}",
-            _ms(prediction.p50_s),
-            _ms(prediction.p99_s),
-            f"{low} - {high}" if isfinite(prediction.p99_s) else "-",
-            _remark(answer, prediction),
-        )
-    return table
-
-
-def _remark(answer: Answer, prediction: Prediction) -> str:
-    if not isfinite(prediction.p99_s):
-        return "overloaded"
-    if prediction.num_replicas == answer.needed:
-        return "needed"
-    return "with the spare ones" if prediction.num_replicas == answer.replicas else ""
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f}" if isfinite(seconds) else "-"
+        number, busy = str(prediction.num_replicas), f"{prediction.utilization:.0%}"
+        if isfinite(prediction.p99_s):
+            times_s = (prediction.p50_s, prediction.p99_s, *prediction.p99_spread_s)
+            p50, p99, low, high = (f"{seconds * 1e3:.0f}" for seconds in times_s)
+            table.add_row(number, busy, p50, p99, f"{low} - {high}", remarks.get(prediction.num_replicas, ""))
+        else:
+            table.add_row(number, busy, "-", "-", "-", "overloaded")
+    console.print(table)
+    for warning in answer.warnings:
+        console.print(f"[yellow]{warning}[/yellow]")
+    spare = f" ({answer.needed} needed, {answer.spare} to spare)" if answer.spare else ""
+    noun = "replica holds" if answer.replicas == 1 else "replicas hold"
+    target = f"a p99 of {answer.demand.p99_s * 1e3:g} ms at {answer.demand.rate:g} texts/s"
+    console.print(f"[bold]{answer.replicas} {noun} {target}{spare}[/bold]")
 
 
 def _draw(answer: Answer, file: Path) -> None:
@@ -286,8 +234,8 @@ def _draw(answer: Answer, file: Path) -> None:
     numbers = [prediction.num_replicas for prediction in shown]
     axes.plot(numbers, [prediction.p99_s * 1e3 for prediction in shown], "o-", label="p99")
     axes.plot(numbers, [prediction.p50_s * 1e3 for prediction in shown], "o-", label="p50")
-    axes.axhline(answer.question.p99_ms, color="tab:red", linewidth=1, label="target")
-    axes.set(xlabel=f"replicas, {answer.question.rate:g} texts/s together", ylabel="latency, ms")
+    axes.axhline(answer.demand.p99_s * 1e3, color="tab:red", linewidth=1, label="target")
+    axes.set(xlabel=f"replicas, {answer.demand.rate:g} texts/s together", ylabel="latency, ms")
     axes.set_xticks(numbers)
     axes.grid(visible=True, alpha=0.3)
     axes.set_ylim(bottom=0.0)

@@ -6,7 +6,7 @@ Each sender is a process of its own so that several CPUs can send.  Its pipe car
     Connected     from it: the stage may begin; or Unavailable, and it ends
     float         to it: time.monotonic() of the stage's start, the same for all senders
     SendProgress  from it, several times
-    Ended         from it, and it ends
+    StageOutcome  from it, and it ends
 """
 
 import asyncio
@@ -39,45 +39,6 @@ _BOOT_S = 60.0  # for the processes to start, beside the time in which each may 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What one worker is to do."""
-
-    address: str
-    config: ClientConfig
-    requests: Sequence[bytes]  # serialised TranslateRequest messages; taken in turn from `first_request` on
-    due: Seconds  # of its calls; empty in a closed loop
-    first_request: int = 0
-    timeout_s: float = 60.0
-    concurrency: int | None = None  # callers of a closed loop
-    duration_s: float = 0.0  # of the closed loop
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The server can be called; nothing is sent before the start is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendProgress:
-    """Calls since the start."""
-
-    sent: int
-    done: int
-    failed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """All calls have ended."""
-
-    records: Records
-    cpu_s: float  # that the worker used from the stage's start on
-
-
-Message: TypeAlias = Connected | Unavailable | SendProgress | Ended
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
     """Who sends what to whom."""
 
@@ -91,12 +52,36 @@ class LoadConfig:
     seed: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What one worker is to do."""
+
+    load: LoadConfig
+    first_request: int = 0
+    due: Seconds | None = None  # of its calls; None in a closed loop
+    concurrency: int = 0  # callers of the closed loop
+    duration_s: float = 0.0  # of the closed loop
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The server can be called; nothing is sent before the start is told."""
+
+
+class SendProgress(NamedTuple):
+    """Calls since the start."""
+
+    sent: int
+    done: int
+    failed: int
+
+
 @dataclass(frozen=True, slots=True)
 class StageOutcome:
-    """What a stage gave."""
+    """The calls of a stage, those of one worker or of all; all of them have ended."""
 
     records: Records
-    cpu_s: float  # that the workers used, all together
+    cpu_s: float  # that the workers used from the stage's start on
 
 
 OnProgress = Callable[[SendProgress], None]
@@ -111,19 +96,12 @@ def run_stage(
         Unavailable: no server answers.
     """
     rng = None if load.arrivals == "constant" else np.random.default_rng(load.seed)
-    times = due_times(rate, duration_s, rng)
+    times, num_workers = due_times(rate, duration_s, rng), load.num_workers
     tasks = [
-        Task(
-            address=load.address,
-            config=load.client,
-            due=times[worker :: load.num_workers],
-            requests=load.requests,
-            first_request=worker * (len(load.requests) // load.num_workers),
-            timeout_s=load.timeout_s,
-        )
-        for worker in range(load.num_workers)
+        Task(load=load, first_request=worker * len(load.requests) // num_workers, due=times[worker::num_workers])
+        for worker in range(num_workers)
     ]
-    return _run(load, tasks, on_progress)
+    return _run(tasks, on_progress)
 
 
 def run_closed(
@@ -136,25 +114,21 @@ def run_closed(
     """
     tasks = [
         Task(
-            address=load.address,
-            config=load.client,
-            due=np.empty(0),
-            requests=load.requests,
+            load=load,
             first_request=worker * len(load.requests) // load.num_workers,
-            timeout_s=load.timeout_s,
             concurrency=concurrency // load.num_workers + (worker < concurrency % load.num_workers),
             duration_s=duration_s,
         )
         for worker in range(min(concurrency, load.num_workers))
     ]
-    return _run(load, tasks, on_progress)
+    return _run(tasks, on_progress)
 
 
-def _run(load: LoadConfig, tasks: Sequence[Task], on_progress: OnProgress) -> StageOutcome:
+def _run(tasks: Sequence[Task], on_progress: OnProgress) -> StageOutcome:
     with worker_processes(len(tasks)) as workers:
         for worker, task in zip(workers, tasks, strict=True):
             _tell(worker, task)
-        start(workers, load.timeout_s + _BOOT_S)
+        start(workers, tasks[0].load.timeout_s + _BOOT_S)
         ended = _collect(workers, on_progress)
     return StageOutcome(Records.joined(part.records for part in ended), sum(part.cpu_s for part in ended))
 
@@ -166,10 +140,15 @@ def worker_processes(number: int) -> Iterator[Sequence[Connection]]:
     pipes = [spawn.Pipe() for _ in range(number)]
     processes = [spawn.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pipes]
     try:
-        with _without_ctrl_c():
+        resource_tracker.ensure_running()  # or the start of the first process would start it, which lifts the mask
+        # A terminal sends Ctrl-C to all processes; these never see it, and end when this one ends them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             for process, (_, theirs) in zip(processes, pipes, strict=True):
                 process.start()
                 theirs.close()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield [ours for ours, _ in pipes]
     finally:
         for process in processes:
@@ -178,17 +157,6 @@ def worker_processes(number: int) -> Iterator[Sequence[Connection]]:
                 process.join()
         for ours, _ in pipes:
             ours.close()
-
-
-@contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """A terminal sends Ctrl-C to all processes; those that start here never see it, and end when this one ends them."""
-    resource_tracker.ensure_running()  # or the start of the first process would start it, which lifts the mask
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start(workers: Sequence[Connection], within_s: float) -> None:
@@ -206,50 +174,47 @@ def start(workers: Sequence[Connection], within_s: float) -> None:
             )
         for worker in ready:
             assert isinstance(worker, Connection)
-            message = _received(worker)
-            assert isinstance(message, Connected)
+            assert isinstance(_received(worker), Connected)
             waiting.remove(worker)
     start_at = time.monotonic() + _START_S
     for worker in workers:
         _tell(worker, start_at)
 
 
-def _collect(workers: Sequence[Connection], on_progress: OnProgress) -> list[Ended]:
+def _collect(workers: Sequence[Connection], on_progress: OnProgress) -> list[StageOutcome]:
     latest: dict[Connection, SendProgress] = {}
-    ended: dict[Connection, Ended] = {}
+    ended: dict[Connection, StageOutcome] = {}
     while len(ended) < len(workers):
         for ready in wait([worker for worker in workers if worker not in ended]):
             assert isinstance(ready, Connection)
             message = _received(ready)
-            if isinstance(message, Ended):
+            if isinstance(message, StageOutcome):
                 ended[ready] = message
             elif isinstance(message, SendProgress):
                 latest[ready] = message
-                every = latest.values()
-                counts = ((part.sent, part.done, part.failed) for part in every)
-                on_progress(SendProgress(*map(sum, zip(*counts, strict=True))))
+                on_progress(SendProgress(*map(sum, zip(*latest.values(), strict=True))))
     return list(ended.values())
 
 
-def _received(worker: Connection) -> Message:
-    try:
-        message: Message = worker.recv()
-    except (EOFError, ConnectionError):
-        raise _death() from None
+def _received(worker: Connection) -> Connected | SendProgress | StageOutcome:
+    with _death_is_unavailable():
+        message: Connected | Unavailable | SendProgress | StageOutcome = worker.recv()
     if isinstance(message, Unavailable):
         raise message
     return message
 
 
 def _tell(worker: Connection, message: Task | float) -> None:
-    try:
+    with _death_is_unavailable():
         worker.send(message)
-    except ConnectionError:
-        raise _death() from None
 
 
-def _death() -> Unavailable:
-    return Unavailable("a process that sends calls has died; its last words are above, if it had any")
+@contextmanager
+def _death_is_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, ConnectionError):
+        raise Unavailable("a process that sends calls has died; its last words are above, if it had any") from None
 
 
 def _serve(parent: Connection) -> None:
@@ -260,24 +225,25 @@ def _serve(parent: Connection) -> None:
 
 async def send_calls(task: Task, parent: Connection) -> None:
     """Connect, report that, and send the calls from the start that the parent names."""
-    async with open_aio_channel(task.address, task.config) as channel:
+    load = task.load
+    async with open_aio_channel(load.address, load.client) as channel:
         call = channel.unary_unary(
             "/dragoman.v1.TranslationService/Translate",
             request_serializer=lambda request: request,
             response_deserializer=pb.TranslateResponse.FromString,
         )
         try:
-            await asyncio.wait_for(channel.channel_ready(), task.timeout_s)
+            await asyncio.wait_for(channel.channel_ready(), load.timeout_s)
         except TimeoutError:
-            parent.send(Unavailable(f"no server answers at {task.address} within {task.timeout_s:g} s"))
+            parent.send(Unavailable(f"no server answers at {load.address} within {load.timeout_s:g} s"))
             return
         parent.send(Connected())
         sender = _Sender(task, call, start_at=await asyncio.to_thread(parent.recv))  # the end of the parent ends it
         used_s = time.process_time()
         telling = asyncio.create_task(_tell_progress(sender, parent))
-        await (sender.closed_loop(task.concurrency) if task.concurrency else sender.open_loop())
+        await (sender.closed_loop() if task.due is None else sender.open_loop(task.due))
         telling.cancel()
-    parent.send(Ended(sender.records(), time.process_time() - used_s))
+    parent.send(StageOutcome(sender.records(), time.process_time() - used_s))
 
 
 async def _tell_progress(sender: "_Sender", parent: Connection) -> None:
@@ -297,16 +263,17 @@ class _EndedCall(NamedTuple):
 class _Sender:
     def __init__(self, task: Task, call: TranslateCall, start_at: float) -> None:
         self._task = task
+        self._load = task.load
         self._call = call
         self._start_at = start_at
-        self._metadata = call_metadata(task.config)
+        self._metadata = call_metadata(task.load.client)
         self.ended: list[_EndedCall] = []
         self.num_sent = 0
         self.num_failed = 0
 
-    async def open_loop(self) -> None:
+    async def open_loop(self, due_times: Seconds) -> None:
         pending: set[asyncio.Task[None]] = set()
-        for index, due in enumerate(self._task.due.tolist()):
+        for index, due in enumerate(due_times.tolist()):
             wait_s = self._start_at + due - time.monotonic()
             if wait_s > _SLEEP_LEAST_S:
                 await asyncio.sleep(wait_s)
@@ -317,22 +284,22 @@ class _Sender:
                 await asyncio.sleep(0)  # what was sent must also get onto the wire
         await asyncio.gather(*pending)
 
-    async def closed_loop(self, concurrency: int) -> None:
+    async def closed_loop(self) -> None:
         async def caller(number: int) -> None:
             while (now := time.monotonic() - self._start_at) < self._task.duration_s:
                 await self._send(now, number + self.num_sent)
 
         await asyncio.sleep(max(0.0, self._start_at - time.monotonic()))
-        await asyncio.gather(*(caller(number) for number in range(concurrency)))
+        await asyncio.gather(*(caller(number) for number in range(self._task.concurrency)))
 
     async def _send(self, due: float, index: int) -> None:
-        task = self._task
-        request = task.requests[(task.first_request + index) % len(task.requests)]
+        requests = self._load.requests
+        request = requests[(self._task.first_request + index) % len(requests)]
         self.num_sent += 1
         sent = time.monotonic()
         code, texts = OK, 0
         try:
-            response = await self._call(request, timeout=task.timeout_s, metadata=self._metadata)
+            response = await self._call(request, timeout=self._load.timeout_s, metadata=self._metadata)
             texts = len(response.translations)
         except grpc.aio.AioRpcError as error:
             code = error.code().name

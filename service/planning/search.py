@@ -6,8 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from service.planning.balancer import Balancer
-from service.planning.simulation import Floats, Replica, Traffic, simulate
+from service.planning.simulation import Balancer, Floats, Replica, Traffic, simulate
 
 MAX_REPLICAS = 1_000
 _LEAST_RUNS, _MOST_RUNS = 2, 5

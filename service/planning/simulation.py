@@ -12,16 +12,24 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
 
 from service.loadtest.schedule import due_times
-from service.planning.balancer import Balancer
 
 Floats = npt.NDArray[np.float64]
 Choose = Callable[["list[_Server]"], int]
+
+
+class Balancer(StrEnum):
+    """Who gets the next call."""
+
+    LEAST_REQUEST = "least-request"  # the replica with the fewest calls outstanding
+    TWO_CHOICES = "two-choices"  # of two at random, the one with fewer; Envoy's least-request
+    RANDOM = "random"  # as many clients that each take turns
 
 
 @dataclass(frozen=True, slots=True)

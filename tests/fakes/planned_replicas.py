@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from service.planning.balancer import Balancer
-from service.planning.simulation import Distribution, Floats, Replica, Traffic, simulate
+from service.planning.simulation import Balancer, Distribution, Floats, Replica, Traffic, simulate
 
 _PARTS = 1 - np.geomspace(1.0, 1e-6, 2_000)
 CONSTANT = Distribution((0.0, 1.0), (1.0, 1.0))

@@ -12,9 +12,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import Unavailable
-from service.loadtest.run import Connected, Ended, Task, send_calls, start, worker_processes
+from service.loadtest.run import Connected, LoadConfig, StageOutcome, Task, send_calls, start, worker_processes
 from tests.fakes.scripted_server import running
 
 __all__ = ["running"]
@@ -33,25 +32,18 @@ def pairs() -> Iterator[list[Pair]]:
         yield made
 
 
-def task_of(address: str, concurrency: int | None = None, timeout_s: float = 10.0) -> Task:
-    return Task(
-        address=address,
-        config=ClientConfig(retry=RetryPolicy(max_attempts=1)),
-        due=np.zeros(3),
-        requests=[b""],
-        concurrency=concurrency,
-        duration_s=0.5,
-        timeout_s=timeout_s,
-    )
+def task_of(address: str, concurrency: int = 0, timeout_s: float = 10.0) -> Task:
+    load = LoadConfig(address=address, requests=[b""], timeout_s=timeout_s)
+    return Task(load=load, due=None if concurrency else np.zeros(3), concurrency=concurrency, duration_s=0.5)
 
 
-def ended(parent: Connection) -> Ended:
-    while not isinstance(message := parent.recv(), Ended):
+def ended(parent: Connection) -> StageOutcome:
+    while not isinstance(message := parent.recv(), StageOutcome):
         pass
     return message
 
 
-@pytest.mark.parametrize("concurrency", [None, 2])
+@pytest.mark.parametrize("concurrency", [0, 2])
 async def test_a_worker_connects_first_and_sends_nothing_before_the_start_it_is_told(running, pairs, concurrency):
     ours, theirs = pairs[0]
     sending = asyncio.create_task(send_calls(task_of(running.address, concurrency), theirs))

@@ -4,9 +4,8 @@ from math import ceil, exp, factorial, log, log2
 
 import pytest
 
-from service.planning.balancer import Balancer
 from service.planning.search import Demand, Planner, fewest
-from service.planning.simulation import Replica
+from service.planning.simulation import Balancer, Replica
 from tests.fakes.planned_replicas import CONSTANT, EXPONENTIAL
 
 ONE_ROW = Replica(EXPONENTIAL, rows=1, growth=0.0)  # the queue M/M/1

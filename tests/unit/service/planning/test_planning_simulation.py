@@ -5,8 +5,7 @@ from math import factorial, log
 import numpy as np
 import pytest
 
-from service.planning.balancer import Balancer
-from service.planning.simulation import Distribution, Replica, Traffic, simulate
+from service.planning.simulation import Balancer, Distribution, Replica, Traffic, simulate
 from tests.fakes.planned_replicas import CONSTANT, EXPONENTIAL, latencies
 
 
