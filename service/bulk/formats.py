@@ -45,11 +45,7 @@ class Format(Protocol):
         ...
 
     def texts(self, file: Path, parts: Sequence[BulkPart]) -> Iterator[str]:
-        """Return what is to be translated of these parts, a text for each record; of a blank record a blank text.
-
-        Args:
-            parts: in their order in the file; some may be left out.
-        """
+        """Return the text of each record of these parts, which are in order; a blank record has a blank one."""
         ...
 
     def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
@@ -62,12 +58,7 @@ class Format(Protocol):
 
 
 def parts_of(ends: Iterable[int], part_size: int, start: int = 0) -> Iterator[BulkPart]:
-    """Cut records that lie one after another into parts.
-
-    Args:
-        ends: where each record ends.
-        start: where the first one begins.
-    """
+    """Cut records that lie one after another into parts, given where each ends and the first one begins."""
     index, count = 0, 0
     for end in ends:
         count += 1
@@ -92,11 +83,7 @@ def target_exists(what: str, target: str) -> ValueError:
 
 
 def text_of(value: object) -> str:
-    """Return what is to be translated of a value: text, also in bytes, or a number; of none, nothing.
-
-    Raises:
-        ValueError: it is neither; the message says what it is.
-    """
+    """Return what is to be translated of a value: text, also in bytes, or a number; of None, nothing."""
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -119,11 +106,7 @@ class FileLine(NamedTuple):
 
 
 def utf8_lines(stream: io.BufferedReader, file: Path) -> Iterator[FileLine]:
-    """Yield the lines from where the stream is.
-
-    Raises:
-        ValueError: a line is no UTF-8; the message names it.
-    """
+    """Yield the lines from where the stream is; ValueError names a line that is no UTF-8."""
     end = stream.tell()
     for number, line in enumerate(stream, start=1):
         try:
@@ -172,9 +155,15 @@ class JsonLines:
             yield text_of(_parsed(line)[self.field]) if line.strip() else ""
 
     def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
-        pairs = zip(_lines(file, [part]), translations, strict=True)
+        written: list[str] = []
+        for line, translation in zip(_lines(file, [part]), translations, strict=True):
+            if line.strip():
+                fields = line.rstrip(_JSON_BLANKS).removesuffix("}").rstrip(_JSON_BLANKS)  # one at least: the text's
+                target, text = (json.dumps(value, ensure_ascii=False) for value in (self.target, translation))
+                line = f"{fields}, {target}: {text}}}"  # noqa: PLW2901 - the same line with one field more
+            written.append(f"{line}\n")
         # A lone surrogate, which UTF-8 cannot carry, is written as JSON does: its escapes are Python's.
-        return "".join(f"{self._with(line, text)}\n" for line, text in pairs).encode("utf-8", "backslashreplace")
+        return "".join(written).encode("utf-8", "backslashreplace")
 
     def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
         concatenate(b"", parts, output)
@@ -196,13 +185,6 @@ class JsonLines:
         except ValueError as error:
             raise ValueError(f"{where}: the field {self.field!r}: {error}") from error
         return line
-
-    def _with(self, line: str, translation: str) -> str:
-        if not line.strip():
-            return line
-        fields = line.rstrip(_JSON_BLANKS).removesuffix("}").rstrip(_JSON_BLANKS)  # one at least, that of the text
-        target, text = (json.dumps(value, ensure_ascii=False) for value in (self.target, translation))
-        return f"{fields}, {target}: {text}}}"
 
 
 def _parsed(line: str) -> Any:

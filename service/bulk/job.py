@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from service.bulk.formats import BulkPart, Format, JsonLines, Lines
 from service.bulk.parquet import Parquet
@@ -40,12 +40,7 @@ class JobError(ValueError):
 
 
 def format_of(file: Path, column: str | None, target: str) -> Format:
-    """Return the format that a file's suffix names; without a known one, lines.
-
-    Args:
-        column: of tables and objects, the column or field that holds the text; None for "text".
-        target: the column or field that the translation goes to.
-    """
+    """Return the format that a file's suffix names; without a known one, lines.  The column is "text" if not given."""
     match file.suffix.lower():
         case ".csv":
             return Table(column or "text", target, delimiter=",")
@@ -75,12 +70,7 @@ class BulkSource:
 
     @classmethod
     def of(cls, file: Path) -> Self:
-        """Return the file as it is now.
-
-        Raises:
-            JobError: it changed while it was read.
-            OSError: it cannot be read.
-        """
+        """Return the file as it is now; raises JobError if it changed while it was read."""
         stamp = _stamp(file)  # before the first look into it
         with file.open("rb") as stream:
             source = cls(file, hashlib.file_digest(stream, "sha256").hexdigest(), stamp)
@@ -140,10 +130,7 @@ class BulkJob:
 
     @contextmanager
     def opened(self, *, is_forced: bool = False) -> Iterator[None]:
-        """Lock the job for the block.
-
-        Args:
-            is_forced: begin again, whatever is there; an output that is there stays until the new one is complete.
+        """Lock the job for the block.  Forced, it begins again; the old output stays until the new one is whole.
 
         Raises:
             JobError: the output exists, another run has the lock, or an earlier one meant something else and has parts.
@@ -152,7 +139,14 @@ class BulkJob:
             self._require_no_output()
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._lock.open("w") as lock:
-            self._take(lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A lock whose file has gone was that of a run that has ended since.
+                is_ours = os.path.samestat(os.fstat(lock.fileno()), self._lock.stat())
+            except (BlockingIOError, FileNotFoundError):
+                is_ours = False
+            if not is_ours:
+                raise JobError(f"another run is at {self.output}: wait for it, or stop it")
             if is_forced:
                 self._clear()
             if not self._is_done():
@@ -178,12 +172,7 @@ class BulkJob:
             yield from self.format.texts(self._source.file, parts)
 
     def write(self, part: BulkPart, translations: Sequence[str], failures: Failures) -> None:
-        """Keep the output of a part, and which of its texts failed.
-
-        Raises:
-            JobError: the source has changed; the part is not kept.
-            InternalError: there are not as many translations as records.
-        """
+        """Keep the output of a part, and which of its texts failed; raises JobError if the source has changed."""
         if len(translations) != part.count:
             raise InternalError(f"{len(translations)} translations came for {part.count} records")
         with self._source.unchanged():
@@ -196,11 +185,7 @@ class BulkJob:
         write_whole(self.part_file(part), content)
 
     def finish(self) -> None:
-        """Join all parts into the output, if no run that was killed afterwards did so; remove the parts.
-
-        Raises:
-            JobError: the source has changed.
-        """
+        """Join all parts into the output, if no run that was killed afterwards did so; remove the parts."""
         if not self._is_done():
             draft = self._folder / "joined"
             with self._source.unchanged():
@@ -210,16 +195,6 @@ class BulkJob:
             sync(self.output.parent)
             self._description_file.replace(self._done_file)
         self._leave()
-
-    def _take(self, lock: TextIO) -> None:
-        """Lock the folder; a lock whose file has gone was that of a run that has ended since."""
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_there = os.path.samestat(os.fstat(lock.fileno()), self._lock.stat())
-        except (BlockingIOError, FileNotFoundError):
-            is_there = False
-        if not is_there:
-            raise JobError(f"another run is at {self.output}: wait for it, or stop it") from None
 
     def _is_done(self) -> bool:
         """Whether the output is there, made by this job in a run that was killed before all parts were gone."""

@@ -117,11 +117,7 @@ def _undecoded(values: Any) -> Any:
 
 
 def _opened(file: Path) -> Any:
-    """Open a `ParquetFile`, which is to be closed.
-
-    Raises:
-        ValueError: it is none, or pyarrow is not installed.
-    """
+    """Open a `ParquetFile`, which is to be closed; raises ValueError if it is none, or there is no pyarrow."""
     try:
         import pyarrow.parquet as pq  # noqa: PLC0415 - of the extra `bulk`
     except ImportError as error:

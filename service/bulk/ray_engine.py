@@ -37,16 +37,12 @@ def translate_on_ray(
     on_part: OnPart,
     say: Say = say_on_stderr,
 ) -> None:
-    """Translate and keep these parts, in whatever order.
+    """Translate and keep these parts, in whatever order; after an error of a worker, what has been kept stays.
 
     Args:
         address: of a running cluster; None: one in this machine.
         num_workers: processes, each on a CPU of its own.
         say: is told here what the workers say there.
-
-    Raises:
-        ValueError: Ray is not installed, or a worker cannot translate these files.
-        DragomanError, OSError: likewise; what has been kept stays.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
     try:

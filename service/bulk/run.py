@@ -38,11 +38,8 @@ _LESS_MAY_FIT = frozenset({"out_of_memory", "deadline_unattainable"})
 def translate_parts(job: BulkJob, parts: Iterable[BulkPart], translate_all: TranslateAll, on_part: OnPart) -> None:
     """Translate and keep these parts, in order; a text that fails becomes an empty one.
 
-    The texts of all parts are one stream, so that the next part's are under way before one is written.
-
-    Raises:
-        DragomanError: no answer, or of another version of the model; what has been kept stays.
-        JobError: the source has changed; likewise.
+    The texts of all parts are one stream, so that the next part's are under way before one is written.  After an error
+    (no answer, another version of the model, a source that has changed), what has been kept stays.
     """
     every = tuple(parts)
     mistakes: deque[InvalidInput | None] = deque()  # of the texts taken and not translated yet
@@ -85,11 +82,7 @@ def is_too_large(error: DragomanError, num_texts: int) -> bool:
 
 
 def translated_in_pieces(batch: list[str], translate: TranslateBatch) -> list[Translation]:
-    """Translate a batch, by halves where it is too large; a text that is too large alone has that as its error.
-
-    Raises:
-        DragomanError: of a piece, for another reason.
-    """
+    """Translate a batch, by halves where it is too large; a text that is too large alone has that as its error."""
     try:
         return [*translate(batch)]
     except (InvalidInput, Overloaded, DeadlineExceeded) as error:
@@ -113,14 +106,10 @@ def until_answered(
     """Return the reply of a call, which is made again while the server has no room, and while it gives no other answer.
 
     Args:
-        call: raises DragomanError.
         max_outage_s: how long at a stretch the server may be away, late, or refuse for other reasons than room.
         pause: waits for so many seconds; False: nobody wants the reply any more.
         on_wait: is told before each pause why there is one.
         is_final: whether such a failure stays, however often the same call is made.
-
-    Raises:
-        DragomanError: of the last call.
     """
     backoff, away_since = Backoff(_RETRY), None
     while True:
@@ -143,13 +132,10 @@ def until_answered(
 
 
 def late_if_alive(call: Callable[[], Reply], ask: Callable[[], None]) -> Reply:
-    """Return the reply of a call, which is late only if its server lives: one that hangs is away.
+    """Return the reply of a call; one that is late becomes Unavailable if its server says nothing, too.
 
     Args:
         ask: returns when the server says that it serves; raises Unavailable when it does not in time.
-
-    Raises:
-        Unavailable: the call was late, and the server says nothing, or that it does not serve.
     """
     try:
         return call()

@@ -44,11 +44,7 @@ class _Row(NamedTuple):
 
 
 def _rows(stream: io.BufferedReader, file: Path, delimiter: str) -> Iterator[_Row]:
-    """Yield the rows from where the stream is.
-
-    Raises:
-        ValueError: a row cannot be read; the message names its first line.
-    """
+    """Yield the rows from where the stream is; ValueError names the first line of a row that cannot be read."""
     csv.field_size_limit(MAX_CHARACTERS)  # of the whole process; here, as workers on Ray are processes of their own
     latest = FileLine("", 0, stream.tell())
     is_at_end = False
@@ -67,7 +63,12 @@ def _rows(stream: io.BufferedReader, file: Path, delimiter: str) -> Iterator[_Ro
         except StopIteration:
             return
         except csv.Error as error:
-            raise ValueError(f"{file}, line {line}: {_reason(error)}") from error
+            reason = str(error)
+            if "field limit" in reason:
+                reason = f"a field has more than {MAX_CHARACTERS:,} characters: is its quote closed?"
+            elif "new-line character" in reason:
+                reason = "a carriage return without a line feed and outside quotes: lines must end with line feeds"
+            raise ValueError(f"{file}, line {line}: {reason}") from error
         if is_at_end:  # csv asks for a line after the last one only where a cell goes on, and ends it there
             raise ValueError(f"{file}, line {line}: a quote is not closed: all that follows is in one cell")
         yield _Row(cells, line, latest.end)
@@ -85,7 +86,7 @@ class Table:
         with file.open("rb") as stream:
             rows = _rows(stream, file, self.delimiter)
             header = self._header(rows, file)
-            yield from parts_of((self._checked(row, header, file).end for row in rows), part_size, start=header.end)
+            yield from parts_of(self._checked_ends(rows, header, file), part_size, start=header.end)
 
     def texts(self, file: Path, parts: Sequence[BulkPart]) -> Iterator[str]:
         index = self._columns(file).index(self.column)
@@ -130,13 +131,14 @@ class Table:
             raise target_exists(f"{file} has a column", self.target)
         return header
 
-    def _checked(self, row: _Row, header: _Row, file: Path) -> _Row:
+    def _checked_ends(self, rows: Iterable[_Row], header: _Row, file: Path) -> Iterator[int]:
         """Refuse another number of columns: the translation would not be in its own."""
-        if row.cells and len(row.cells) != len(header.cells):
-            note = "; quotes in it are text, and join no lines" if self.delimiter == TAB else ""
-            columns = f"{len(row.cells)} columns, the header {len(header.cells)}"
-            raise ValueError(f"{file}, line {row.line}: a row has {columns}: {ascii(row.cells)[:80]}{note}")
-        return row
+        for row in rows:
+            if row.cells and len(row.cells) != len(header.cells):
+                note = "; quotes in it are text, and join no lines" if self.delimiter == TAB else ""
+                columns = f"{len(row.cells)} columns, the header {len(header.cells)}"
+                raise ValueError(f"{file}, line {row.line}: a row has {columns}: {ascii(row.cells)[:80]}{note}")
+            yield row.end
 
 
 class _Rewritten(io.StringIO):
@@ -144,12 +146,3 @@ class _Rewritten(io.StringIO):
 
     def write(self, row: str) -> int:
         return super().write(f"{without_end(row)}\n")
-
-
-def _reason(error: csv.Error) -> str:
-    said = str(error)
-    if "field limit" in said:
-        return f"a field has more than {MAX_CHARACTERS:,} characters: is its quote closed?"
-    if "new-line character" in said:
-        return "a carriage return without a line feed and outside quotes: lines must end with line feeds"
-    return said

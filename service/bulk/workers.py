@@ -65,11 +65,7 @@ class ServerWorker:
     max_calls: int = 8
 
     def info(self) -> ModelInfo:
-        """Return the model that will answer.
-
-        Raises:
-            DragomanError: no server, or no such model.
-        """
+        """Return the model that will answer; raises DragomanError without a server or such a model."""
         from service.client import Client
         from service.registry.model_info import index_of
 
@@ -106,9 +102,7 @@ class ServerWorker:
                 is_final=lambda error: is_too_large(error, len(batch)),
             )
 
-        def translate(batch: list[str]) -> Sequence[Translation]:
-            return translated_in_pieces(batch, call_patiently)
-
+        translate = partial(translated_in_pieces, translate=call_patiently)
         # A call that waits for a server which is away would end as one that took too long; and what waits and halves
         # here is not to be sent five times by gRPC first.
         once = RetryPolicy(max_attempts=1)
@@ -151,11 +145,7 @@ class BundleWorker:
 
 
 def require_version(wanted: str | None, given: str, where: str) -> None:
-    """Make sure that one version translates the whole file.
-
-    Raises:
-        OtherVersion: it is another one.
-    """
+    """Raise OtherVersion if not the one version answers that translates the whole file."""
     if wanted not in (None, given):
         raise OtherVersion(
             f"{where}: version {given} answers, and the job was begun with {wanted}; what is done stays: "

@@ -27,7 +27,7 @@ from service.cli.options import (
     examples,
     require_bundle_options,
     server_address,
-    with_connection,
+    with_record,
 )
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.records import TranslateOptions
@@ -43,40 +43,62 @@ EPILOG = examples(
 )
 
 
-@with_connection
-def bulk(
-    connection: Connection,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bulk:
+    """Everything that the command line says; either a server or a bundle is used."""
+
+    connection: Connection = field(default_factory=Connection)
     source: Annotated[
         Path,
         typer.Argument(metavar="IN", help=".txt, .csv, .tsv (quotes are text), .jsonl, .parquet; others are lines."),
-    ],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Same format as IN.")],
-    column: Annotated[str | None, typer.Option(help="Column or field with the text.  [default: text]")] = None,
-    target: Annotated[str, typer.Option(help="Column or field for the translation.")] = "translation",
-    server: Server = None,
-    source_language: FromLanguage = "",
-    target_language: ToLanguage = "",
-    model: Model = None,
-    bundle: BundleDir = None,
-    precision: Precision = None,
-    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", help="1 is greedy search.")] = None,
-    shortlist: Annotated[bool | None, typer.Option("--shortlist", help="Only likely target words: faster.")] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    ray_address: Annotated[str | None, typer.Option(help="Of a running cluster.  [default: this machine]")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="With --engine ray.")] = 2,
-    part_size: Annotated[int, typer.Option(min=1, help="Records kept together; what a kill can cost.")] = 1000,
-    max_outage: Annotated[
+    ]
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Same format as IN.")]
+    column: Annotated[str | None, typer.Option(help="Column or field with the text.  [default: text]")] = None
+    target: Annotated[str, typer.Option(help="Column or field for the translation.")] = "translation"
+    server: Server = None
+    source_language: FromLanguage = ""
+    target_language: ToLanguage = ""
+    model: Model = None
+    bundle: BundleDir = None
+    precision: Precision = None
+    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", help="1 is greedy search.")] = None
+    shortlist: Annotated[bool | None, typer.Option("--shortlist", help="Only likely target words: faster.")] = None
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local"
+    ray_address: Annotated[str | None, typer.Option(help="Of a running cluster.  [default: this machine]")] = None
+    num_workers: Annotated[int, typer.Option("--workers", min=1, help="With --engine ray.")] = 2
+    part_size: Annotated[int, typer.Option(min=1, help="Records kept together; what a kill can cost.")] = 1000
+    max_outage_s: Annotated[
         float | None,
         typer.Option(
+            "--max-outage",
             min=0.0,
             help="Of a server: seconds at a stretch without an answer, or any word of room, before the run ends; they "
             "count from the first call that fails. The start takes at most 30 of them.  [default: 300]",
         ),
-    ] = None,
-    force: Annotated[
+    ] = None
+    is_forced: Annotated[
         bool, typer.Option("--force", help="Begin again; an OUT that is there stays until the new one is whole.")
-    ] = False,
-) -> None:
+    ] = False
+
+    def __post_init__(self) -> None:
+        require_bundle_options(bundle_dir(self.bundle), server=self.server, precision=self.precision)
+        if self.engine not in ENGINES:
+            raise ValueError(f"--engine is {self.engine!r}, there are {' and '.join(ENGINES)}")
+        if self.source.suffix != self.output.suffix:
+            raise ValueError(f"{self.output} has another suffix than {self.source}: the format stays the same")
+        if self.source.resolve() == self.output.resolve():
+            raise ValueError(f"{self.output} is {self.source}: the output is another file")
+        if self.bundle and self.max_outage_s is not None:
+            raise ValueError("give --bundle or --max-outage, not both: without a server there is none to wait for")
+
+    @property
+    def options(self) -> TranslateOptions:
+        """How to search."""
+        return TranslateOptions(beam_size=self.beam_size, use_shortlist=self.shortlist)
+
+
+@with_record
+def bulk(wanted: Bulk) -> None:
     """Translate a file of any length; the same command goes on where a killed one stopped.
 
     The output appears when it is complete; until then its parts are in OUT.parts. Nothing is lost or doubled by a kill
@@ -88,65 +110,8 @@ def bulk(
     Exit code 0: all done; 1: some texts failed, and their translations are empty; 2: wrong usage, a file that cannot be
     used, or a wrong API key; 3: no answer, or another version of the model in mid-file: go on later.
     """
-    directory = bundle_dir(bundle)
-    require_bundle_options(directory, server=server, precision=precision)
-    wanted = Bulk(
-        source=source,
-        output=output,
-        column=column,
-        target=target,
-        server=None if directory else server_address(server),
-        connection=connection,
-        model=model,
-        source_language=source_language,
-        target_language=target_language,
-        bundle=directory,
-        precision=precision,
-        options=TranslateOptions(beam_size=beam_size, use_shortlist=shortlist),
-        engine=engine,
-        ray_address=ray_address,
-        num_workers=workers,
-        part_size=part_size,
-        is_forced=force,
-        max_outage_s=max_outage,
-    )
-    num_failed = run(wanted, Console(stderr=True, width=None if sys.stderr.isatty() else 140))
-    if num_failed:
+    if run(wanted, Console(stderr=True, width=None if sys.stderr.isatty() else 140)):
         raise typer.Exit(EXIT_SOME_FAILED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bulk:
-    """Everything that the command line says; either a server or a bundle is given."""
-
-    source: Path
-    output: Path
-    column: str | None
-    target: str
-    server: str | None
-    connection: Connection = field(default_factory=Connection)
-    model: str | None
-    source_language: str = ""  # BCP 47; empty: any
-    target_language: str = ""
-    bundle: Path | None
-    precision: str | None
-    options: TranslateOptions
-    engine: str
-    ray_address: str | None
-    num_workers: int
-    part_size: int
-    is_forced: bool
-    max_outage_s: float | None = None  # None: MAX_OUTAGE_S
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ValueError(f"--engine is {self.engine!r}, there are {' and '.join(ENGINES)}")
-        if self.source.suffix != self.output.suffix:
-            raise ValueError(f"{self.output} has another suffix than {self.source}: the format stays the same")
-        if self.source.resolve() == self.output.resolve():
-            raise ValueError(f"{self.output} is {self.source}: the output is another file")
-        if self.bundle is not None and self.max_outage_s is not None:
-            raise ValueError("give --bundle or --max-outage, not both: without a server there is none to wait for")
 
 
 def run(wanted: Bulk, console: Console) -> int:
@@ -187,16 +152,16 @@ def run(wanted: Bulk, console: Console) -> int:
 
 
 def _worker(wanted: Bulk) -> ServerWorker | BundleWorker:
-    if wanted.bundle is not None:
+    directory = bundle_dir(wanted.bundle)
+    if directory is not None:
         return BundleWorker(
-            bundle=wanted.bundle.resolve(),
+            bundle=directory.resolve(),
             options=wanted.options,
             precision=wanted.precision,
             threads=1 if wanted.engine == "ray" else None,  # each worker of Ray is a process for itself
         )
-    assert wanted.server
     return ServerWorker(
-        address=wanted.server,
+        address=server_address(wanted.server),
         client_config=wanted.connection.absolute().client_config,
         options=wanted.options,
         model=wanted.model,

@@ -20,24 +20,18 @@ def health(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0,
 ) -> None:
     """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""
-    problem = _look(server_address(server), connection, timeout)
-    if problem:
-        fail(problem, EXIT_SOME_FAILED)
-
-
-def _look(address: str, connection: Connection, timeout_s: float) -> str | None:
-    """What is wrong with the server, or None while it serves."""
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     from service.client.channel import call_metadata, open_channel
 
-    config = connection.client_config()
+    address, config = server_address(server), connection.client_config()
     with open_channel(address, config) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s, metadata=call_metadata(config))
+            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout, metadata=call_metadata(config))
         except grpc.RpcError as error:
-            return f"{address} does not answer within {timeout_s:g} s: {error.code().name}"
+            fail(f"{address} does not answer within {timeout:g} s: {error.code().name}", EXIT_SOME_FAILED)
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
-    return None if name == "SERVING" else f"{address} is {name}"
+    if name != "SERVING":
+        fail(f"{address} is {name}", EXIT_SOME_FAILED)

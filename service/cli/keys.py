@@ -2,8 +2,6 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,11 +75,7 @@ class NewKey:
 
 
 def entry_of(new: NewKey, key: str) -> str:
-    """Return the entry in TOML.
-
-    Raises:
-        ValueError: a value that no entry may have.
-    """
+    """Return the entry in TOML; raises ValueError for a value that no entry may have."""
     given = {item.name: getattr(new, item.name) for item in fields(new) if item.name != "name"}
     values = {"name": new.name, "sha256": digest_of(key).hex(), **given}
     assert set(values) == {item.name for item in fields(KeyEntry)}
@@ -101,7 +95,9 @@ def append_entry(file: Path, entry: str) -> None:
         OSError: it cannot be read or written.
     """
     file = file.resolve()  # a link stays one
-    with _locked(file.parent):  # not the file itself, which is replaced
+    descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)  # not the file itself, which is replaced
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # the kernel ends it with the process
         before = file.read_text(encoding="utf-8") if file.exists() else ""
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
         after = f"{before.rstrip()}\n\n{entry}" if before.strip() else entry
@@ -110,15 +106,6 @@ def append_entry(file: Path, entry: str) -> None:
         except ValueError as error:
             raise ValueError(f"{file} is left as it is: {error}") from None
         write_whole(file, after.encode(), mode)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Wait until no other process holds the directory; the kernel takes it from a process that dies."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
     finally:
         os.close(descriptor)
 

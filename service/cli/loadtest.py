@@ -25,9 +25,9 @@ from service.cli.options import (
     ToLanguage,
     examples,
     server_address,
-    with_connection,
+    with_record,
 )
-from service.client.channel import ClientConfig, RetryPolicy, credentials
+from service.client.channel import RetryPolicy, credentials
 from service.errors import Unavailable
 from service.grpc.codec import encode_request
 from service.loadtest.records import OK, Summary, summarize
@@ -58,99 +58,50 @@ EPILOG = examples(
 )
 
 
-@with_connection
-def loadtest(
-    connection: Connection,
-    server: Server = None,
-    source_language: FromLanguage = "",
-    target_language: ToLanguage = "",
-    model: Model = None,
-    texts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.  [default: four of our own]")
-    ] = None,
-    texts_per_call: Annotated[int, typer.Option(min=1, help="Taken again from the first where they run out.")] = 1,
-    rate: Annotated[list[float] | None, typer.Option(help="Calls a second; a stage for each.")] = None,
-    find_p99: Annotated[
-        float | None, typer.Option(metavar="MS", help="Find the highest rate whose p99 stays within this.")
-    ] = None,
-    first_rate: Annotated[float, typer.Option(help="Where --find-p99 begins.")] = 10.0,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="A closed loop of so many callers instead.")] = None,
-    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Of each stage.")] = 30.0,
-    warm_up: Annotated[float, typer.Option(metavar="SECONDS", help="Cut from the start of each stage.")] = 5.0,
-    arrivals: Annotated[str, typer.Option(help="poisson, or constant gaps.")] = "poisson",
-    beam_size: Annotated[list[int] | None, typer.Option("--beam-size", "-b", help="Several are taken in turn.")] = None,
-    priority: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CLASS", help="interactive or batch; several are taken in turn.  [default: what the key may have]"
-        ),
-    ] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Deadline of a call.")] = 60.0,
-    target: Annotated[float | None, typer.Option(metavar="MS", help="Slower answers are no goodput.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that send.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1,
-    report: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help=".html (with charts), .json or .csv; may be repeated.")
-    ] = None,
-) -> None:
-    """Send calls at a rate, whatever the server does, and report latency from when each was due.
-
-    The html report needs matplotlib: `pip install matplotlib` (extra `loadtest`).
-
-    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
-    With the last two, the finished stages are shown and reported all the same.
-    """
-    command = LoadTest(
-        server=server_address(server),
-        connection=connection,
-        source_language=source_language,
-        target_language=target_language,
-        model=model,
-        texts=texts,
-        texts_per_call=texts_per_call,
-        rates=tuple(rate or ()),
-        find_p99_ms=find_p99,
-        first_rate=first_rate,
-        concurrency=concurrency,
-        duration_s=duration,
-        warm_up_s=warm_up,
-        arrivals=arrivals,
-        options=tuple(TranslateOptions(beam_size=size) for size in beam_size or (None,)),
-        priorities=tuple(priority_of(name) for name in priority or ()) or (None,),
-        timeout_s=timeout,
-        target_ms=target,
-        num_workers=workers,
-        seed=seed,
-        reports=tuple(report or ()),
-    )
-    run(command, Console(width=None if sys.stdout.isatty() else 140))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTest:
     """Everything that the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
 
-    server: str
     connection: Connection = field(default_factory=Connection)
-    source_language: str = ""  # BCP 47; empty: any
-    target_language: str = ""
-    model: str | None = None
-    texts: Path | None = None  # one a line; None: four of our own
-    texts_per_call: int = 1
-    rates: tuple[float, ...] = ()
-    find_p99_ms: float | None = None  # look for the highest rate that holds this
-    first_rate: float = 10.0
-    concurrency: int | None = None
-    duration_s: float = 30.0  # of each stage
-    warm_up_s: float = 5.0  # cut from its beginning
-    arrivals: str = "poisson"
-    options: Sequence[TranslateOptions] = field(default_factory=lambda: [TranslateOptions()])  # taken in turn
-    priorities: Sequence[Priority | None] = (None,)  # taken in turn, too
-    timeout_s: float = 60.0
-    target_ms: float | None = None  # a slower answer is no goodput
-    num_workers: int = 1
-    seed: int = 1
-    reports: tuple[Path, ...] = ()
+    server: Server = None
+    source_language: FromLanguage = ""
+    target_language: ToLanguage = ""
+    model: Model = None
+    texts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.  [default: four of our own]")
+    ] = None
+    texts_per_call: Annotated[int, typer.Option(min=1, help="Taken again from the first where they run out.")] = 1
+    rates: Annotated[list[float] | None, typer.Option("--rate", help="Calls a second; a stage for each.")] = None
+    find_p99_ms: Annotated[
+        float | None,
+        typer.Option("--find-p99", metavar="MS", help="Find the highest rate whose p99 stays within this."),
+    ] = None
+    first_rate: Annotated[float, typer.Option(help="Where --find-p99 begins.")] = 10.0
+    concurrency: Annotated[int | None, typer.Option(min=1, help="A closed loop of so many callers instead.")] = None
+    duration_s: Annotated[float, typer.Option("--duration", metavar="SECONDS", help="Of each stage.")] = 30.0
+    warm_up_s: Annotated[
+        float, typer.Option("--warm-up", metavar="SECONDS", help="Cut from the start of each stage.")
+    ] = 5.0
+    arrivals: Annotated[str, typer.Option(help="poisson, or constant gaps.")] = "poisson"
+    beam_sizes: Annotated[list[int] | None, typer.Option("--beam-size", "-b", help="Several are taken in turn.")] = None
+    priorities: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--priority",
+            metavar="CLASS",
+            help="interactive or batch; several are taken in turn.  [default: what the key may have]",
+        ),
+    ] = None
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Deadline of a call.")] = 60.0
+    target_ms: Annotated[
+        float | None, typer.Option("--target", metavar="MS", help="Slower answers are no goodput.")
+    ] = None
+    num_workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that send.")] = 1
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1
+    reports: Annotated[
+        list[Path] | None,
+        typer.Option("--report", metavar="FILE", help=".html (with charts), .json or .csv; may be repeated."),
+    ] = None
 
     def __post_init__(self) -> None:
         chosen = [bool(self.rates), self.find_p99_ms is not None, self.concurrency is not None]
@@ -159,7 +110,7 @@ class LoadTest:
         if self.arrivals not in ARRIVALS:
             raise ValueError(f"arrivals is {self.arrivals!r}, there are {' and '.join(ARRIVALS)}")
         given = (
-            *(("--rate", rate, _MAX_RATE) for rate in self.rates),
+            *(("--rate", rate, _MAX_RATE) for rate in self.rates or ()),
             ("--find-p99", self.find_p99_ms, _MAX_S * 1e3),
             ("--first-rate", self.first_rate, _MAX_RATE),
             ("--duration", self.duration_s, _MAX_S),
@@ -175,64 +126,59 @@ class LoadTest:
             raise ValueError(
                 f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
             )
-        for file in self.reports:
+        for file in self.reports or ():
             check_file(file)
 
 
-def run(command: LoadTest, console: Console) -> LoadTestReport:
-    """Make the load, print a table and write the reports.
+@with_record
+def loadtest(command: LoadTest) -> None:
+    """Send calls at a rate, whatever the server does, and report latency from when each was due.
 
-    A test that is interrupted shows and reports the stages that were finished.
+    The html report needs matplotlib: `pip install matplotlib` (extra `loadtest`).
+
+    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
+    With the last two, the finished stages are shown and reported all the same.
+    """
+    run(command, Console(width=None if sys.stdout.isatty() else 140))
+
+
+def run(command: LoadTest, console: Console) -> None:
+    """Make the load, print a table and write the reports, also of a test that is ended early by Ctrl-C or the server.
 
     Raises:
         ValueError: the texts cannot be used.
         Unavailable: no server answers.
-        KeyboardInterrupt: Ctrl-C.
     """
     test = _Test(command, console)
     try:
         headline = test.run()
     except (KeyboardInterrupt, Unavailable):
         if test.stages:
-            _publish(command, test, f"ended early; in the finished stages {_most_answered(test.stages)}", console)
+            test.publish(f"ended early; in the finished stages {_most_answered(test.stages)}")
         raise
-    return _publish(command, test, headline, console)
-
-
-def _publish(command: LoadTest, test: "_Test", headline: str, console: Console) -> LoadTestReport:
-    report = LoadTestReport(
-        target=command.server,
-        command=f"dragoman {shlex.join(sys.argv[1:])}",
-        headline=headline,
-        stages=test.stages,
-        warnings=test.warnings,
-        arrivals=command.arrivals,
-        texts_per_call=command.texts_per_call,
-        warm_up_s=command.warm_up_s,
-        callers=command.concurrency,
-    )
-    _print(report, console)
-    for file in command.reports:
-        report.write(file)
-        console.print(f"written: {file}", markup=False, soft_wrap=True)
-    return report
+    test.publish(headline)
 
 
 class _Test:
     def __init__(self, command: LoadTest, console: Console) -> None:
         self._command = command
         self._console = console
+        self._address = server_address(command.server)
+        # Without retries, or refusals would not be seen.
+        client = replace(command.connection.absolute().client_config(), retry=RetryPolicy(max_attempts=1))
+        if client.tls is not None:
+            credentials(client.tls)  # a certificate that cannot be read fails here, not in each worker
         self._load = LoadConfig(
-            address=command.server,
+            address=self._address,
             requests=requests_of(command),
-            client=_without_retries(command.connection),
+            client=client,
             arrivals=command.arrivals,
             timeout_s=command.timeout_s,
             num_workers=command.num_workers,
             seed=command.seed,
         )
         self.stages: list[StageResult] = []
-        self.warnings: list[str] = []
+        self._warnings: list[str] = []
 
     def run(self) -> str:
         """Run all stages and return their result in one sentence."""
@@ -245,7 +191,7 @@ class _Test:
         if command.concurrency is not None:
             summary = self._closed(command.concurrency)
             return f"{summary.done_rate:.1f} calls/s answered to {command.concurrency} callers"
-        for rate in command.rates:
+        for rate in command.rates or ():
             self._at_rate(rate)
         return _most_answered(self.stages)
 
@@ -269,7 +215,7 @@ class _Test:
         if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:  # its figures are its own then
             can_grow = load > _CPU_LIMIT and command.num_workers < (os.cpu_count() or 1)
             advice = "more --workers, or another machine" if can_grow else "another machine"
-            self.warnings.append(
+            self._warnings.append(
                 f"{name}: the load generator was busy ({load:.0%} of a CPU for each worker, calls sent up to "
                 f"{summary.send_delay_ms_p99:.0f} ms late): use {advice}"
             )
@@ -287,6 +233,31 @@ class _Test:
 
             yield on_progress
 
+    def publish(self, headline: str) -> None:
+        """Print the stages and write the reports."""
+        command, console = self._command, self._console
+        report = LoadTestReport(
+            target=self._address,
+            command=f"dragoman {shlex.join(sys.argv[1:])}",
+            headline=headline,
+            stages=self.stages,
+            warnings=self._warnings,
+            arrivals=command.arrivals,
+            texts_per_call=command.texts_per_call,
+            warm_up_s=command.warm_up_s,
+            callers=command.concurrency,
+        )
+        table = Table("stage", *COLUMNS, title=f"{escape(report.target)}, {os.cpu_count()} CPUs here")
+        for stage in report.stages:
+            table.add_row(stage.name, *figures(stage.summary))
+        console.print(table)
+        for warning in report.warnings:
+            console.print(warning, style="yellow", markup=False)
+        console.print(report.headline, style="bold", markup=False)
+        for file in command.reports or ():
+            report.write(file)
+            console.print(f"written: {file}", markup=False, soft_wrap=True)
+
 
 def _most_answered(stages: Sequence[StageResult]) -> str:
     return f"at most {max(stage.summary.done_rate for stage in stages):.1f} calls/s answered"
@@ -300,34 +271,18 @@ def _why_unanswered(rate: float, summary: Summary) -> str:
     return f"; of {rate:.1f} calls/s none was answered: {codes or 'none was due after the warm-up'}"
 
 
-def priority_of(name: str) -> Priority:
-    """Return the priority that the command line names.
-
-    Raises:
-        ValueError: there is none of this name.
-    """
-    classes = {item.name.lower(): item for item in Priority}
-    if name not in classes:
-        raise ValueError(f"--priority is {name!r}, there are {' and '.join(classes)}")
-    return classes[name]
-
-
-def _without_retries(connection: Connection) -> ClientConfig:
-    """Return a configuration that shows refusals; a certificate that cannot be read fails here, not in each worker."""
-    config = replace(connection.absolute().client_config(), retry=RetryPolicy(max_attempts=1))
-    if config.tls is not None:
-        credentials(config.tls)
-    return config
-
-
 def requests_of(command: LoadTest) -> list[bytes]:
-    """Return serialised requests: the texts in order, `texts_per_call` each, with options and priorities in turn.
+    """Return serialised requests: the texts in order, `texts_per_call` each, with beam sizes and priorities in turn.
 
     Every request has its number of texts: where they run out, they begin again, within one request too.
 
     Raises:
-        ValueError: the file has no text.
+        ValueError: the file has no text, or there is no such priority.
     """
+    classes = {item.label: item for item in Priority}
+    for name in command.priorities or ():
+        if name not in classes:
+            raise ValueError(f"--priority is {name!r}, there are {' and '.join(classes)}")
     texts = list(_SAMPLE)
     if command.texts is not None:
         with command.texts.open("rb") as stream:
@@ -338,23 +293,14 @@ def requests_of(command: LoadTest) -> list[bytes]:
     size = command.texts_per_call
     again = cycle(texts)
     batches = [list(islice(again, size)) for _ in range(ceil(len(texts) / size))]
-    kinds = list(product(command.options, command.priorities))
+    options = [TranslateOptions(beam_size=size) for size in command.beam_sizes or (None,)]
+    kinds = list(product(options, [classes[name] for name in command.priorities or ()] or (None,)))
     usual = TranslationRequest(
         model=command.model, source_language=command.source_language, target_language=command.target_language
     )
     return [
-        encode_request(replace(usual, texts=batch, options=options, priority=priority)).SerializeToString()
+        encode_request(replace(usual, texts=batch, options=option, priority=priority)).SerializeToString()
         for number in range(len(kinds))
         for index, batch in enumerate(batches)
-        for options, priority in [kinds[(index + number) % len(kinds)]]
+        for option, priority in [kinds[(index + number) % len(kinds)]]
     ]
-
-
-def _print(report: LoadTestReport, console: Console) -> None:
-    table = Table("stage", *COLUMNS, title=f"{escape(report.target)}, {os.cpu_count()} CPUs here")
-    for stage in report.stages:
-        table.add_row(stage.name, *figures(stage.summary))
-    console.print(table)
-    for warning in report.warnings:
-        console.print(warning, style="yellow", markup=False)
-    console.print(report.headline, style="bold", markup=False)

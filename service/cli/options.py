@@ -18,21 +18,14 @@ from service.errors import Unavailable
 if TYPE_CHECKING:
     from service.client import Client, ClientConfig
 
-CONFIG_VARIABLE = "DRAGOMAN_CONFIG"  # names the file of settings where no `--config` does
-SERVER_VARIABLE = "DRAGOMAN_SERVER"
-ADMIN_SERVER_VARIABLE = "DRAGOMAN_ADMIN_SERVER"
 READY_WITHIN_S = 5.0  # how long `translate` and `models` wait for a server
 
 Server = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help=f"Server's host:port.  [default: ${SERVER_VARIABLE}, else 127.0.0.1:50051]"),
+    typer.Option(metavar="ADDRESS", help="Server's host:port.  [default: $DRAGOMAN_SERVER, else 127.0.0.1:50051]"),
 ]
 AdminServer = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help=f"The server's admin host:port.  [default: ${ADMIN_SERVER_VARIABLE}, else 127.0.0.1:50052]",
-    ),
+    str, typer.Option(metavar="ADDRESS", envvar="DRAGOMAN_ADMIN_SERVER", help="The server's admin host:port.")
 ]
 Tls = Annotated[bool, typer.Option("--tls", help="Encrypt; implied by --ca and --cert.")]
 Ca = Annotated[
@@ -61,7 +54,7 @@ Model = Annotated[str | None, typer.Option(help="Name as `dragoman models` shows
 Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for the server to be ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", envvar=CONFIG_VARIABLE, help="Settings in TOML.")
+    Path | None, typer.Option("--config", metavar="FILE", envvar="DRAGOMAN_CONFIG", help="Settings in TOML.")
 ]
 
 
@@ -73,11 +66,7 @@ def examples(*lines: str) -> str:
 def require_bundle_options(
     bundle: Path | None, *, server: str | None, precision: str | None = None, threads: int | None = None
 ) -> None:
-    """Refuse options of a server that is not called, and options of a bundle that is not given.
-
-    Raises:
-        ValueError: there is such an option.
-    """
+    """Raise ValueError for options of a server that is not called, or of a bundle that is not given."""
     if bundle is not None and server is not None:
         raise ValueError("give --server or --bundle, not both")
     for name, value in (("--precision", precision), ("--threads", threads)):
@@ -86,16 +75,10 @@ def require_bundle_options(
 
 
 def bundle_dir(name: str | None) -> Path | None:
-    """Return the directory that `--bundle` names (see `named_bundle_dir`), or None where it names none.
-
-    Raises:
-        BundleError: the name fits two bundles.
-    """
-    if not name:
-        return None
+    """Return the directory that `--bundle` names, None without a name; raises BundleError if it fits two bundles."""
     from model.bundle import named_bundle_dir
 
-    return named_bundle_dir(name)
+    return named_bundle_dir(name) if name else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,24 +96,14 @@ class Connection:
             raise ValueError("--cert and --key belong together: give both or none")
 
     def client_config(self) -> "ClientConfig":
-        """Return the environment's client settings with those of the command line.
-
-        Raises:
-            OSError: the file with the API key cannot be read.
-            ValueError: the file has no API key.
-        """
+        """Return the environment's client settings with those of the command line."""
         from service.client.channel import TlsOptions, config_from_environment
 
         config = config_from_environment()
         if self.tls or self.ca is not None or self.cert is not None:
-            known = config.tls or TlsOptions()
-            tls = replace(
-                known,
-                root_certificates=self.ca or known.root_certificates,
-                private_key=self.key or known.private_key,
-                certificate_chain=self.cert or known.certificate_chain,
-            )
-            config = replace(config, tls=tls)
+            files = {"root_certificates": self.ca, "private_key": self.key, "certificate_chain": self.cert}
+            given: dict[str, Any] = {name: file for name, file in files.items() if file is not None}
+            config = replace(config, tls=replace(config.tls or TlsOptions(), **given))
         if self.api_key_file is None:
             return config
         first_line, *_ = self.api_key_file.read_text(encoding="utf-8").splitlines() or [""]
@@ -168,26 +141,27 @@ def with_connection(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+def with_record(command: Callable[[Any], None]) -> Callable[..., None]:
+    """Give a command, which takes one record, an option for each field of the record; `connection` is the first."""
+    (record,) = signature(command, eval_str=True).parameters.values()
+
+    @wraps(command)
+    def with_fields(connection: Connection, **values: Any) -> None:
+        command(record.annotation(connection=connection, **values))
+
+    vars(with_fields)["__signature__"] = signature(record.annotation)
+    return with_connection(with_fields)
+
+
 def server_address(server: str | None) -> str:
     """Return the address to call: the one given, else the environment's, else the default."""
     from service.client.channel import DEFAULT_ADDRESS
 
-    return server or os.environ.get(SERVER_VARIABLE) or DEFAULT_ADDRESS
-
-
-def admin_address(server: str | None) -> str:
-    """Return the admin port to call: the one given, else the environment's, else the default."""
-    from service.client.admin import DEFAULT_ADMIN_ADDRESS
-
-    return server or os.environ.get(ADMIN_SERVER_VARIABLE) or DEFAULT_ADMIN_ADDRESS
+    return server or os.environ.get("DRAGOMAN_SERVER") or DEFAULT_ADDRESS
 
 
 def wait_for(client: "Client", wait_s: float) -> None:
-    """Return when the server is ready.
-
-    Raises:
-        Unavailable: it is not; the message says what else the user can do.
-    """
+    """Return when the server is ready; the message of Unavailable says what else the user can do."""
     try:
         client.wait_until_ready(wait_s)
     except Unavailable as error:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import AdminServer, Connection, admin_address, examples, with_connection
-from service.client.admin import AdminClient
+from service.cli.options import AdminServer, Connection, examples, with_connection
+from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
 
 EPILOG = examples("dragoman reload", "dragoman reload --model en-de --server 127.0.0.1:50052")
 
@@ -15,14 +15,14 @@ def reload(
     connection: Connection,
     model: Annotated[str, typer.Option(help="Only this one.  [default: all]")] = "",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="For loading and self-test.")] = 600.0,
-    server: AdminServer = None,
+    server: AdminServer = DEFAULT_ADMIN_ADDRESS,
 ) -> None:
     """Have a running server look at its repository of models again, as SIGHUP does, and wait for the outcome.
 
     Exit code 0: every change was made; 2: a bundle was refused, and what was loaded before keeps serving, or a wrong
     API key; 3: no answer.
     """
-    with AdminClient(admin_address(server), connection.client_config()) as client:
+    with AdminClient(server, connection.client_config()) as client:
         changes = client.reload_models(model, timeout).changes
     for change in changes:
         typer.echo(f"{change.name} {change.version}: {change.result}")

@@ -78,7 +78,10 @@ def serve(
         typer.echo(to_toml(server_config, setting_sources(config, given)))
         return
     if check_config:
-        preflight(server_config)
+        from service.server.preflight import check
+
+        if problems := check(server_config):  # models, certificates, keys
+            raise ValueError(problems[0])
         typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
         return
     # Engines are spawned, not forked; gRPC would write a line of its own among the log's whenever one starts.
@@ -93,26 +96,8 @@ def serve(
     raise typer.Exit(exit_code)
 
 
-def preflight(config: ServerConfig) -> None:
-    """Check what can be checked without starting: models, certificates, keys.
-
-    Raises:
-        ValueError: the first thing that is wrong, in one line.
-    """
-    from service.server.preflight import check
-
-    problems = check(config)
-    if problems:
-        raise ValueError(problems[0])
-
-
 async def _serve(config: ServerConfig, demo: str | None) -> int:
-    """Run the server and return its exit code; its first translation is that of `demo`, through its own gRPC port.
-
-    Raises:
-        OSError: the certificate cannot be read.
-        ValueError: the gRPC port is any free one, and there is a text for the demonstration.
-    """
+    """Run the server and return its exit code; its first translation is that of `demo`, through its own gRPC port."""
     import asyncio
 
     from service.client import AsyncClient
@@ -142,11 +127,7 @@ async def _demonstrate(client: "AsyncClient", text: str) -> None:
 
 
 def own_address(config: ServerConfig) -> str:
-    """Return the address at which a client on this machine reaches the server.
-
-    Raises:
-        ValueError: the port is any free one, which only the server will know.
-    """
+    """Return the address at which a client on this machine reaches the server; raises ValueError for port 0."""
     from service.grpc.listening import Address
 
     host, port = config.listen.grpc_host, config.listen.grpc_port

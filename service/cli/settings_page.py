@@ -50,9 +50,6 @@ def to_toml(settings: ServerConfig, sources: Mapping[str, str]) -> str:
     """Return the settings as TOML that `--config` takes again, with the source of each value behind it.
 
     A setting without a value is `never`, or a comment, as TOML has no word for that.
-
-    Args:
-        sources: where each value comes from, by dotted name.
     """
     lines = []
     for group in fields(settings):
@@ -73,26 +70,11 @@ def to_toml(settings: ServerConfig, sources: Mapping[str, str]) -> str:
 class Setting:
     """One row of the page."""
 
-    group: str
-    name: str
+    dotted: str  # the name that `--set` takes
+    variable: str  # of the environment
     values: str
     default: str
     meaning: str
-
-    @property
-    def dotted(self) -> str:
-        """The name that `--set` takes."""
-        return f"{self.group}.{self.name}"
-
-    @property
-    def variable(self) -> str:
-        """The environment variable of the setting."""
-        return f"{ENV_PREFIX}{self.group}__{self.name}".upper()
-
-    @property
-    def flag(self) -> str:
-        """The flag of `dragoman serve`; empty where only `--set` reaches the setting."""
-        return next((f"--{flag.replace('_', '-')}" for flag, dotted in FLAGS.items() if dotted == self.dotted), "")
 
 
 def settings() -> Iterator[Setting]:
@@ -104,8 +86,8 @@ def settings() -> Iterator[Setting]:
             bounds, word = allowed_bounds(group, item.name), may_be_never(group, item.name)
             types = [_type_name(part) for part in _parts(hints[item.name]) if part is not NoneType]
             yield Setting(
-                group=group,
-                name=item.name,
+                dotted=f"{group}.{item.name}",
+                variable=f"{ENV_PREFIX}{group}__{item.name}".upper(),
                 values=", ".join([" or ".join(types), *bounds, *([f"or `{NEVER}`"] if word else [])]),
                 default=f"`{NEVER}`" if word and item.default is None else _default(item),
                 meaning=meanings.get((kind.__name__, item.name), ""),
@@ -115,17 +97,17 @@ def settings() -> Iterator[Setting]:
 def page() -> str:
     """Return the document."""
     rows = list(settings())
+    flags = {dotted: f" `--{flag.replace('_', '-')}`" for flag, dotted in FLAGS.items()}
     parts = [_INTRODUCTION]
     for group, kind in get_type_hints(ServerConfig).items():
-        lines = [_row(setting) for setting in rows if setting.group == group]
+        lines = []
+        for row in rows:
+            if row.dotted.startswith(f"{group}."):
+                names = f"`{row.variable}`{flags.get(row.dotted, '')}"
+                cells = (f"`{row.dotted}`", names, row.values, row.default, row.meaning)
+                lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         parts.append("\n".join([f"## {group}\n", f"{inspect.getdoc(kind)}\n", _HEAD, *lines, ""]))
     return "\n".join(parts)
-
-
-def _row(setting: Setting) -> str:
-    names = f"`{setting.variable}`" + (f" `{setting.flag}`" if setting.flag else "")
-    cells = (f"`{setting.dotted}`", names, setting.values, setting.default, setting.meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _parts(hint: object) -> tuple[object, ...]:

@@ -2,8 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
 from typing import Annotated, cast
 
 import typer
@@ -14,15 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from protos import admin_pb2 as pb
-from service.cli.options import (
-    AdminServer,
-    AsJson,
-    Connection,
-    admin_address,
-    examples,
-    with_connection,
-)
-from service.client.admin import AdminClient
+from service.cli.options import AdminServer, AsJson, Connection, examples, with_connection
+from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
 
 WATCH_PERIOD_S = 1.0
 _WIDTH = 120  # where no terminal says how wide it is
@@ -39,7 +31,7 @@ EPILOG = examples(
 @with_connection
 def status(
     connection: Connection,
-    server: AdminServer = None,
+    server: AdminServer = DEFAULT_ADMIN_ADDRESS,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second until Ctrl-C.")] = False,
     requests: Annotated[int, typer.Option(min=1, max=10_000, help="Calls to list, oldest first.")] = 20,
@@ -48,14 +40,25 @@ def status(
 
     It asks the server's admin port, which is off by default: `dragoman serve --admin-port 50052`.
     """
-    with AdminClient(admin_address(server), connection.client_config()) as client:
-        read = partial(client.status, requests)
-        if as_json:
-            _print_json(read, watch=watch)
-        elif watch:
-            _watch(read)
-        else:
-            _console().print(report(read()))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH)
+    pause = threading.Event()
+    with AdminClient(server, connection.client_config()) as client, ExitStack() as stack:
+        live: Live | None = None
+        while True:
+            answer = client.status(requests)
+            if as_json:
+                print(json.dumps(as_fields(answer), indent=None if watch else 2), flush=True)
+            elif not watch:
+                console.print(report(answer))
+            elif live is None:
+                live = stack.enter_context(Live(report(answer), console=console, auto_refresh=False))
+            else:
+                live.update(report(answer), refresh=True)
+            if not watch:
+                return
+            pause.wait(WATCH_PERIOD_S)
 
 
 def report(status: pb.GetStatusResponse) -> RenderableType:
@@ -77,29 +80,6 @@ def as_fields(message: Message) -> dict[str, object]:
         return as_fields(value) if isinstance(value, Message) else [plain(item) for item in cast("list[object]", value)]
 
     return {field.name: plain(getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
-
-
-def _print_json(read: Callable[[], pb.GetStatusResponse], *, watch: bool) -> None:
-    """Print one object, or one a line and second while watching."""
-    pause = threading.Event()
-    while True:
-        print(json.dumps(as_fields(read()), indent=None if watch else 2), flush=True)
-        if not watch:
-            return
-        pause.wait(WATCH_PERIOD_S)
-
-
-def _watch(read: Callable[[], pb.GetStatusResponse]) -> None:
-    pause = threading.Event()
-    with Live(report(read()), console=_console(), auto_refresh=False, screen=False) as live:
-        while True:
-            pause.wait(WATCH_PERIOD_S)
-            live.update(report(read()), refresh=True)
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
 
 
 def _summary(status: pb.GetStatusResponse) -> Text:

@@ -24,7 +24,7 @@ from service.errors import (
     Unauthenticated,
     Unavailable,
 )
-from service.records import ModelInfo, TranslateAll, TranslateOptions, Translation
+from service.records import ModelInfo, TranslateAll, Translation
 from tests.fakes.bulk_jobs import Killed, shout
 from tests.fakes.model_info import model_info
 
@@ -69,18 +69,9 @@ def bulk(folder: Path, content: str = "", **changes: object) -> Bulk:
     usual = Bulk(
         source=folder / "in.txt",
         output=folder / "out.txt",
-        column=None,
-        target="translation",
         server="x:1",
-        model=None,
-        bundle=None,
-        precision=None,
-        options=TranslateOptions(),
-        engine="local",
-        ray_address=None,
         num_workers=1,
         part_size=2,
-        is_forced=False,
     )
     return replace(usual, **changes)  # type: ignore[arg-type]  # whatever the test says
 
@@ -147,7 +138,7 @@ def test_a_run_after_a_kill_in_the_clearing_counts_what_failed_and_starts_nothin
         ({"model": "other"}, NotFound, "there is no model"),
         ({"source_language": "de"}, NotFound, "there is no model"),
         ({"target_language": "fr"}, NotFound, "there is no model"),
-        ({"options": TranslateOptions(beam_size=99)}, InvalidInput, "beam_size is 99, from 1 to 16"),
+        ({"beam_size": 99}, InvalidInput, "beam_size is 99, from 1 to 16"),
         ({"column": "text"}, ValueError, "has no columns"),
     ],
 )

@@ -12,10 +12,9 @@ from rich.console import Console
 
 from protos import translation_pb2 as pb
 from service.cli import loadtest as loadtest_command
-from service.cli.loadtest import LoadTest, priority_of, requests_of
+from service.cli.loadtest import LoadTest, requests_of
 from service.errors import Unavailable
 from service.loadtest.run import StageOutcome
-from service.records import Priority, TranslateOptions
 from tests.fakes.ended_calls import records
 
 Run = Callable[..., str]  # stages, options -> everything that was printed
@@ -72,10 +71,9 @@ def test_contradictions_are_refused(given, message):
 def test_options_and_priorities_are_taken_in_turn_with_every_text(tmp_path):
     file = tmp_path / "texts"
     file.write_bytes("\ufeffa\u2028a\r\n\nb\n".encode())
-    beams = (TranslateOptions(beam_size=1), TranslateOptions(beam_size=4))
-    classes = (Priority.INTERACTIVE, Priority.BATCH)
+    classes = ["interactive", "batch"]
 
-    sent = parsed(LoadTest(server="x:1", rates=(1.0,), texts=file, options=beams, priorities=classes))
+    sent = parsed(LoadTest(rates=[1.0], texts=file, beam_sizes=[1, 4], priorities=classes))
 
     kinds = [(call.texts[0], call.options.beam_size, call.priority) for call in sent]
     assert len(kinds) == len(set(kinds)) == 8
@@ -85,7 +83,7 @@ def test_options_and_priorities_are_taken_in_turn_with_every_text(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 3, 5, 32])
 def test_every_call_has_as_many_texts_as_the_report_says(size):
-    calls = parsed(LoadTest(server="x:1", rates=(1.0,), texts_per_call=size))
+    calls = parsed(LoadTest(rates=[1.0], texts_per_call=size))
 
     assert {len(call.texts) for call in calls} == {size}
     assert len({text for call in calls for text in call.texts}) == 4  # each of the samples is sent
@@ -95,10 +93,9 @@ def parsed(command: LoadTest) -> list[pb.TranslateRequest]:
     return [pb.TranslateRequest.FromString(request) for request in requests_of(command)]
 
 
-def test_priorities_have_names():
-    assert priority_of("batch") is Priority.BATCH
+def test_a_priority_that_there_is_not_is_refused():
     with pytest.raises(ValueError, match="'urgent', there are interactive and batch"):
-        priority_of("urgent")
+        requests_of(LoadTest(rates=[1.0], priorities=["urgent"]))
 
 
 def test_the_headline_is_what_the_server_answered_while_the_stage_lasted(run):

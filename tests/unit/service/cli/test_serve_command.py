@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from service.cli import serve as command
 from service.cli.serve import FLAGS, own_address, own_client_config
 from service.client import ClientConfig, TlsOptions
 from service.config import ListenConfig, SecurityConfig, ServerConfig, load_config
@@ -32,7 +31,7 @@ SECURED = ServerConfig(security=SecurityConfig(tls_certificate=CERTIFICATE, tls_
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_changes_its_own_setting(flag, monkeypatch):
-    monkeypatch.setattr(command, "preflight", lambda _: None)  # settings may name files that do not exist
+    monkeypatch.setattr("service.server.preflight.check", lambda _: [])  # settings may name files that do not exist
     group, name = FLAGS[flag].split(".")
     default = json.loads(run("serve", "--check-config").stdout)
 
