@@ -70,3 +70,10 @@ def test_option_that_would_be_ignored_is_refused(arguments, message):
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"dragoman: {message}")
     assert result.stderr.count("\n") == 1
+
+
+def test_version_names_the_program_and_its_runtime():
+    lines = run("version").stdout.splitlines()
+
+    assert lines[0].startswith("dragoman 0.")
+    assert any(line.startswith("grpcio ") for line in lines)

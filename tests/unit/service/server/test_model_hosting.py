@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from model.bundle import Bundle, BundleError
-from service.config import EngineConfig, LifecycleConfig, ServerConfig
+from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerConfig
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
 from service.engine.scheduler import SchedulerConfig
 from service.registry.bundle_check import check_in_engine
+from service.registry.repository import BundleCandidate
 from service.server import model_hosting
-from service.server.model_hosting import engine_spec, num_engines
+from service.server.model_hosting import engine_spec, make_host, num_engines
+from service.telemetry.metrics import Metrics
 from tests.fakes.echo_bundle import write_echo_bundle
 
 
@@ -87,3 +89,11 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
     for load in (check_in_engine, CpuRunner.open, runner.CudaRunner.open):
         with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
             load(spec)
+
+
+def test_host_offers_its_model_as_the_settings_say(bundle):
+    config = ServerConfig(limits=LimitsConfig(max_beam_size=1))
+
+    host = make_host(config, Metrics(), BundleCandidate(directory=bundle.directory), bundle)
+
+    assert host.info.max_beam_size == 1

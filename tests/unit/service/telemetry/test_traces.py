@@ -118,3 +118,12 @@ def test_traces_go_nowhere_by_default_and_nothing_is_loaded():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_the_libraries_the_error_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("opentelemetry", "service.telemetry.traces"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+
+    with pytest.raises(ValueError, match=r"`pip install opentelemetry-sdk .*` \(extra `otel`\)"):
+        load_traces(load_config(None, {"telemetry.otlp_endpoint": "http://127.0.0.1:1"}).telemetry)
