@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
-from service.engine.beam import BeamSearch, Candidates, num_candidates
+from service.engine.beam import Candidates, num_candidates
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 
 Script = Callable[[tuple[int, ...]], np.ndarray]  # prefix with beginning-of-sentence -> log-probabilities [V]
@@ -129,11 +129,3 @@ def one_sentence(ranked: Sequence[tuple[float, int, int]], check: float = 0.0) -
     return Candidates(
         np.array([scores], np.float32), np.array([tokens]), np.array([parents]), np.array([check], np.float32)
     )
-
-
-def candidates_of(search: BeamSearch, *rows: dict[int, float]) -> Candidates:
-    """One sentence; each row {token: log-probability} of one hypothesis."""
-    log_probs = np.full((1, len(rows), VOCABULARY), -99.0, np.float32)
-    for hypothesis, row in enumerate(rows):
-        log_probs[0, hypothesis, list(row)] = list(row.values())
-    return best_extensions(log_probs, search.scores)

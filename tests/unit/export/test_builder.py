@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto
 
 from export.builder import INLINE_BYTES, Array, GraphBuilder, WeightFile, save_graphs
@@ -41,11 +40,3 @@ def test_small_tensors_stay_inside_the_graph(tmp_path: Path) -> None:
 
     assert SMALL.nbytes < INLINE_BYTES <= LARGE.nbytes
     assert {tensor.name for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL} == {"large"}
-
-
-def test_one_name_for_two_tensors_is_our_own_mistake() -> None:
-    weights = WeightFile()
-    weights.add("weight", LARGE)
-
-    with pytest.raises(AssertionError, match="two different tensors are called weight"):
-        weights.add("weight", LARGE + 1)

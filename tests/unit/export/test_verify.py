@@ -8,7 +8,6 @@ import torch
 
 from export.builder import Array
 from export.verify import TOLERANCES, Parity, ParityError, compare, seeded_samples, translated_samples
-from model.config import BOS_ID, EOS_ID, PAD_ID
 from tests.fakes.tiny_model import TinyGraphs, random_sentences, tiny_graphs, tiny_model
 
 EQUAL = Parity(largest_difference=0.0, mean_difference=0.0, same_best_token=1.0, positions=10)
@@ -48,8 +47,6 @@ def test_a_number_that_is_none_is_found_in_the_first_sample_too(
     [
         "embedding.weight",
         "encoder.layers.1.self_attention.key.weight",
-        "encoder.norm.weight",
-        "decoder.layers.0.self_attention.value.weight",
         "decoder.layers.1.cross_attention.key.weight",
         "decoder.layers.1.feed_forward.inner.bias",
     ],
@@ -62,16 +59,6 @@ def test_one_wrong_parameter_is_refused(graphs: TinyGraphs, parameter: str) -> N
 
     with pytest.raises(ParityError, match=r"fp32: largest_difference is 0\.\d+ log-probability, at most 0\.001 is"):
         parity.require("fp32", TOLERANCES["fp32"])
-
-
-def test_seeded_samples_are_well_formed(graphs: TinyGraphs) -> None:
-    assert len({sample.source.shape for sample in seeded_samples(graphs.config)}) == 4
-    for sample in seeded_samples(graphs.config):
-        for ids, length in zip(sample.source, sample.source_lengths, strict=True):
-            assert ids[length - 1] == EOS_ID
-            assert (ids[length:] == PAD_ID).all()
-            assert (ids[: length - 1] > EOS_ID).all()
-        assert (sample.targets[:, 0] == BOS_ID).all()
 
 
 def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs) -> None:
@@ -91,7 +78,6 @@ def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs)
         ({"largest_difference": float("nan")}, "largest_difference is nan"),
         ({"mean_difference": 0.01}, "mean_difference is 0.01"),
         ({"same_best_token": 0.5}, "same at 50.0% of 10 positions, at least 99.0%"),
-        ({"same_best_token": float("nan")}, "same at nan%"),
     ],
 )
 def test_each_number_over_its_limit_is_refused(changes: dict[str, float], message: str) -> None:

@@ -34,17 +34,3 @@ def test_an_expression_that_stays_as_it_was_is_a_failure():
 @pytest.mark.parametrize("lines", [[[0.0, 0.0], [0.0, 1.0]], [[1.0, 1.0], [1.0]]])
 def test_a_value_that_changes_and_a_series_that_goes_are_movement(lines):
     assert failures_of(*lines) == []
-
-
-def test_what_should_stand_still_and_does_not_is_a_failure(monkeypatch):
-    monkeypatch.setattr(expressions, "STILL", {("Calls", "{{code}}"): "there are none", ("Gone", "x"): "likewise"})
-
-    assert failures_of([0.0, 1.0]) == ["Calls, {{code}}: moved, though there are none", "Gone, x: is in no panel"]
-
-
-@pytest.mark.parametrize("line", [[0.0, 0.0], [0.0, 1.0]])
-def test_what_may_move_or_not_fails_without_data_alone(monkeypatch, line):
-    monkeypatch.setattr(expressions, "UNCERTAIN", {("Calls", "{{code}}"): "chance", ("Gone", "x"): "likewise"})
-
-    assert failures_of(line) == ["Gone, x: is in no panel"]
-    assert failures_of() == ["Calls, {{code}}: no data: sum(calls)", "Gone, x: is in no panel"]

@@ -203,23 +203,6 @@ def test_a_line_without_three_fields_is_refused_with_its_number(tmp_path: Path, 
         bundle.golden_sentences("int8")
 
 
-def test_a_mistyped_name_is_answered_with_those_of_the_included_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.bundle.included_bundle_dirs", lambda: [Path("models/en-de"), Path("models/cs-en")])
-
-    with pytest.raises(BundleError, match=r"fr-de is no directory, and no included model \(cs-en, en-de\)"):
-        Bundle.load(Path("fr-de"))
-
-
-def test_a_path_without_a_bundle_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    for path in (tmp_path / "none", tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BundleError, match="is no directory; `python -m export` makes a bundle"):
-            Bundle.load(path)
-    with pytest.raises(BundleError, match=r"is not a bundle: it has no manifest\.json"):
-        Bundle.load(tmp_path)
-
-
 def test_a_new_bundle_replaces_the_old_one_but_its_model_card(directory: Path) -> None:
     (directory / "MODEL_CARD.md").write_text("what it can do")
     edit_manifest(directory, format_version=1)

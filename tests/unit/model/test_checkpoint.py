@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.bundle import default_bundle_dir
 from model.checkpoint import (
     RECIPE_NAME,
     CurveLog,
@@ -21,7 +20,6 @@ from model.checkpoint import (
     step_directories,
     write_recipe,
 )
-from model.evaluate import translate_greedily
 from model.recipe import CorpusConfig, Languages, Recipe
 from tests.fakes.tiny_model import write_tiny_checkpoint
 
@@ -91,14 +89,6 @@ def test_a_missing_part_is_named(checkpoint):
         load_checkpoint(checkpoint)
     with pytest.raises(ValueError, match="no checkpoints to average"):
         mean_weights([])
-
-
-def test_a_bundles_kept_weights_are_a_checkpoint():
-    embedded = load_checkpoint(default_bundle_dir())
-
-    assert embedded.meta.target_language == "de"
-    assert embedded.weights["embedding.weight"].dtype == torch.float32
-    assert translate_greedily(embedded.model(), ["How are you today?"], embedded.tokenizer())[0].startswith("Wie")
 
 
 def test_a_run_can_be_resumed_where_its_device_is_not(checkpoint, tmp_path, monkeypatch):

@@ -106,12 +106,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, why):
         read_lines(tmp_path / "broken.gz")
 
 
-def test_only_line_feeds_end_lines(tmp_path):
-    (tmp_path / "text").write_bytes("one\rtwo\u2028three\r\nfour\n".encode())
-
-    assert read_lines(tmp_path / "text") == ["one\rtwo\u2028three", "four"]
-
-
 def test_augmentation_changes_its_share_and_repeats():
     pairs = [Pair(f"Hello {n}.", f"Hallo {n}.") for n in range(1_000)]
     config = AugmentationConfig(concatenate=0.3, lowercase_source=0.2, drop_final_punctuation=0.1)
@@ -198,14 +192,6 @@ def epoch_batches(tokenizer, seed=1) -> EpochBatches:
     return EpochBatches(pairs, tokenizer, BatchConfig(max_tokens=200), AugmentationConfig(), seed)
 
 
-def test_an_epoch_holds_every_pair_once_in_batches_of_like_length(tokenizer):
-    batches = list(epoch_batches(tokenizer).epoch(0))
-    padding = [int((batch.source == 0).sum()) / batch.source.numel() for batch in batches]
-
-    assert sum(len(batch.source) for batch in batches) == 100
-    assert sum(padding) / len(padding) < 0.12
-
-
 def test_epochs_differ_and_repeat(tokenizer):
     def order(seed: int, number: int) -> list[list[list[int]]]:
         return [batch.source.tolist() for batch in epoch_batches(tokenizer, seed).epoch(number)]
@@ -221,9 +207,3 @@ def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
 
     for ours, expected in zip(resumed, whole[4:], strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
-
-
-@pytest.mark.parametrize("pairs", [[], [Pair("one two three " * 50, "eins")]], ids=["no pairs", "none that fits"])
-def test_nothing_to_train_on_is_refused(tokenizer, pairs):
-    with pytest.raises(ValueError, match=rf"of {len(pairs)} none has two sides of at most 128 tokens"):
-        EpochBatches(pairs, tokenizer, BatchConfig(), AugmentationConfig(), 1)

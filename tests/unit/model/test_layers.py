@@ -42,27 +42,6 @@ def test_residual_places_the_norm_before_or_after_the_sum():
     assert torch.allclose(post, norm(3 * x), atol=1e-6)
 
 
-def test_dropout_keeps_the_mean_and_drops_its_share():
-    Dropout.seed(1, 1)
-    dropped = Dropout(0.25).train()(torch.ones(200_000))
-
-    assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.01)
-    assert dropped.mean() == pytest.approx(1.0, abs=0.01)
-    assert dropped.unique().tolist() == pytest.approx([0.0, 4 / 3])
-
-
-def test_dropout_scales_bf16_no_less_than_fp32():
-    """The scale itself, 1.113, is 1.109 in bf16: it is rounded with each product, not before."""
-    inputs = torch.rand(200_000).add(0.5).bfloat16()
-    Dropout.seed(1, 1)
-    exact = Dropout(0.1).train()(inputs.float())
-    Dropout.seed(1, 1)
-    dropped = Dropout(0.1).train()(inputs)
-
-    assert torch.equal(dropped, exact.bfloat16())
-    assert float(dropped.double().sum() / exact.double().sum()) == pytest.approx(1.0, abs=1e-4)
-
-
 def test_dropout_masks_depend_on_the_update_alone():
     layer, x = Dropout(0.5).train(), torch.ones(64)
 

@@ -9,7 +9,6 @@ import pytest
 
 import model.recipe
 from model.bundle import included_bundle_dirs
-from model.config import NormPlacement
 from model.recipe import CorpusConfig, Languages, Recipe, load_recipe
 from model.transformer import Transformer
 
@@ -45,32 +44,21 @@ def test_a_shipped_recipe_loads(path):
         ("name = ", "Invalid value"),
         ("optimizer.warmup = 3", "unknown key 'warmup' for OptimizerConfig; known are peak_learning_rate"),
         ("optimizer.matrices = 'sgd'", "optimizer.matrices is 'sgd', accepted are 'adam' and 'muon'"),
-        ("model.num_heads = 3", "d_model is 256, it must be a multiple of num_heads"),
         ("model.vocab_size = 90", r"tokenizer\.vocab_size is 8000, it must be model\.vocab_size \(90\)"),
         ("augmentation.sample_pieces = 0.4\ntokenizer.model_type = 'bpe'", "drawn from a unigram model alone"),
         ("batches.max_sentence_tokens = 600", r"is 600, at most model\.max_positions \(512\) is accepted"),
-        ("schedule.validation_sets = 'dev'", r"schedule\.validation_sets is 'dev', it must be a list"),
         ("schedule.validation_sets = ['dev', 3]", r"schedule\.validation_sets\[1\] is 3, it must be text"),
         ("optimizer.dropout = '0.1'", r"optimizer\.dropout is '0\.1', it must be a number"),
         ("optimizer.warmup_updates = 2.5", r"optimizer\.warmup_updates is 2\.5, it must be a whole number"),
-        ("optimizer.warmup_updates = true", r"optimizer\.warmup_updates is True, it must be a whole number"),
-        ("optimizer.starts_at_peak = 1", r"optimizer\.starts_at_peak is 1, it must be true or false"),
         ("optimizer.betas = [0.9]", r"optimizer\.betas has 1 entries, it must have 2"),
         ("optimizer = 3", "optimizer is 3, it must be a table"),
         ("model.norm_placement = 'none'", r"model\.norm_placement is 'none', accepted are 'pre' and 'post'"),
         ("schedule.average_last = 11", r"schedule\.keep_last is 10, at least average_last \(11\) is needed"),
-        ("schedule.average_last = 0", r"schedule\.average_last is 0, at least 1 is needed"),
         ("schedule.validation_sets = []", r"schedule\.validation_sets is empty, at least one is needed"),
-        ("optimizer.cooldown_updates = -1", r"optimizer\.cooldown_updates is -1, at least 0 is needed"),
         ("optimizer.peak_learning_rate = nan", r"optimizer\.peak_learning_rate is nan, it must be above 0"),
         ("optimizer.dropout = 1.0", r"optimizer\.dropout is 1\.0, it must be at least 0 and below 1"),
-        ("optimizer.betas = [0.9, 1.0]", r"optimizer\.betas\[1\] is 1\.0, it must be at least 0 and below 1"),
-        ("augmentation.concatenate = 1.5", r"augmentation\.concatenate is 1\.5, it must be at least 0 and at most 1"),
-        ("batches.max_tokens = 0", r"batches\.max_tokens is 0, at least 1 is needed"),
         ("corpora = [{}]", r"corpora\[0\]\.name is missing"),
-        ("corpora = [{name = 'a', max_pairs = 'all'}]", r"corpora\[0\]\.max_pairs is 'all', it must be a whole number"),
         ("corpora = [{name = 'own', repeat = 0}]", r"corpus 'own'\.repeat is 0, at least 1 is needed"),
-        ("corpora = [{name = 'own', max_pairs = -1}]", r"corpus 'own'\.max_pairs is -1, at least 1 is needed"),
     ],
 )
 def test_a_wrong_recipe_says_what_is_wrong(tmp_path, text, message):
@@ -79,18 +67,6 @@ def test_a_wrong_recipe_says_what_is_wrong(tmp_path, text, message):
 
     with pytest.raises(ValueError, match=rf"wrong\.toml: .*{message}"):
         load_recipe(path)
-
-
-def test_values_reach_their_dataclass_in_its_types(tmp_path):
-    path = tmp_path / "own.toml"
-    corpora = "corpora = [{name = 'a', max_pairs = 5}]"
-    path.write_text(f"{SMALLEST}{corpora}\noptimizer.clip_norm = 2\nmodel.norm_placement = 'post'")
-
-    recipe = load_recipe(path)
-
-    assert isinstance(recipe.optimizer.clip_norm, float)
-    assert recipe.model.norm_placement is NormPlacement.POST
-    assert recipe.corpora == (CorpusConfig(name="a", max_pairs=5),)
 
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"

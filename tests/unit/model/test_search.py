@@ -86,15 +86,6 @@ def test_score_is_the_searchs_own_score():
             assert score(model, [5, 6, EOS_ID], hypothesis.tokens) == pytest.approx(hypothesis.score, abs=1e-4)
 
 
-def test_without_length_normalisation_the_search_ends_when_its_best_hypothesis_has():
-    greedy_path = ScriptedModel({(): {A: 0.9, B: 0.1}, (A,): {EOS_ID: 0.9, C: 0.1}, (B,): {C: 1.0}})
-
-    finished = beam_search(greedy_path, [A, EOS_ID], BeamConfig(beam_size=4, length_penalty=0.0, patience=2.0))
-
-    assert finished[0].tokens == [A]
-    assert greedy_path.num_steps == 2
-
-
 @pytest.mark.parametrize("beam_size", range(1, 9))
 def test_as_many_hypotheses_are_waited_for_as_the_engine_waits_for(beam_size):
     just_below = [(half + 0.5) / beam_size - 1e-9 for half in range(2 * beam_size)]  # a half once it is a float32

@@ -28,13 +28,6 @@ def test_blank_text_has_no_tokens(tokenizer, blank):
     assert tokenizer.encode(blank) == tokenizer.sample(blank, alpha=0.2) == []
 
 
-def test_pieces_are_the_text_with_word_starts(tokenizer):
-    pieces = tokenizer.pieces(tokenizer.encode(ENGLISH[0]))
-
-    assert "".join(pieces[:-1]).replace("\u2581", " ").strip() == ENGLISH[0]
-    assert pieces[-1] == "</s>"
-
-
 def test_sampled_pieces_are_other_pieces_of_the_same_text_and_repeat_in_a_process(tokenizer):
     def draws() -> list[tuple[int, ...]]:
         tokenizer.seed(1)
@@ -75,14 +68,6 @@ def test_other_special_ids_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"pad, unk, bos, eos = \(-1, 0, 1, 2\), this project needs \(0, 1, 2, 3\)"):
         Tokenizer.load(path)
-
-
-@pytest.mark.parametrize("sentences", [ENGLISH, []], ids=["little text", "none"])
-def test_more_pieces_than_the_text_has_are_refused(tmp_path, sentences):
-    with pytest.raises(ValueError, match="no tokenizer of 8000 pieces can be learnt from this text"):
-        train_tokenizer(sentences, tmp_path / "shared.spm", vocab_size=8_000)
-
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("coverage", "is_known"), [(0.9998, False), (1.0, True)])

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from service.bulk import parquet, ray_engine
 from service.cli import plan
-from service.extras import PACKAGES, how_to_install
+from service.extras import how_to_install
 from service.loadtest import report
 from service.registry.bundle_check import Signatures
 
@@ -21,14 +20,6 @@ UNUSED: Any = None  # the package is missed before anything is looked at
 
 def run_on_ray() -> None:
     ray_engine.translate_on_ray(UNUSED, UNUSED, UNUSED, None, 1, UNUSED)
-
-
-@pytest.mark.parametrize("extra", sorted(PACKAGES))
-def test_packages_that_are_named_are_those_of_the_extra(extra):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    known = {re.split(r"[>=]", requirement)[0] for requirement in project["optional-dependencies"][extra]}
-
-    assert {package.strip("'") for package in PACKAGES[extra].split()} <= known
 
 
 @pytest.mark.parametrize(

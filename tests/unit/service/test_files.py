@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.files import require_own, write_whole
-from service.text.lines import on_one_line, text_of_line
+from service.text.lines import text_of_line
 
 
 def mode_of(file: Path) -> int:
@@ -55,19 +55,6 @@ def test_permissions_are_those_asked_for_or_the_umask_s(tmp_path, mode, expected
     assert mode_of(tmp_path / "file") == expected
 
 
-def test_a_file_that_is_replaced_keeps_its_user_and_group(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("old")
-    try:
-        os.chown(file, 12_345, 54_321)
-    except PermissionError:
-        pytest.skip("only root may give files away")
-
-    write_whole(file, b"new", 0o640)
-
-    assert (file.stat().st_uid, file.stat().st_gid, mode_of(file)) == (12_345, 54_321, 0o640)
-
-
 def test_a_user_who_may_not_give_files_away_writes_all_the_same(tmp_path, monkeypatch):
     given = []
 
@@ -110,7 +97,3 @@ def fails(descriptor: int) -> None:
 def test_a_line_s_text_is_without_its_end_and_mark():
     assert text_of_line(b"\xef\xbb\xbfa\x0cb\r\n", is_first=True) == "a\x0cb"
     assert text_of_line(b"\xef\xbb\xbfa", is_first=False) == "\ufeffa"
-
-
-def test_every_line_end_becomes_a_space():
-    assert on_one_line("a\nb\u2028c\x0cd") == "a b c d"

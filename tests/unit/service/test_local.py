@@ -10,7 +10,7 @@ from model.bundle import Bundle
 from model.config import EOS_ID
 from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome
 from service.engine.loop import EngineLoop
-from service.errors import InternalError, InvalidInput, NotFound, TooLong
+from service.errors import InternalError, InvalidInput, TooLong
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 from service.registry.bundle_check import load_tokenizer
@@ -140,20 +140,6 @@ def test_sentences_that_were_too_many_for_the_memory_run_again_and_one_that_is_t
     assert isinstance(translations[3].error, InternalError)
 
 
-def test_with_a_window_of_one_each_text_is_answered_before_the_next_is_read():
-    events = []
-
-    def words() -> Iterator[str]:
-        for word in ("ab", "cd"):
-            events.append(f"read {word}")
-            yield word
-
-    for translation in translator(window=1).translate_all(words()):
-        events.append(f"answer {translation.text}")  # noqa: PERF401 - the order between both is the point
-
-    assert events == ["read ab", "answer ba", "read cd", "answer dc"]
-
-
 def test_text_that_is_too_long_or_that_the_engine_fails_for_has_an_error_of_its_own():
     texts = ["ok", "x" * 10, "y" * 10_001, "bad \ud800", "broken", "fine"]
 
@@ -196,15 +182,6 @@ def test_calls_that_take_turns_each_get_their_own_translations():
     assert [(one.hypotheses[0].text, other.hypotheses[0].text) for one, other in pairs] == [
         (word[::-1], other[::-1]) for word, other in zip(words, others, strict=False)
     ]
-
-
-def test_caller_that_means_another_model_is_told_what_is_loaded():
-    local = translator()
-    local.require()
-    local.require(model="backwards", source_language="EN", target_language="de")
-
-    with pytest.raises(NotFound, match="'other'; loaded: backwards"):
-        local.require(model="other")
 
 
 @pytest.fixture(scope="module")

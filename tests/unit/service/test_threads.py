@@ -23,34 +23,27 @@ def cgroup(tmp_path):
     return quota
 
 
-def test_version_2_quota_is_read_from_the_own_group(cgroup):
-    assert cgroup("0::/pod/app\n", {"pod/app/cpu.max": "150000 100000\n"}) == 1.5
+VERSION_1 = {"cpu,cpuacct/app/cpu.cfs_quota_us": "300000\n", "cpu,cpuacct/app/cpu.cfs_period_us": "100000\n"}
 
 
-def test_version_2_word_max_is_no_limit(cgroup):
-    assert cgroup("0::/app\n", {"app/cpu.max": "max 100000\n"}) is None
-
-
-def test_the_tightest_ancestor_wins(cgroup):
-    files = {"pod/cpu.max": "200000 100000", "pod/app/cpu.max": "400000 100000", "cpu.max": "max 100000"}
-
-    assert cgroup("0::/pod/app\n", files) == 2.0
-
-
-def test_inside_a_container_the_root_of_the_mount_holds_the_limit(cgroup):
-    assert cgroup("0::/docker/0123abcd\n", {"cpu.max": "100000 100000"}) == 1.0
-
-
-def test_version_1_quota_is_read_from_the_cpu_controller(cgroup):
-    files = {"cpu,cpuacct/app/cpu.cfs_quota_us": "300000\n", "cpu,cpuacct/app/cpu.cfs_period_us": "100000\n"}
-
-    assert cgroup("5:memory:/other\n4:cpu,cpuacct:/app\n", files) == 3.0
-
-
-def test_missing_and_broken_files_are_no_limit(cgroup):
-    assert cgroup("0::/gone\n", {}) is None
-    assert cgroup("0::/app\n", {"app/cpu.max": "many few\n"}) is None
-    assert cgroup("0::/app\n", {"app/cpu.max": "100 0\n"}) is None
+@pytest.mark.parametrize(
+    ("membership", "files", "quota"),
+    [
+        ("0::/app\n", {"app/cpu.max": "max 100000\n"}, None),
+        (  # the tightest ancestor
+            "0::/pod/app\n",
+            {"pod/cpu.max": "150000 100000", "pod/app/cpu.max": "400000 100000", "cpu.max": "max 100000"},
+            1.5,
+        ),
+        ("0::/docker/0123abcd\n", {"cpu.max": "100000 100000"}, 1.0),  # inside a container
+        ("5:memory:/other\n4:cpu,cpuacct:/app\n", VERSION_1, 3.0),
+        ("0::/gone\n", {}, None),
+        ("0::/app\n", {"app/cpu.max": "many few\n"}, None),
+        ("0::/app\n", {"app/cpu.max": "100 0\n"}, None),
+    ],
+)
+def test_quota_is_that_of_the_own_control_group_or_of_a_tighter_one_above_it(cgroup, membership, files, quota):
+    assert cgroup(membership, files) == quota
 
 
 @pytest.mark.promise("A16")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import model.tools.diversify
 from model.data import Pair, read_corpus
 from model.recipe import CorpusConfig, Languages
-from model.tools.diversify import known_translations, new_pairs, new_wording, write_corpus
+from model.tools.diversify import new_wording, write_corpus
 
 KNOWN = ["The ship is bound for Finland."]
 
@@ -29,14 +29,6 @@ SHIP, VESSEL = "The ship is going to Finland.", "This vessel goes there."
 )
 def test_the_hypothesis_nearest_to_a_reference_is_taken(hypotheses, known, min_chrf, taken):
     assert new_wording(hypotheses, known, min_chrf) == taken
-
-
-def test_only_sentences_of_the_corpus_give_pairs():
-    known = known_translations([Pair("Ja.", "Yes."), Pair("Ja.", "Yeah."), Pair("Nein.", "No.")])
-    said = [("Ja.", ["Yep."]), ("Vielleicht.", ["Maybe."]), ("Nein.", ["No."])]
-
-    assert known["Ja."] == ["Yes.", "Yeah."]
-    assert list(new_pairs(said, known)) == [Pair("Ja.", "Yep.")]
 
 
 @pytest.fixture
@@ -73,16 +65,3 @@ def test_command_makes_a_corpus_of_answers(tmp_path, data):
     assert "1 new pairs of 2 sentences" in " ".join(printed.split())
     corpus = read_corpus(data, CorpusConfig(name="more"), Languages(source="en", target="de"), seed=1)
     assert corpus == [Pair("The ship is going to Finland.", "Das Schiff fährt nach Finnland.")]
-
-
-@pytest.mark.parametrize(
-    "line", ["Das ist kein JSON.", '{"text": "Ja."}', '{"source": "Ja.", "hypotheses": null}', "[]"]
-)
-def test_command_names_the_line_that_is_no_answer(tmp_path, data, line):
-    said = tmp_path / "said.jsonl"
-    said.write_text(f"{answer('Ja.', 'Yes.')}\n{line}\n", encoding="utf-8")
-
-    code, printed = run(said, data, tmp_path / "more")
-
-    assert code == 2
-    assert "said.jsonl, line 2" in printed.replace("\n", "")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.bulk.run import WaitReport, is_too_large, late_if_alive, translated_in_pieces, until_answered
+from service.bulk.run import WaitReport, late_if_alive, translated_in_pieces, until_answered
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.records import Translation
 
@@ -61,18 +61,6 @@ def test_text_that_finds_no_memory_or_time_even_alone_is_the_server_s_trouble(re
         translated_in_pieces(["a", "b"], server)
 
     assert server.asked == ["a b", "a"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *map(refused, ("queue_full", "token_budget", "client_budget", "queue_seconds")),
-        Overloaded("Concurrent RPC limit exceeded!", reason="", retry_after_s=0.0),
-        InvalidInput("options.beam_size is 99", field="options.beam_size"),
-    ],
-)
-def test_want_of_room_and_wrong_options_are_not_mended_by_smaller_batches(error):
-    assert not is_too_large(error, 64)
 
 
 class Server:
@@ -142,21 +130,6 @@ def test_failure_that_stays_is_not_tried_again(error):
     with pytest.raises(type(error), match=str(error)):
         server.ask()
     assert server.pauses == []
-
-
-def test_nobody_who_has_ended_waits():
-    with pytest.raises(Overloaded):
-        Server(refused()).ask(pause=lambda _: False)
-
-
-def test_wait_is_told_with_its_reason_and_again_each_minute():
-    server = Server(*[refused()] * 14, AWAY, AWAY)  # pauses of 10 s, more or less, but for the first few
-
-    server.ask()
-
-    assert server.said[0] == "waiting, until there is room: no room"
-    assert server.said[-1] == "waiting, at most 60 s (--max-outage): nobody there"
-    assert len(server.said) == 3
 
 
 def failing(error: DragomanError) -> Callable[[], None]:

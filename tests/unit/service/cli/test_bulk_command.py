@@ -21,11 +21,10 @@ from service.errors import (
     NotFound,
     PermissionDenied,
     TooLong,
-    Unauthenticated,
     Unavailable,
 )
 from service.records import ModelInfo, TranslateAll, Translation
-from tests.fakes.bulk_jobs import Killed, shout
+from tests.fakes.bulk_jobs import shout
 from tests.fakes.model_info import model_info
 
 
@@ -112,31 +111,10 @@ def test_a_source_that_changes_while_it_is_hashed_is_not_mixed_with_what_is_done
     assert (tmp_path / "out.txt").read_text() == "A1\nA2\nGONE\nA4\n"
 
 
-def test_a_run_after_a_kill_in_the_clearing_counts_what_failed_and_starts_nothing(worker, tmp_path, monkeypatch):
-    unlink = Path.unlink
-
-    def killed_with_an_output(path: Path, *, missing_ok: bool = False) -> None:
-        if (tmp_path / "out.txt").exists():
-            raise Killed
-        unlink(path, missing_ok=missing_ok)
-
-    wanted = bulk(tmp_path, "a\nbad\n")
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", killed_with_an_output)
-        with pytest.raises(Killed):
-            quietly(wanted)
-    num_failed = quietly(wanted)
-
-    assert (num_failed, worker.times_opened) == (1, 1)
-    assert (tmp_path / "out.txt").read_text() == "A\n\n"
-    assert not (tmp_path / "out.txt.parts").exists()
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
         ({"model": "other"}, NotFound, "there is no model"),
-        ({"source_language": "de"}, NotFound, "there is no model"),
         ({"target_language": "fr"}, NotFound, "there is no model"),
         ({"beam_size": 99}, InvalidInput, "beam_size is 99, from 1 to 16"),
         ({"column": "text"}, ValueError, "has no columns"),
@@ -174,7 +152,6 @@ def test_a_file_is_not_translated_into_itself(tmp_path, name):
         (OtherVersion("version 2 answers"), EXIT_NO_ANSWER),
         (InternalError("2 translations for 3 texts"), EXIT_NO_ANSWER),
         (JobError("in.txt has changed"), EXIT_USAGE),
-        (Unauthenticated("no API key"), EXIT_USAGE),
         (PermissionDenied("the key is not good for this model"), EXIT_USAGE),
     ],
 )

@@ -65,9 +65,7 @@ async def test_one_failed_text_leaves_an_empty_line_and_exit_code_1(server):
     ("code", "exit_code"),
     [
         (grpc.StatusCode.INVALID_ARGUMENT, 2),
-        (grpc.StatusCode.NOT_FOUND, 2),
         (grpc.StatusCode.UNAUTHENTICATED, 2),
-        (grpc.StatusCode.PERMISSION_DENIED, 2),
         (grpc.StatusCode.INTERNAL, 3),
         (grpc.StatusCode.DEADLINE_EXCEEDED, 3),
     ],
@@ -108,9 +106,6 @@ def test_included_bundle_is_meant_by_its_name(mirror):
     ("arguments", "message"),
     [
         (["one", "--file", "words.txt"], "texts or --file"),
-        (["one", "--server", "a:1", "--bundle", "b"], "--server or --bundle"),
-        (["one", "--precision", "int8"], "--precision needs --bundle"),
-        (["one", "--threads", "2"], "--threads needs --bundle"),
         (["--file", "no-such-file", "--bundle", "b"], "no-such-file"),
         (["one", "--bundle", "no-such-bundle"], "no-such-bundle is no directory, and no included model ("),
     ],

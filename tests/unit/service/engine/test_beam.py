@@ -14,9 +14,6 @@ from service.engine.beam import (
     Candidates,
     StepOutcome,
     find_non_finite,
-    normalize,
-    num_wanted,
-    stops_at_top,
 )
 from service.engine.job import SearchParams
 from tests.fakes.plain_search import (
@@ -24,7 +21,6 @@ from tests.fakes.plain_search import (
     Found,
     Script,
     best_extensions,
-    candidates_of,
     one_sentence,
     plain_greedy,
     plain_search,
@@ -47,90 +43,6 @@ def test_greedy_search_ranks_by_log_probability_alone_and_adds_the_sums_itself()
     (hypothesis,) = search.hypotheses(0)
     assert hypothesis.token_ids == (7, 5)
     assert hypothesis.score == np.float32(np.float32(-1e8) + np.float32(-1.0)) + np.float32(-64.0)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "survivors"),
-    [
-        ([7, 8, 9, 10], [0, 1]),
-        ([7, EOS_ID, 8, 9], [0, 2]),
-        ([EOS_ID, 7, 8, 9], [2, 1]),
-        ([EOS_ID, 7, EOS_ID, 9], [3, 1]),
-        ([EOS_ID, EOS_ID, 8, 9], [2, 3]),
-        ([7, 8, EOS_ID, EOS_ID], [0, 1]),
-        ([EOS_ID, 5, EOS_ID, EOS_ID, 6, 7], [4, 1, 5]),
-        ([EOS_ID, 5, 6, 7, EOS_ID, 8], [3, 1, 2]),
-        ([4, EOS_ID, EOS_ID, 7, EOS_ID, 8], [0, 3, 5]),
-    ],
-)
-def test_an_ended_place_goes_on_with_the_best_unused_candidate_that_is_no_end(tokens, survivors):
-    beam_size = len(tokens) // 2
-    search = BeamSearch(beam_size)
-    search.add(SearchParams(beam_size=beam_size, patience=9.0))
-    parents = [(7 * rank + 1) % beam_size for rank in range(len(tokens))]
-    ranked = [(-1.0 - rank, token, parent) for rank, (token, parent) in enumerate(zip(tokens, parents, strict=True))]
-
-    progress = search.advance(one_sentence(ranked))
-
-    assert not progress.finished
-    assert progress.parents.tolist() == [[parents[rank] for rank in survivors]]
-    assert search.tokens.tolist() == [[tokens[rank] for rank in survivors]]
-    assert search.scores.tolist() == [[-1.0 - rank for rank in survivors]]
-
-
-@pytest.mark.parametrize(
-    ("beam_size", "patience", "num_hypotheses", "wanted"),
-    [
-        (4, 1.0, 1, 4),
-        (4, 2.0, 1, 8),
-        (4, 0.5, 1, 2),
-        (4, 0.5, 3, 3),
-        (4, 0.1, 1, 1),  # rounds to none, but one is asked for
-        (5, 0.5, 1, 3),  # 2.5: half away from zero
-        (3, 0.8, 1, 2),  # 2.4
-        (3, 0.9, 1, 3),  # 2.7
-        (1, 4.0, 1, 1),  # greedy
-        (2, 1.0, 1, 2),
-    ],
-)
-def test_number_of_finished_hypotheses_that_end_a_sentence(beam_size, patience, num_hypotheses, wanted):
-    params = SearchParams(beam_size=beam_size, patience=patience, num_hypotheses=num_hypotheses)
-
-    assert num_wanted(params) == wanted
-
-
-def test_without_length_penalty_a_sentence_stops_at_its_top_hypothesis():
-    params = SearchParams(beam_size=4, length_penalty=0.0, num_hypotheses=2, patience=2.0)
-
-    assert stops_at_top(params)
-    assert num_wanted(params) == 2
-    assert not stops_at_top(replace(params, length_penalty=0.1))
-    assert not stops_at_top(replace(params, beam_size=1))
-    assert stops_at_top(replace(params, beam_size=2))
-
-
-def test_without_length_penalty_a_hypothesis_that_ends_in_second_place_does_not_end_the_sentence():
-    search = BeamSearch(2)
-    search.add(SearchParams(beam_size=2, length_penalty=0.0))
-    second = {7: -0.5, EOS_ID: -1.0, 8: -2.0, 9: -3.0}
-    first = {EOS_ID: -0.1, 7: -4.0, 8: -5.0, 9: -6.0}
-
-    progress = search.advance(candidates_of(search, second, second))
-    assert not progress.finished
-    progress = search.advance(candidates_of(search, first, first))
-
-    assert progress.finished == [0]
-    assert [hypothesis.token_ids for hypothesis in search.hypotheses(0)] == [(7,)]
-
-
-def test_score_is_divided_by_the_length_to_the_power_of_the_penalty():
-    def score(length_penalty: float) -> float:
-        return normalize(-6.0, 4, SearchParams(length_penalty=length_penalty))
-
-    assert score(1.0) == -1.5
-    assert score(0.0) == -6.0
-    assert score(0.5) == -3.0
-    assert score(2.0) == -0.375
 
 
 @pytest.mark.parametrize(

@@ -154,27 +154,6 @@ def test_where_a_sentence_s_columns_lie_depends_on_the_sentence_alone(beam_size,
         assert trace == trace_alone(parents)[: len(trace)], f"seed {seed}"
 
 
-@pytest.mark.parametrize("beam_size", [2, 3, 5, 6])
-def test_sentence_that_joins_just_after_a_squeeze_is_squeezed_when_it_would_be_alone(beam_size):
-    """The first sentence has more room then than a new one is given."""
-    parents = random_parents(np.random.default_rng(1), 60, beam_size)
-    of_first = np.maximum(np.arange(beam_size) - 1, 0)
-    cache = CpuCache(SHAPE, beam_size)
-    cache.append(encoded(4), [0])
-    while int(cache.columns[0]) == beam_size * int(cache.past_lengths[0, 0]):  # not squeezed yet
-        cache.prepare()
-        cache.advance(of_first[None])
-
-    cache.append(encoded(4), [0])
-    trace = []
-    for step in parents:
-        cache.prepare()
-        trace.append(trace_of(cache, 1))
-        cache.advance(np.array([of_first, step]))
-
-    assert trace == trace_alone(parents)
-
-
 @pytest.mark.parametrize("beam_size", BEAM_SIZES)
 def test_columns_that_no_hypothesis_sees_any_more_are_squeezed_out(beam_size):
     checked = CheckedCache(beam_size)

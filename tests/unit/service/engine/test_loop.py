@@ -58,23 +58,6 @@ def test_dropped_job_frees_its_rows_at_the_next_step_or_is_never_started(why, is
     assert_nothing_is_left(loop)
 
 
-def test_steps_of_a_job_that_is_dropped_are_wasted():
-    loop = engine(FakeRunner(never_ending))
-    for number in range(2):
-        loop.submit(job(number, max_target_tokens=40))
-    for _ in range(3):
-        loop.step()
-    loop.submit(job(2, max_target_tokens=40))
-    loop.step()
-
-    loop.cancel(2)
-    loop.cancel(0)
-    loop.step()
-
-    assert loop.take_stats().wasted_steps == 4 + 1
-    assert loop.step() == []
-
-
 @pytest.mark.promise("E1")
 def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
     jobs = [job(0, [5, 9]), job(1, [NAN_TOKEN, 7]), job(2, [6, 6, 6])]
@@ -198,16 +181,6 @@ def test_jobs_that_come_next_are_encoded_with_those_that_start_and_not_again():
     assert_nothing_is_left(loop)
 
 
-def test_no_more_than_the_budget_is_encoded_ahead_and_the_rest_when_the_next_one_starts():
-    runner = Recorder()
-    loop = engine(runner, max_rows=2, max_ahead_tokens=8)
-    jobs = [job(n, [5 + n] * 3, max_target_tokens=1) for n in range(5)]
-
-    run(loop, jobs)
-
-    assert runner.runs == [[each.source_ids for each in jobs[:3]], [each.source_ids for each in jobs[3:]]]
-
-
 def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_other():
     runner = Recorder()
     loop = engine(runner, max_rows=2)
@@ -280,16 +253,6 @@ def test_times_of_a_job_begin_with_its_submission():
     assert stats.step_decode_s == [0.5] * result.num_steps
     assert stats.step_beam_s == [0.0] * result.num_steps
     assert stats.busy_s == 2.0 + 0.5 * result.num_steps
-
-
-def test_time_between_the_encoder_and_the_first_rows_is_time_in_the_queue():
-    clock = Clock(100.0)
-    loop = engine(Ticking(clock, never_ending), clock, max_rows=2)
-    outcomes = run(loop, [job(0, max_target_tokens=4), job(1, max_target_tokens=3)])
-
-    times = [(each.queue_s, each.encode_s, each.decode_s) for each in outcomes.values() if isinstance(each, JobResult)]
-    assert times == [(0.0, 2.0, 2.0), (2.0, 2.0, 1.5)]
-    assert clock.now == 100.0 + 2.0 + 2.0 + 1.5
 
 
 def test_statistics_count_what_happened_since_they_were_last_taken():

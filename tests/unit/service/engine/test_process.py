@@ -1,6 +1,5 @@
 """What crosses between the front process and an engine, and what importing it costs."""
 
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,26 +8,15 @@ from queue import SimpleQueue
 import pytest
 
 from service.engine.job import (
-    FRAME_HEADER_BYTES,
-    Cancel,
     Command,
-    FailureKind,
-    FinishReason,
-    Hypothesis,
     Job,
-    JobFailure,
     JobResult,
-    Ready,
     Report,
     SearchParams,
-    StartFailed,
     StepStats,
-    frame_length,
-    from_payload,
-    to_frame,
 )
 from service.engine.loop import EngineLoop
-from service.engine.process import _create_engine, _receive, _serve, _take, environment
+from service.engine.process import _create_engine, _serve, environment
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.fake_runner import FakeRunner
@@ -37,51 +25,6 @@ JOB = Job(
     id=1, source_ids=(5, 3), params=SearchParams(beam_size=2, max_target_tokens=3), deadline=1.5, submitted_at=0.5
 )
 JOB_WITHOUT_DEADLINE = replace(JOB, deadline=None, submitted_at=None)
-RESULT = JobResult(
-    job_id=1,
-    hypotheses=(Hypothesis(token_ids=(7, 8), score=-0.5, finish_reason=FinishReason.LENGTH),),
-    queue_s=0.1,
-    encode_s=0.2,
-    decode_s=0.3,
-    num_steps=2,
-)
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        EngineSpec(bundle_dir=Path("bundle"), precision="int8", scheduler=SchedulerConfig(max_rows=3)),
-        (JOB, Cancel(1)),
-        Ready(),
-        Ready(("weights are not shared",)),
-        StartFailed("no bundle"),
-        Report((RESULT, JobFailure(job_id=2, kind=FailureKind.DEADLINE, message="late")), StepStats(step_rows=[4, 8])),
-    ],
-    ids=lambda record: type(record).__name__,
-)
-def test_every_record_arrives_as_it_was_sent(record):
-    frame = to_frame(record)
-
-    assert frame_length(frame[:FRAME_HEADER_BYTES]) == len(frame) - FRAME_HEADER_BYTES
-    assert from_payload(frame[FRAME_HEADER_BYTES:]) == record
-
-
-def test_records_come_in_order_until_the_other_end_closes():
-    ours, theirs = socket.socketpair()
-    with theirs:
-        with ours:
-            ours.sendall(to_frame((JOB,)) + to_frame((Cancel(1), Cancel(2))))
-
-        assert list(_receive(theirs)) == [(JOB,), (Cancel(1), Cancel(2))]
-
-
-def test_inbox_gives_all_there_is_and_waits_for_nothing_when_there_is_work():
-    inbox: SimpleQueue[Command] = SimpleQueue()
-    assert list(_take(inbox, 0.0)) == []
-    inbox.put(JOB)
-    inbox.put(Cancel(1))
-
-    assert list(_take(inbox, 60.0)) == [JOB, Cancel(1)]
 
 
 @pytest.mark.parametrize("max_rows", [1, 128, 1_000])

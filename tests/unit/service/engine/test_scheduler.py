@@ -101,28 +101,6 @@ def test_what_starts_next_is_looked_ahead_in_the_order_of_arrival():
     assert (started(plan), ahead(plan)) == ([2], [3, 4, 5])
 
 
-def test_padding_counts_in_what_is_looked_ahead():
-    lengths = (5, 6, 2, 2, 1)
-    config = replace(ROOMY, max_rows=4, max_ahead_tokens=15)
-    scheduler = scheduler_with(config, *(job(n, length=length) for n, length in enumerate(lengths)))
-
-    assert ahead(scheduler.schedule(0.0)) == [1, 2]  # 2 x 6; a third would make 3 x 6
-
-
-def test_a_job_over_the_budget_is_not_looked_ahead_and_nor_are_those_behind_it():
-    config = replace(ROOMY, max_rows=4, max_ahead_tokens=15)
-    scheduler = scheduler_with(config, job(0), job(1, length=16), job(2, length=1))
-
-    assert ahead(scheduler.schedule(0.0)) == []
-
-
-def test_nothing_is_looked_ahead_when_nothing_starts():
-    scheduler = scheduler_with(replace(ROOMY, max_rows=4), job(0), job(1))
-    assert ahead(scheduler.schedule(0.0)) == [1]
-
-    assert scheduler.schedule(0.0) == Plan((), ())
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_budgets_hold_and_every_job_ends_whatever_happens(seed):
     rng = np.random.default_rng(seed)
@@ -195,13 +173,6 @@ class TestMemory:
         ]
         assert scheduler.config == self.CONFIG
 
-    def test_error_begins_the_time_again(self):
-        scheduler = Scheduler(self.CONFIG)
-        scheduler.halve(now=0.0)
-        scheduler.halve(now=59.0)
-
-        assert self.rows_at(scheduler, 118.0, 119.0) == [25, 50]
-
     def test_growth_that_was_too_much_is_tried_again_later_each_time(self):
         scheduler, now, waits = Scheduler(self.CONFIG), 0.0, []
         for _ in range(9):
@@ -222,28 +193,6 @@ class TestMemory:
         assert self.rows_at(scheduler, 240.0, 241.0) == [50, 100]
 
 
-def test_cancelling_what_is_not_there_changes_nothing():
-    scheduler = scheduler_with(ROOMY, job(0))
-    scheduler.schedule(0.0)
-    scheduler.release(0)
-
-    scheduler.cancel(0)
-    scheduler.cancel(99)
-    scheduler.add(job(0))
-
-    assert scheduler.schedule(0.0) == Plan((), (job(0),))
-
-
-def test_job_cancelled_before_its_release_does_not_come_back():
-    scheduler = scheduler_with(ROOMY, job(0))
-    scheduler.schedule(0.0)
-
-    scheduler.cancel(0)
-    scheduler.release(0)
-
-    assert scheduler.schedule(0.0) == Plan((), ())
-
-
 @pytest.mark.parametrize("is_running", [True, False])
 def test_job_is_dropped_when_its_deadline_has_come(is_running):
     late = job(0, deadline=10.0)
@@ -254,17 +203,6 @@ def test_job_is_dropped_when_its_deadline_has_come(is_running):
     assert scheduler.schedule(10.0) == Plan((Drop(late, FailureKind.DEADLINE, was_running=is_running),), ())
     assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 0, 0)
     assert scheduler.schedule(11.0) == Plan((), ())
-
-
-def test_deadlines_of_jobs_that_ended_do_not_pile_up():
-    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
-    for number in range(1, 1_000):
-        scheduler.add(job(number, deadline=1e9))
-        scheduler.schedule(0.0)
-        scheduler.release(number)
-
-    assert len(scheduler._deadlines) < 100
-    assert [drop.job.id for drop in scheduler.schedule(10.0).drops] == [0]
 
 
 def test_late_jobs_are_found_at_once_in_any_order_of_deadlines():
@@ -289,14 +227,3 @@ def test_late_jobs_are_found_at_once_in_any_order_of_deadlines():
             assert ended.get(number, -1.0) == -1.0
         elif ended[number] >= 0:
             assert ended[number] - 1 < deadline <= ended[number]
-
-
-def test_cancelled_and_late_job_is_dropped_once_as_cancelled():
-    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0), job(1, deadline=10.0))
-
-    scheduler.cancel(0)
-
-    assert [(drop.job.id, drop.kind) for drop in scheduler.schedule(10.0).drops] == [
-        (0, FailureKind.CANCELLED),
-        (1, FailureKind.DEADLINE),
-    ]

@@ -7,15 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from model.config import EOS_ID
 from service.engine.job import JobResult, Report, StepStats
 from service.engine.scheduler import SchedulerConfig
-from service.engines.dispatcher import DispatchConfig
-from service.errors import DeadlineExceeded, InternalError, Unavailable
+from service.errors import DeadlineExceeded, Unavailable
 from service.queue.job_queue import Forecast
 from service.records import ANYBODY, Call, Caller, Priority
 from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SPEC, Counts, expected, hand_stepped, settle, work
-from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN
 
 TWO = replace(CONFIG, num_engines=2)
 ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
@@ -29,26 +26,6 @@ def call_within(seconds: float, caller: Caller = ANYBODY, priority: Priority = P
 
 
 class TestHandOut:
-    async def test_results_are_the_engines_and_come_for_every_job(self):
-        sources = [(5 + n % 20, 6, 7 + n % 9, EOS_ID) for n in range(40)]
-        async with hand_stepped(SPEC, TWO) as (dispatcher, engines):
-            jobs = [dispatcher.submit(source, PARAMS) for source in sources]
-            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (40, 160)
-            await work(engines, *jobs)
-
-            assert [job.result().hypotheses for job in jobs] == [expected(source).hypotheses for source in sources]
-            assert (dispatcher.queued_jobs, dispatcher.queued_tokens, dispatcher.running_jobs) == (0, 0, 0)
-
-    async def test_what_an_engine_cannot_run_soon_waits_in_the_queue(self):
-        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
-            for _ in range(9):
-                dispatcher.submit(NORMAL, PARAMS)
-            await settle()
-
-            assert dispatcher.running_jobs == 5  # 8 rows of 2, and one to look ahead
-            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (4, 4 * len(NORMAL))
-            assert len(engines[0].started_ids) == 5
-
     async def test_engine_that_runs_less_for_want_of_memory_is_given_less(self):
         async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
             engines[0].report(Report((), StepStats(max_rows=4)))
@@ -274,28 +251,3 @@ class TestObservation:
             assert engine.restarts == 0
             assert engine.silent_s < 60.0
             assert [call.phase for call in calls] == ["decode"] * 5 + ["queue"] * 2
-
-    async def test_statistics_add_up(self):
-        counts = Counts()
-        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(3)]
-            await work(engines, *jobs)
-
-            assert sum(stats.encoded_sentences for stats in counts.stats) == 3
-            assert sum(stats.rows for stats in counts.stats) == sum(2 * job.result().num_steps for job in jobs)
-
-    @pytest.mark.parametrize(("token", "message"), [(NAN_TOKEN, "non-finite"), (POISON_TOKEN, "encoder")])
-    async def test_sentence_the_model_cannot_do_fails_alone(self, token, message):
-        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
-            bad, good = (dispatcher.submit(source, PARAMS) for source in ((token, EOS_ID), NORMAL))
-            await work(engines, bad, good)
-
-            with pytest.raises(InternalError, match=message):
-                await bad
-            assert good.result().hypotheses == expected(NORMAL).hypotheses
-
-
-@pytest.mark.parametrize("name", ["num_engines", "lookahead_jobs"])
-def test_wrong_settings_name_themselves_and_their_range(name):
-    with pytest.raises(ValueError, match=f"{name} is 0, at least 1"):
-        DispatchConfig(**{name: 0})

@@ -102,18 +102,6 @@ async def test_a_refused_bundle_fails_the_reload_by_name():
         await servicer(reloader).reload_models(pb.ReloadModelsRequest(), None)
 
 
-async def test_a_reload_goes_on_when_its_caller_leaves():
-    reloader = FakeReloader()
-    call = asyncio.create_task(servicer(reloader).reload_models(pb.ReloadModelsRequest(), None))
-    await asyncio.sleep(0)
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
-    reloader.may_end.set()
-
-    async with asyncio.timeout(10):
-        await reloader.ended.wait()
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [(FailedPrecondition("the repository is gone"), '"the repository is gone"'), (KeyError("a"), '"KeyError"')],

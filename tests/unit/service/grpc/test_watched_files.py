@@ -102,11 +102,3 @@ def test_a_file_that_cannot_be_read_is_tried_each_period_though_it_stays_the_sam
     assert watched.current() == "newer"
     events = [json.loads(line) for line in log.getvalue().splitlines()]
     assert [event["event"] for event in events] == ["it_not_reloaded", "it_not_reloaded", "it_reloaded"]
-
-
-def test_what_cannot_be_read_at_the_start_is_an_error(tmp_path, clock):
-    read = Reader(tmp_path / "file")
-    read.error = ConfigError("no file of ours")
-
-    with pytest.raises(ConfigError):
-        watch(read, clock)

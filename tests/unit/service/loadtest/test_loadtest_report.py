@@ -2,7 +2,6 @@
 
 import json
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,15 +55,3 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_load_is_made(tmp_pa
 
     with pytest.raises(ValueError, match=message):
         check_file(tmp_path / name)
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_file_without_permission_is_refused_before_the_load_is_made(tmp_path: Path, monkeypatch, is_there):
-    file = tmp_path / "report.json"
-    if is_there:
-        file.touch()
-    denied = file if is_there else tmp_path
-    monkeypatch.setattr("os.access", lambda path, _: path != denied)  # root may write everywhere
-
-    with pytest.raises(ValueError, match="no permission"):
-        check_file(file)

@@ -35,13 +35,6 @@ def test_what_was_answered_beside_refusals_is_the_capacity(code):
     assert [stage.traffic.rate for stage in measured.stages] == [10.0, 30.0]
 
 
-def test_a_stage_whose_queue_grew_says_the_capacity_and_nothing_of_latency():
-    measured = measured_in(report(TRUE, [10.0, 30.0, 60.0]))
-
-    assert measured.capacity == pytest.approx(50.0)
-    assert measured.highest_rate == 30.0
-
-
 @pytest.mark.parametrize("warm_up_s", [0.0, 5.0])
 def test_calls_under_way_at_the_end_of_a_slow_stage_are_no_overload(warm_up_s):
     slow = Replica.of(Distribution((0.0, 1.0), (2.0, 3.0)), capacity=50.0, sharing=1.0)
@@ -113,13 +106,3 @@ def test_a_stage_that_says_too_little_is_refused(stage, message):
 def test_what_is_no_report_is_named(text):
     with pytest.raises(ValueError, match=r"x\.json is no JSON report"):
         read([("x.json", text)])
-
-
-def test_one_rate_is_too_little():
-    with pytest.raises(ValueError, match="kept up with 1 of 1 stages, at least 2"):
-        measured_in(report(TRUE, [10.0]))
-
-
-def test_stages_with_other_calls_are_not_mixed():
-    with pytest.raises(ValueError, match=r"\[1, 2\] texts a call"):
-        measured_in(report(TRUE, [10.0, 20.0]), of_two_texts(report(TRUE, [10.0, 20.0])))

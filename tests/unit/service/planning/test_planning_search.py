@@ -1,6 +1,6 @@
 """Predictions for several replicas, and the search for their number."""
 
-from math import ceil, exp, factorial, log, log2
+from math import ceil, log, log2
 
 import pytest
 
@@ -18,22 +18,6 @@ def test_randomly_chosen_replicas_have_the_latency_of_one_whatever_their_number(
     assert Planner(ONE_ROW, demand).predict(num_replicas).p99_s == pytest.approx(log(100) / (1 - 0.9), rel=0.15)
 
 
-def test_many_replicas_have_filled_up_before_calls_are_counted():
-    load, num_replicas = 0.9, 50
-    demand = Demand(rate=load * num_replicas, p99_s=1.0, balancer=Balancer.TWO_CHOICES)
-
-    p99_s = Planner(ONE_ROW, demand).predict(num_replicas).p99_s
-
-    # Of very many such replicas, load ** (2 ** k - 1) have k calls or more; a call with k before it takes as long
-    # as k + 1 random texts.
-    ahead = [load ** (2 ** (k + 1) - 2) - load ** (2 ** (k + 2) - 2) for k in range(12)]
-    later = sum(
-        part * sum(exp(-p99_s) * p99_s**number / factorial(number) for number in range(k + 1))
-        for k, part in enumerate(ahead)
-    )
-    assert later == pytest.approx(0.01, rel=0.2)
-
-
 @pytest.mark.parametrize("threshold", [1, 2, 3, 7, 64, 100])
 @pytest.mark.parametrize("least", [1, 2, 50])
 def test_the_search_finds_the_fewest(threshold, least):
@@ -45,18 +29,6 @@ def test_the_search_finds_the_fewest(threshold, least):
 
     assert fewest(holds, least, 100) == max(threshold, least)
     assert len(asked) == len(set(asked)) <= 2 * ceil(log2(100))
-
-
-def test_more_than_the_most_is_an_error():
-    with pytest.raises(ValueError, match="more than 8 replicas"):
-        fewest(lambda _: False, 1, 8)
-
-
-def test_replicas_of_one_row_are_as_many_as_the_formula_says():
-    demand = Demand(rate=2.5, p99_s=10.5, balancer=Balancer.RANDOM)
-
-    # each of n is M/M/1: p99 = ln(100) / (1 - 2.5 / n), and 10.5 s need n = 4.45
-    assert Planner(ONE_ROW, demand).needed() == 5
 
 
 def test_overloaded_replicas_have_no_latency():

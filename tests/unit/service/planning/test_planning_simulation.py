@@ -1,11 +1,11 @@
 """Simulated replicas against closed formulas of queueing."""
 
-from math import factorial, log
+from math import factorial
 
 import numpy as np
 import pytest
 
-from service.planning.simulation import Balancer, Distribution, Replica, Traffic, simulate
+from service.planning.simulation import Distribution, Replica, Traffic, simulate
 from tests.fakes.planned_replicas import CONSTANT, EXPONENTIAL, latencies
 
 
@@ -29,38 +29,12 @@ def test_the_mean_latency_is_that_of_the_queue_that_the_replica_is(replica, rate
     assert latencies(replica, rate).mean() == pytest.approx(mean_s, rel=0.05)
 
 
-def test_replicas_behind_a_random_balancer_are_queues_of_their_own():
-    replica = Replica(EXPONENTIAL, rows=1, growth=0.0)
-
-    seconds = latencies(replica, rate=1.5, num_replicas=3, balancer=Balancer.RANDOM)
-
-    assert np.quantile(seconds, 0.99) == pytest.approx(log(100) / (1 - 0.5), rel=0.04)
-
-
-def test_the_more_the_balancer_looks_at_the_shorter_the_wait():
-    replica = Replica(EXPONENTIAL, rows=1, growth=0.0)
-
-    p99s = [np.quantile(latencies(replica, 6.4, 8, balancer), 0.99) for balancer in Balancer]
-
-    assert p99s == sorted(p99s)
-
-
 def test_a_call_is_done_with_its_last_text():
     work = Distribution((0.0, 0.5, 0.5, 1.0), (1.0, 1.0, 3.0, 3.0))
 
     seconds = simulate(Replica(work, rows=4, growth=0.0), Traffic(rate=0.04, duration_s=50_000.0, texts_per_call=4))
 
     assert np.mean(seconds > 2.9) == pytest.approx(1 - 0.5**4, abs=0.03)
-
-
-def test_the_seed_decides_the_latencies():
-    replica, traffic = Replica.of(EXPONENTIAL, capacity=4.0, sharing=2.0), Traffic(rate=6.0, duration_s=100.0)
-
-    first, again, other = (
-        simulate(replica, traffic, 2, Balancer.TWO_CHOICES, seed=seed).tolist() for seed in (3, 3, 4)
-    )
-
-    assert first == again != other
 
 
 @pytest.mark.parametrize("sharing", [1.0, 1.3, 4.0, 20.0])
@@ -71,9 +45,3 @@ def test_a_replica_has_the_capacity_that_was_asked_for(capacity, sharing):
     if replica.rows > 1:
         assert replica.capacity == pytest.approx(capacity, rel=1e-6)
     assert replica.growth >= 0.0
-
-
-def test_a_full_replica_answers_at_its_capacity():
-    seconds = simulate(Replica.of(CONSTANT, capacity=5.0, sharing=3.0), Traffic(rate=10.0, duration_s=500.0))
-
-    assert seconds[-1] == pytest.approx(500.0, rel=0.1)  # 5,000 texts took 1,000 s

@@ -57,19 +57,6 @@ def count_of(caller: str, served: list[str]) -> int:
 
 
 class TestOrder:
-    def test_one_caller_is_served_in_the_order_of_arrival_and_looking_changes_nothing(self, line):
-        line.push_many("a", 5)
-        assert len({id(line.queue.peek(0.0)) for _ in range(5)}) == 1
-
-        assert line.pop_all() == ["a0", "a1", "a2", "a3", "a4"]
-        assert (line.queue.peek(0.0), len(line.queue), line.queue.cost) == (None, 0, 0.0)
-
-    def test_callers_of_equal_weight_take_turns(self, line):
-        line.push_many("a", 3)
-        line.push_many("b", 3)
-
-        assert line.pop_all() == ["a0", "b0", "a1", "b1", "a2", "b2"]
-
     @pytest.mark.parametrize(
         ("weight", "cost", "share"),
         [(1.0, 4.0, 12), (2.0, 1.0, 40)],  # of 60; the other's weight and cost are 1
@@ -122,33 +109,13 @@ class TestOrder:
         assert count_of("regular", served) >= 10
 
 
-class TestRemoval:
-    def test_removed_entry_is_never_served_and_can_be_removed_again_without_effect(self, line):
-        line.push_many("a", 3)
-
-        assert line.remove("a1")
-        assert not line.remove("a1")
-        assert line.queue.cost == 2.0
-        assert line.pop_all() == ["a0", "a2"]
-
-
 class TestWhatGoesAhead:
-    def test_nothing_is_ahead_of_anybody_in_an_empty_queue(self, line):
-        assert line.ahead("a", 5.0) == 0.0
-
     def test_all_of_a_caller_s_own_work_and_a_greedy_one_s_turns_are_ahead(self, line):
         line.push_many("greedy", 1_000, cost=2.0)
         line.push_many("b", 2, cost=2.0)
 
         assert line.ahead("greedy", 2.0) == 2_000.0 + 4.0
         assert line.ahead("b", 2.0) == 4.0 + 6.0
-
-    def test_nobody_s_old_work_is_ahead_of_a_caller_that_was_away(self, line):
-        line.push_many("greedy", 1_000)
-        line.pop()
-        line.pop()
-
-        assert line.ahead("b", 1.0) == 0.0
 
     def test_interactive_work_is_ahead_of_batch_work_and_not_the_reverse(self, line):
         line.push_many("a", 10)

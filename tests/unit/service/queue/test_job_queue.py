@@ -65,13 +65,6 @@ class TestForecast:
 
         assert (forecast(queue), queue.waiting_s(FULL)) == (Forecast(0.0, 0.0), 0.0)
 
-    def test_report_of_an_engine_that_had_too_little_to_do_is_no_measurement(self):
-        queue = new()
-        queue.cost_model.finished(job(), RESULT)
-        queue.cost_model.reported(StepStats(steps=5, rows=1, busy_s=0.05))
-
-        assert queue.waiting_s(FULL) == 0.0
-
     def test_own_work_that_waits_goes_ahead(self):
         queue = measured()
         add(queue, 100)

@@ -12,7 +12,6 @@ import pytest
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.queue.cost_model import StepTime
 from service.records import Caller, Priority
 from tests.fakes.simulated_server import Front, Request, SimulatedServer, percentile, poisson
 
@@ -20,7 +19,6 @@ CAPACITY = 100.0
 UNLIMITED = LimitsConfig(max_concurrent_requests=100_000)  # refusals come from estimates alone
 PATIENT = replace(UNLIMITED, max_queued_tokens=10**8, max_queue_seconds=1_000.0)
 PROMPT = Front(call_s=0.001)
-PAUSING = Front(call_s=0.001, pause_s=0.1, pause_every_s=2.8)  # as with Python's own garbage collection
 ANYONE = Caller(name="anyone")
 EQUAL, MIXED = (10,), tuple(range(4, 17))  # decoder steps of a sentence
 SHAPES = {  # by name: steps, rows, beam, seconds a step
@@ -131,21 +129,6 @@ class TestStepsThatGrow:
         assert len(in_time(requests)) >= 0.95 * len(requests) / times
         assert 4 * server.wasted_row_steps <= 0.12 * server.row_steps
 
-    def test_one_time_for_all_steps_would_fill_them_with_what_is_late_together(self, hurried, monkeypatch):
-        monkeypatch.setattr(StepTime, "at", lambda *_: 0.0)  # so that the mean of those that ended counts
-        requests, server = hurried(2.0), growing()
-
-        server.run([requests])
-
-        assert 4 * server.wasted_row_steps > 0.15 * server.row_steps
-
-    def test_short_deadlines_below_capacity_are_met(self, hurried):
-        requests = hurried(0.7)
-
-        growing().run([requests])
-
-        assert len(in_time(requests)) >= 0.99 * len(requests)
-
 
 def nine(seed: int, steps: Sequence[int] = EQUAL) -> list[list[Request]]:
     """Nine callers with half of the capacity."""
@@ -193,22 +176,6 @@ class TestGreedyCaller:
         assert ratio <= 2.4
         assert work >= 0.97
 
-    @pytest.mark.parametrize(("longer", "most"), [(2, 2.6), (4, 4.2), (8, 8.7)])
-    def test_long_sentences_of_a_greedy_caller_are_waited_for_in_proportion_and_cost_no_work(self, longer, most):
-        """Nothing that runs gives its rows back."""
-        ratio, work = beside_a_greedy_tenth(1, longer=longer)
-
-        assert ratio <= most
-        assert work >= 0.97
-
-    @pytest.mark.parametrize("beam", [2, 8])
-    def test_narrow_and_wide_beams_of_a_greedy_caller_cost_no_work(self, beam):
-        params = SearchParams(beam_size=beam)
-        ratio, work = beside_a_greedy_tenth(1, shape="beam 4", greedy_params=params, front=Front())
-
-        assert ratio <= 2.0
-        assert work >= 0.97
-
     def test_callers_with_narrow_and_wide_beams_leave_no_rows_unused(self):
         """Sentences of one row that run for long, beside those of 16 that run for a moment; 70 % of the capacity."""
         one_row, sixteen = SearchParams(beam_size=1), SearchParams(beam_size=16)
@@ -240,10 +207,6 @@ class TestGreedyCaller:
         SimulatedServer(max_rows=max_rows, params=SearchParams(beam_size=beam), limits=PATIENT).run(clients)
 
         assert sum(answered(requests, 10.0) for requests in clients) >= 9.7  # of ten
-
-    def test_pauses_of_the_front_process_break_it(self):
-        """Why `lifecycle.spare_what_is_loaded` is there."""
-        assert beside_a_greedy_tenth(1, front=PAUSING)[0] > 2.4
 
 
 @pytest.mark.parametrize("shape", ["equal lengths", "mixed lengths"])

@@ -76,20 +76,6 @@ async def test_departure_lets_the_first_in_line_in_and_each_the_line_that_waits_
     assert not any(map(crowd.lines.has_line, ("greedy", "modest")))
 
 
-async def test_who_is_refused_passes_its_turn_on_to_lines_with_smaller_texts():
-    crowd = Crowd(budget=3)
-    await crowd.arrive("a", "a", "a")
-    await crowd.arrive("b", "c", size=3)
-    await crowd.arrive("d")
-
-    await crowd.leave()
-    assert crowd.order == [0, 1, 2, 5]
-    for _ in range(4):
-        await crowd.leave()
-
-    assert crowd.order == [0, 1, 2, 5, 3, 4]
-
-
 async def test_thousand_lines_cost_a_departure_one_refusal(crowd):
     """What leaves makes room for one of them, and for no second one."""
     await crowd.arrive(*map(str, range(1_000)))
@@ -100,17 +86,6 @@ async def test_thousand_lines_cost_a_departure_one_refusal(crowd):
 
     assert len(crowd.order) == 11
     assert crowd.num_tries - tries == 20
-
-
-async def test_large_departure_lets_in_as_many_as_there_is_room_for():
-    crowd = Crowd()
-    await crowd.arrive("a", size=10)
-    await crowd.arrive(*map(str, range(20)))
-
-    await crowd.leave(rounds=50)
-
-    assert crowd.inside == [1] * 10
-    crowd.close()
 
 
 @pytest.mark.parametrize("num_lines", [1, 5])
@@ -144,33 +119,6 @@ class TestWaiter:
         task = asyncio.create_task(waiter.turn())
         await settle()
         return task
-
-    async def test_one_departure_is_one_turn_and_one_during_a_try_is_not_lost(self):
-        lines = WaitingLines()
-        waiter = lines.queue("a")
-        lines.departed()
-        await waiter.turn()
-        lines.departed()  # while it tries
-        assert (await self.waiting(waiter)).done()
-
-        turn = await self.waiting(waiter)
-        assert not turn.done()
-        turn.cancel()
-
-    async def test_who_leaves_from_the_middle_wakes_nobody_and_who_leaves_with_a_turn_passes_it_on(self):
-        lines = WaitingLines()
-        first, middle, last, other = (lines.queue(line) for line in "aaab")
-        turns = [await self.waiting(waiter) for waiter in (last, other)]
-
-        middle.leave()
-        await settle()
-        assert not any(turn.done() for turn in turns)
-        lines.departed()
-        first.leave()
-        await settle()
-
-        assert [turn.done() for turn in turns] == [True, False]
-        turns[1].cancel()
 
     async def test_first_in_line_may_try_after_a_while_and_nobody_before_it(self):
         lines = WaitingLines()

@@ -1,15 +1,12 @@
 """What a bundle says of its model, and how a request's options become search parameters."""
 
 from dataclasses import replace
-from importlib.resources import files
-from typing import get_args
 
 import pytest
 
 from model.bundle import Bundle
-from model.manifest import GPU_PRECISION, PREFERRED_PRECISIONS, DecodingDefaults
+from model.manifest import DecodingDefaults
 from service.engine.job import SearchParams
-from service.engine.spec import Device
 from service.errors import InvalidInput
 from service.records import TranslateOptions
 from service.registry.model_info import describe, search_params, smaller_beam
@@ -49,16 +46,6 @@ def test_precision_and_largest_beam_are_those_that_are_asked_for(bundle):
     info = describe(wide, "int8", max_beam_size=7)
 
     assert (info.precision, info.max_beam_size, info.default_options.beam_size) == ("int8", 7, 7)
-
-
-def test_contract_names_every_precision_and_device_of_a_model():
-    contract = files("protos").joinpath("translation.proto").read_text(encoding="utf-8")
-    model = contract.partition("message Model {")[2].partition("}")[0]
-    of_precision, _, rest = model.partition("string precision")
-    of_device = rest.partition("string device")[0]
-
-    assert [name for name in (*PREFERRED_PRECISIONS, GPU_PRECISION) if f'"{name}"' not in of_precision] == []
-    assert [name for name in get_args(Device) if f'"{name}"' not in of_device] == []
 
 
 class TestDefaults:

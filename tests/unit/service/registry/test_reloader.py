@@ -76,16 +76,6 @@ class TestLoad:
 
         assert models.hosts[0].is_closed
 
-    async def test_every_model_needs_an_engine_to_be_ready(self):
-        models = Directory("a/1", "b/1")
-        seen = [models.registry.is_ready]
-        await models.load()
-        seen.append(models.registry.is_ready)
-        models.hosts[0].dispatcher.is_ready = False
-        seen.append(models.registry.is_ready)
-
-        assert seen == [False, True, False]
-
 
 class TestReload:
     async def test_old_version_serves_until_the_new_one_has_started_and_ends_when_its_calls_have(self):
@@ -104,20 +94,6 @@ class TestReload:
 
         await eventually(lambda: old.is_closed)
         assert [id(host) for host in models.registry.hosts] == [id(models.hosts[1])]
-
-    async def test_default_comes_before_all_other_names_whichever_is_loaded_last(self):
-        models = Directory("a/1", "b/1", "c/1")
-        models.default = "b"
-        await models.load()
-        at_first = models.serving()
-        models.content["a/2"] = models.content["b/2"] = "1"
-
-        await models.reloader.reload("b")
-        await models.reloader.reload("a")
-        told = [f"{one.name}/{one.version}" for one in await models.reloader.reload()]
-
-        assert at_first == ["b/1", "a/1", "c/1"]
-        assert models.serving() == told == ["b/2", "a/2", "c/1"]
 
     async def test_same_bundle_is_unchanged_and_another_manifest_of_the_same_version_is_another_model(self):
         models = await loaded("a/1")
@@ -233,23 +209,6 @@ class TestRefusals:
         assert models.serving() == ["a/2", "b/1", "c/3"]
         assert [models.registry.is_refused(name) for name in "abcde"] == [False] * 5
 
-    @pytest.mark.parametrize("content", ["1", "2"], ids=["as it was", "changed"])
-    async def test_refusal_stands_while_its_version_is_tried_again_and_has_the_new_reason_then(self, content):
-        models = Directory("a/1", "a/2")
-        models.broken["a/2"] = ValueError("bad")
-        await models.load()
-        models.content["a/2"] = content
-        models.broken["a/2"] = ValueError("worse")
-        models.gate.clear()
-        reloading = asyncio.create_task(models.reloader.reload())
-        await eventually(lambda: len(models.hosts) == 3)
-        meanwhile = models.registry.is_refused("a")
-        models.gate.set()
-        await reloading
-
-        assert meanwhile
-        assert models.refused() == {"a/2": "worse"}
-
     async def test_refused_version_is_tried_again_when_asked_or_when_it_has_changed(self):
         models = Directory("a/1", "a/2")
         models.bad["a/2"] = ValueError("bad")
@@ -352,18 +311,6 @@ class TestMemory:
 
         gc.collect()
         assert old() is None
-
-    async def test_nothing_but_the_reason_is_kept_of_a_version_that_was_refused(self):
-        models = await loaded("a/1")
-        models.content["a/2"] = "1"
-        models.broken["a/2"] = InternalError("the engine did not start")
-
-        await models.reloader.reload()
-
-        bad = weakref.ref(models.hosts.pop())
-        gc.collect()
-        assert bad() is None
-        assert models.refused() == {"a/2": "the engine did not start"}
 
     async def test_version_whose_end_fails_is_not_kept_either(self):
         models = await loaded("a/1")

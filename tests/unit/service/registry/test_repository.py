@@ -114,14 +114,6 @@ def test_directory_that_goes_during_the_scan_is_as_one_that_has_gone_before(tmp_
     assert list(scan_repository(tmp_path)) == ["a"]
 
 
-def test_what_a_file_system_has_of_its_own_is_no_model(tmp_path, monkeypatch):
-    (tmp_path / "a" / "1").mkdir(parents=True)
-    (tmp_path / "lost+found").mkdir()
-    unreadable(monkeypatch, tmp_path / "lost+found", PermissionError(errno.EACCES, "Permission denied"))
-
-    assert list(scan_repository(tmp_path)) == ["a"]
-
-
 def test_source_without_a_candidate_is_an_error_that_says_what_is_missing(tmp_path, monkeypatch):
     (tmp_path / "name").mkdir()
     with pytest.raises(RepositoryError, match=r"is empty; put bundles at .*/NAME/VERSION/"):

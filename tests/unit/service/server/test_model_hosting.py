@@ -34,9 +34,7 @@ def cpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int
     [
         ({"precision": "fp32"}, {"precision": "fp32"}),
         ({"threads": 3}, {"num_threads": 3}),
-        ({"max_rows": 7}, {"scheduler": SchedulerConfig(max_rows=7)}),
         ({"max_source_tokens": 99}, {"scheduler": SchedulerConfig(max_source_tokens=99)}),
-        ({"runner_factory": "a.b:c"}, {"runner_factory": "a.b:c"}),
         ({"num_engines": 1}, {"shared_weights": False}),
         ({"num_engines": 2, "shared_weights": False}, {"shared_weights": False}),
     ],
@@ -51,12 +49,10 @@ def test_given_setting_reaches_the_engine(bundle, settings, expected):
     ("cpus", "settings", "expected"),
     [
         (1, {}, (1, 1)),
-        (4, {}, (4, 1)),
         (64, {}, (16, 4)),
         (4, {"threads": 2}, (2, 2)),
         (2, {"threads": 4}, (1, 4)),
         (8, {"num_engines": 3}, (3, 2)),
-        (2, {"num_engines": 4}, (4, 1)),
     ],
     indirect=["cpus"],
 )

@@ -2,7 +2,6 @@
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -146,15 +145,3 @@ def test_without_an_open_stream_every_line_is_lost(tmp_path, is_there):
     stream.write("lost\n")
 
     assert drops.count == 1
-
-
-def test_threads_that_log_at_once_lose_nothing(tmp_path):
-    drops = Drops()
-    with (tmp_path / "log").open("w") as stream:
-        configure_logging(TelemetryConfig(), stream, on_drop=drops)
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda number: get_logger().warning("line", number=number), range(400)))
-
-    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert sorted(line["number"] for line in lines) == list(range(400))
-    assert drops.count == 0

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from service.config import LimitsConfig
-from service.engine.job import FinishReason, Hypothesis, JobResult
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable
 from service.queue.admission import Admission
 from service.queue.job_queue import Forecast
@@ -21,7 +20,7 @@ from service.telemetry.metrics import Metrics
 from service.translation import pipeline as pipeline_module
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
-from tests.fakes.manual_dispatcher import MAX_SOURCE_TOKENS, CharacterTokenizer, ManualModel, codec, registry_of
+from tests.fakes.manual_dispatcher import CharacterTokenizer, ManualModel, codec, registry_of
 from tests.fakes.model_info import model_info
 
 LIMITS = LimitsConfig(max_queued_tokens=30)
@@ -69,13 +68,6 @@ class TestModelAndSearch:
         limits = replace(LIMITS, brownout_seconds=brownout_seconds)
         return Pipeline(registry_of(*models), Admission(limits), Account(Metrics()), limits, executor)
 
-    def test_model_that_answers_is_noted_in_the_call(self, executor):
-        call = new_call()
-
-        model, params = self.pipeline(executor).resolve(TranslationRequest(model="second"), call)
-
-        assert (model.info.name, call.model, params.beam_size) == ("second", "second", 4)
-
     def test_model_that_the_caller_may_not_use_does_not_exist_for_it(self, executor):
         call = new_call(models=frozenset({"second"}))
 
@@ -120,21 +112,6 @@ class TestResult:
         assert [translation.source_tokens for translation in result.translations] == [2, 4, 3]
         assert (result.model, result.model_version, result.beam_size) == ("m", "1", 3)
 
-    async def test_all_hypotheses_are_returned_with_their_facts(self, setup):
-        task = setup.start("a")
-        await setup.dispatcher.submitted(1)
-        cut = Hypothesis(token_ids=(165, 166), score=-1.5, finish_reason=FinishReason.LENGTH)
-        ended = Hypothesis(token_ids=(165,), score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)
-        setup.dispatcher.futures[0].set_result(
-            JobResult(job_id=0, hypotheses=(ended, cut), queue_s=0, encode_s=0, decode_s=0, num_steps=2)
-        )
-
-        (translation,) = (await task).translations
-
-        facts = [(item.text, item.score, item.finish_reason, item.target_tokens) for item in translation.hypotheses]
-        assert facts == [("A", -0.5, FinishReason.END_OF_SENTENCE, 2), ("AB", -1.5, FinishReason.LENGTH, 2)]
-        assert translation.row_steps == 3 * 2
-
     @pytest.mark.parametrize("blank", ["", "   ", "\t\n"])
     async def test_blank_text_gives_an_empty_translation_without_a_job(self, setup, blank):
         result = await setup.start(blank)
@@ -161,13 +138,6 @@ class TestResult:
         assert (first.text, last.text) == ("eins", "drei")
         assert isinstance(bad.error, InvalidInput)
         assert (bad.error.index, bad.error.about("line 7")) == (1, f"line 7 {message}")
-
-    async def test_text_of_exactly_the_largest_size_is_translated(self, setup):
-        task = setup.start("x" * 7)
-        await setup.dispatcher.submitted(1)
-        task.cancel()
-
-        assert len(setup.dispatcher.jobs[0].source_ids) == MAX_SOURCE_TOKENS
 
     async def test_sentence_without_numbers_fails_alone(self, setup):
         task = setup.start("a", "b")
@@ -278,13 +248,6 @@ class TestAdmission:
             await setup.start("abcd")
 
         assert error.value.reason == "queue_seconds"
-
-    async def test_bad_and_blank_texts_take_no_tokens(self, setup):
-        task = setup.start("ab", "x" * 21, "")
-        await setup.dispatcher.submitted(1)
-
-        assert setup.admission.tokens == 3
-        task.cancel()
 
 
 class WatchedTokenizer(CharacterTokenizer):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.engine.job import FinishReason
-from service.errors import DeadlineExceeded, InvalidInput, Unavailable
+from service.errors import InvalidInput, Unavailable
 from service.records import TranslatedText, Translation, TranslationResult
 from service.translation import text_stream
 from service.translation.text_stream import TextStream
@@ -43,19 +43,6 @@ class Desk:
 async def settle() -> None:
     for _ in range(6):
         await asyncio.sleep(0)
-
-
-async def test_answers_come_in_the_order_in_which_they_finish():
-    desk = Desk()
-    await desk.take(1, 2, 3)
-    desk.finish(3)
-    await settle()
-    assert await desk.ids() == [3]
-
-    desk.finish(1)
-    desk.finish(2)
-    await settle()
-    assert await desk.ids() == [1, 2]
 
 
 async def test_it_ends_when_nothing_more_comes_in_and_all_is_answered():
@@ -149,15 +136,6 @@ async def test_cancelled_stream_says_when_all_its_work_has_stopped():
 
     desk.stream.cancel(lambda: said.append("at once"))
     assert said == ["stopped", "at once"]
-
-
-async def test_error_of_a_translation_ends_the_stream():
-    desk = Desk()
-    await desk.take(1)
-    desk.futures[1].set_exception(DeadlineExceeded("late"))
-
-    with pytest.raises(DeadlineExceeded, match="late"):
-        await desk.ids()
 
 
 async def test_draining_stream_answers_what_it_has_and_then_says_why_it_ends():

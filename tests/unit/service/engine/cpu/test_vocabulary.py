@@ -65,19 +65,6 @@ def test_arrays_stay_where_they_are_unless_the_generation_changes(shortlist):
     assert 0 < moved < 20
 
 
-def test_sentences_one_after_the_other_find_the_arrays_where_they_were(shortlist):
-    vocabulary = LiveVocabulary(shortlist, PROJECTION)
-    vocabulary.append([[100, 200, 300]])
-    vocabulary.remove(0)
-    generation = vocabulary.generation
-    for token in range(V):
-        vocabulary.append([[token]])
-        check(vocabulary, shortlist, [[token]])
-        vocabulary.remove(0)
-
-    assert vocabulary.generation == generation
-
-
 def test_columns_of_those_who_left_are_given_up(shortlist):
     vocabulary = LiveVocabulary(shortlist, PROJECTION)
     for token in range(V):
@@ -98,17 +85,3 @@ def test_columns_are_never_more_than_the_vocabulary_and_a_crowd_is_forgotten(sho
     vocabulary.append([[100]])
 
     assert vocabulary.tokens.size - shortlist.candidates([100]).size < COLUMNS
-
-
-@pytest.mark.parametrize(
-    ("num_tokens", "num_blocks"), [(30, 1), (130, 3), (200, 4), (270, 6), (390, 8), (520, 12), (580, 12), (900, 15)]
-)
-def test_columns_come_in_few_widths_and_never_more_than_the_vocabulary_has(num_tokens, num_blocks):
-    everything = Shortlist.from_links(
-        960, np.arange(EOS_ID, EOS_ID + num_tokens), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    )
-    rows = np.zeros((960, D), np.int8)
-    vocabulary = LiveVocabulary(everything, Projection(rows, np.zeros(960, np.float32)))
-    vocabulary.append([[5]])
-
-    assert vocabulary.num_columns == num_blocks * COLUMNS

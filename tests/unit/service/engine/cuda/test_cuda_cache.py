@@ -129,17 +129,6 @@ def test_memory_that_is_held_counts_as_growth_however_few_slots_are_laid_out(sto
     assert pair.there.has_grown
 
 
-def test_many_columns_of_few_sentences_count_as_growth(storage):
-    pair = Pair(storage)
-    pair.append([16] * 20)
-    assert not pair.there.has_grown
-
-    pair.both("resize", 20, 20, 512)
-    pair.there.settle(20)
-
-    assert pair.there.has_grown
-
-
 def test_a_load_that_comes_and_goes_allocates_nothing_new(storage):
     pair = Pair(storage)
     load(pair, 400)
