@@ -82,7 +82,6 @@ try-monitoring: setup-dev  ## Every expression of the dashboard against a real P
 	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
 
 try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server, 7 minutes; DOCS_ARGS='docs/secure.md'
-	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m pytest -rs tests/integration/test_grpcurl.py
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
 
 bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices

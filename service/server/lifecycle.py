@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from service.server.assembly import Parts
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
-MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time (tests/bench/bench_idle.py)
+MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
 

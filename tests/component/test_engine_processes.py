@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from model.config import EOS_ID
-from service.engine.job import JobResult
 from service.engines.dispatcher import Dispatcher
 from service.errors import InternalError, Unavailable
 from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
@@ -18,23 +17,6 @@ from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 
 def pids(dispatcher: Dispatcher) -> list[int]:
     return [engine.pid for engine in dispatcher.snapshots(0.0) if engine.pid is not None]
-
-
-async def test_killed_engine_fails_its_jobs_and_its_replacement_serves_the_queue_and_the_next():
-    counts = Counts()
-    async with running(observer=counts) as dispatcher:
-        (pid,) = pids(dispatcher)
-        jobs = [dispatcher.submit(SLOW, PARAMS) for _ in range(7)]
-        await counts.until(lambda: any(stats.steps for stats in counts.stats))
-
-        os.kill(pid, signal.SIGKILL)
-        results = await asyncio.gather(*jobs, return_exceptions=True)
-
-        assert [type(result) for result in results] == [Unavailable] * 5 + [JobResult] * 2
-        assert "SIGKILL" in str(results[0])
-        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
-        assert pids(dispatcher) != [pid]
-        assert counts.losses == 1
 
 
 @pytest.mark.parametrize(
@@ -70,41 +52,6 @@ async def test_busy_engine_gives_signs_of_life_between_its_steps():
         await dispatcher.submit(SLOW, LONG)  # a good second
 
         assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
-
-
-async def test_nobody_waits_for_engines_that_do_not_come_back(tmp_path):
-    counts = Counts()
-    switch = tmp_path / "starts"
-    switch.touch()
-    spec = replace(SPEC, bundle_dir=switch, runner_factory="tests.fakes.fake_runner:create_if_there")
-    async with running(spec, replace(CONFIG, restart_backoff_s=0.2), observer=counts) as dispatcher:
-        jobs = [dispatcher.submit(SLOW, LONG) for _ in range(7)]
-        await asyncio.sleep(0)
-        switch.unlink()
-
-        os.kill(pids(dispatcher)[0], signal.SIGKILL)
-        async with asyncio.timeout(60):
-            results = await asyncio.gather(*jobs, return_exceptions=True)
-
-        assert [type(result) for result in results] == [Unavailable] * 7
-        assert "no engine process is running" in str(results[-1])
-        with pytest.raises(Unavailable, match="no engine process is running"):
-            await dispatcher.submit(NORMAL, PARAMS)
-        assert dispatcher.queued_jobs == 0
-        assert (dispatcher.engines, dispatcher.missing_engines, counts.losses) == (0, 1, 1)
-        switch.touch()
-        assert (await first_answer(dispatcher)).hypotheses == expected(NORMAL).hypotheses
-        assert (dispatcher.engines, dispatcher.missing_engines) == (1, 0)
-    assert (dispatcher.engines, dispatcher.missing_engines) == (0, 0)
-
-
-async def first_answer(dispatcher: Dispatcher) -> JobResult:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await dispatcher.submit(NORMAL, PARAMS)
-            except Unavailable:
-                await asyncio.sleep(0.05)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="waits on a pidfd")
@@ -156,17 +103,3 @@ async def test_engine_leaves_signals_to_the_front_process():
 async def test_engine_that_cannot_start_says_why(changes, limits, message):
     with pytest.raises(InternalError, match=message):
         await Dispatcher(replace(SPEC, **changes), replace(CONFIG, **limits)).start()
-
-
-async def test_close_ends_the_processes():
-    async with running() as dispatcher:
-        (pid,) = pids(dispatcher)
-        jobs = [dispatcher.submit(SLOW, LONG) for _ in range(7)]
-        await asyncio.sleep(0)
-
-        await dispatcher.close()
-
-        results = await asyncio.gather(*jobs, return_exceptions=True)
-        assert [type(result) for result in results] == [Unavailable] * 7
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)

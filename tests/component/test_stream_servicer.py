@@ -13,7 +13,6 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.errors import DragomanError, Unavailable
-from service.grpc.stream_servicer import METHOD
 from service.translation.text_stream import TextStream
 from tests.fakes.calls import eventually, failure
 from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
@@ -52,20 +51,6 @@ async def test_text_that_fails_is_counted_by_its_status_and_the_stream_goes_on(h
     assert await call.code() is grpc.StatusCode.OK
     await eventually(lambda: bool(harness.ended))
     assert (harness.ended[0].phase, harness.ended[0].texts, harness.ended[0].finished_texts) == ("stream", 4, 4)
-
-
-async def test_time_of_a_stream_is_counted_as_one_and_by_its_priority(harness, calls):
-    call = calls.translate_stream()
-    settings = pb.StreamSettings(priority=pb.PRIORITY_BATCH)
-    await call.write(pb.TranslateStreamRequest(settings=settings, texts=[pb.StreamText(id=1, text="x")]))
-    await anext(answers_of(call))
-    await call.done_writing()
-    await call.code()
-    await eventually(lambda: bool(harness.ended))
-
-    labels = {"method": METHOD, "model": INFO.name, "priority": "batch", "code_class": "ok"}
-    read = harness.metrics.registry.get_sample_value
-    assert read("dragoman_request_duration_seconds_count", labels) == 1.0
 
 
 async def test_message_with_more_texts_than_a_request_may_have_is_refused(harness, calls):

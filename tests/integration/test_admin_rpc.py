@@ -135,17 +135,3 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
     assert "service/translation/pipeline.py" in log
     assert "service/engine/process.py" in log
     assert "geheim" not in log
-
-
-async def test_a_slow_call_is_logged_once_with_its_phases(start_server):
-    server = start_server("--set", "telemetry.slow_request_s=0.1", ECHO_STEP_S="0.02")
-    async with calling(server.address) as calls:
-        await calls.texts("quick")
-        await calls.translate("geheim " * 10, metadata=(("x-request-id", "slow-one"),))
-
-    slow = [json.loads(line) for line in server.log_text().splitlines() if '"slow_request"' in line]
-    (line,) = [event for event in slow if event["request_id"] == "slow-one"]
-    assert (line["code"], line["texts"], line["model"]) == ("OK", 1, "echo")
-    assert line["decode_ms"] > 100 > line["tokenize_ms"]
-    assert "geheim" not in server.log_text()
-    assert server.metric("dragoman_slow_requests_total") == len(slow)

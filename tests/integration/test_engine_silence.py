@@ -3,12 +3,15 @@
 import os
 import signal
 
+import pytest
+
 from tests.fakes.calls import calling, eventually
 from tests.fakes.echo_bundle import write_echo_bundle
 
 GAUGES = ("dragoman_ready", "dragoman_engines", "dragoman_engines_missing")
 
 
+@pytest.mark.promise("A8")
 async def test_silent_engine_is_killed_and_replaced_and_readiness_shows_it(start_server, tmp_path):
     gate = tmp_path / "gate"
     gate.touch()
@@ -28,6 +31,7 @@ async def test_silent_engine_is_killed_and_replaced_and_readiness_shows_it(start
         assert await calls.texts("next") == ["next"]
 
 
+@pytest.mark.promise("A8")
 async def test_server_without_any_engine_for_too_long_is_not_alive_until_one_is_back(start_server, tmp_path):
     bundle = write_echo_bundle(tmp_path / "bundle", version="1")
     server = start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle), DRAGOMAN_LIFECYCLE__UNREADY_EXIT_S="0.3")

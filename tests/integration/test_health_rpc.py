@@ -4,12 +4,9 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from protos import translation_pb2 as pb
 from tests.fakes.calls import calling, failure
 from tests.fakes.server_process import ServerProcess
 
@@ -69,18 +66,6 @@ def ask(server: ServerProcess, service: str, *requests: Request) -> list[reflect
 
 
 class TestReflection:
-    def test_descriptor_database_of_grpcio_finds_the_contract(self, server):
-        with grpc.insecure_channel(server.address) as channel:
-            database = ProtoReflectionDescriptorDatabase(channel)
-            services = database.get_services()
-            pool = DescriptorPool(database)
-
-            found = pool.FindServiceByName(SERVICE)
-            assert [method.name for method in found.methods] == ["Translate", "TranslateStream", "ListModels"]
-            ours, theirs = pb.TranslateRequest.DESCRIPTOR, found.methods[0].input_type
-            assert [field.name for field in theirs.fields] == [field.name for field in ours.fields]
-            assert sorted(services) == sorted([SERVICE, HEALTH, *REFLECTION])
-
     @pytest.mark.parametrize("version", REFLECTION)
     def test_both_versions_describe_every_service_they_list(self, server, version):
         question = Request(list_services="")

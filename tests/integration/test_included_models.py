@@ -1,8 +1,5 @@
 """A server that is told of no model: it serves all that are included, and the English-German one answers by default."""
 
-import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +7,7 @@ from typing import Any
 import pytest
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import LIST_MODELS, Calls, calling, eventually
+from tests.fakes.calls import LIST_MODELS, Calls, calling
 from tests.fakes.echo_bundle import tamper
 from tests.fakes.installation import Installation
 from tests.fakes.server_process import ServerProcess, run_to_end, start
@@ -68,22 +65,3 @@ def test_refused_model_fails_the_start_as_the_check_says(tmp_path):
     assert (checked[0], started[0]) == (2, 2)
     assert started[1].splitlines()[-1] == checked[1].splitlines()[-1]
     assert "de-en/encoder.onnx has another SHA-256" in started[1]
-
-
-def test_server_is_not_alive_when_one_of_its_models_has_had_no_engine_for_too_long(tmp_path):
-    installation = Installation(tmp_path / "installed")
-    for name in ("de-en", "en-de"):
-        installation.include(name)
-    (tmp_path / "server").mkdir()
-
-    async def lose(server: ServerProcess) -> None:
-        installation.include("de-en", version="2")  # with this one, the old model's engine is not started again
-        for engine in server.engine_pids():
-            os.kill(engine, signal.SIGKILL)
-        await eventually(lambda: server.get("/healthz") == (503, "no engine for too long\n"))
-        async with calling(server.address) as calls:
-            assert await model_of(calls) == "en-de 1"
-        assert server.get("/healthz")[0] == 503
-
-    for server in running(installation, tmp_path / "server", "--set", "lifecycle.unready_exit_s=0.3"):
-        asyncio.run(lose(server))

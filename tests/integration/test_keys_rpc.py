@@ -4,7 +4,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from protos import translation_pb2 as pb
 from service.cli.keys import NewKey
 from service.grpc.api_keys import generate_key
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, eventually, failure
@@ -34,16 +33,6 @@ class TestKeys:
         assert details_of(for_another_model) == "there is no model; loaded: none"  # no name that is not the caller's
         await eventually(lambda: guarded.metric("dragoman_requests_total", code="UNAUTHENTICATED") == 3.0)
         await eventually(lambda: guarded.metric("dragoman_requests_total", code="NOT_FOUND") == 1.0)
-
-    async def test_models_are_listed_for_those_who_may_use_them(self, guarded, keys):
-        async with calling(guarded.address) as calls:
-            method = calls.method(LIST_MODELS)
-            listed = [
-                pb.ListModelsResponse.FromString(await method(b"", metadata=with_key(key), timeout=20))
-                for key in (keys.shop, keys.elsewhere)
-            ]
-
-        assert [[model.name for model in answer.models] for answer in listed] == [["echo"], []]
 
     async def test_health_needs_no_key_and_everything_else_does(self, guarded, keys):
         async with calling(guarded.address) as calls:

@@ -33,20 +33,6 @@ def test_open_loop_sends_every_call_and_reports_it(server, tmp_path):
     assert "<svg" in files[0].read_text()
 
 
-def test_closed_loop_keeps_its_callers_busy(server, tmp_path):
-    file = tmp_path / "report.json"
-
-    done = dragoman(
-        *("loadtest", "--server", server.address, "--concurrency", "3", "--duration", "1.5", "--warm-up", "0.2"),
-        *("--texts-per-call", "2", "--report", str(file)),
-    )
-
-    assert done.returncode == 0, done.stderr
-    (stage,) = json.loads(file.read_text())["stages"]
-    assert stage["codes"].keys() == {"OK"}
-    assert stage["texts_rate"] == 2 * stage["ok_rate"]
-
-
 def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     file = tmp_path / "report.json"
     answered_before = server.metric("dragoman_requests_total", code="OK")
@@ -71,14 +57,6 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     finished = json.loads(file.read_text())["stages"]
     assert finished[0]["codes"] == {"OK": 40}
     assert len(finished) < 4
-
-
-def test_no_server_is_said_in_one_line():
-    options = ("--rate", "5", "--duration", "2", "--warm-up", "0", "--timeout", "1")
-    done = dragoman("loadtest", "--server", "127.0.0.1:1", *options)
-
-    assert (done.returncode, done.stdout.strip()) == (3, "")
-    assert done.stderr == "dragoman: no server answers at 127.0.0.1:1 within 1 s\n"
 
 
 def test_health_says_whether_a_server_serves(server):

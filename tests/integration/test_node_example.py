@@ -8,7 +8,7 @@ from typing import NamedTuple
 import grpc
 import pytest
 
-from tests.fakes.scripted_server import failing, failing_first
+from tests.fakes.scripted_server import failing_first
 from tests.fakes.scripted_server import running as scripted
 
 __all__ = ["scripted"]
@@ -57,32 +57,11 @@ async def test_stream_gives_each_text_its_translation(server):
     assert sorted(output.lines) == sorted(f"{number}\t{text}" for number, text in enumerate(texts))
 
 
-async def test_text_that_fails_costs_the_others_nothing(server):
-    output = await node(server.address, "good", "a" * 600)
-
-    assert (output.status, output.lines) == (1, ["0\tgood"])
-    assert "512" in output.errors
-
-
 async def test_published_service_config_calls_again_when_the_server_says(scripted):
     scripted.service.handler = failing_first(2, grpc.StatusCode.RESOURCE_EXHAUSTED, (("grpc-retry-pushback-ms", "5"),))
 
     assert await node(scripted.address, "one") == Output(0, ["0\tONE"], "")
     assert len(scripted.service.requests) == 3
-
-
-async def test_mistake_of_the_caller_is_not_called_again(scripted):
-    scripted.service.handler = failing(grpc.StatusCode.INVALID_ARGUMENT, "given 7, at most 5")
-
-    assert await node(scripted.address, "one") == Output(3, [], "INVALID_ARGUMENT: given 7, at most 5\n")
-    assert len(scripted.service.requests) == 1
-
-
-async def test_languages_go_with_the_stream(server):
-    output = await node(server.address, "--stream", "--from", "fr", "--to", "xx", "un")
-
-    assert (output.status, output.lines) == (3, [])
-    assert output.errors.startswith("NOT_FOUND: ")
 
 
 async def test_stream_that_fails_ends_the_program_while_its_input_is_open():

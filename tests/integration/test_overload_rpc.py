@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import TRANSLATE, calling, code_of, error_info, eventually, failure, status_of
+from tests.fakes.calls import calling, code_of, error_info, eventually, failure, status_of
 from tests.fakes.server_process import ServerProcess
 
 SLOW = {"ECHO_STEP_S": "0.02"}
@@ -36,18 +35,6 @@ async def test_deadline_in_mid_decode_frees_the_rows(start_server):
         assert sum(freed) == 2
         await eventually(lambda: sum(server.metric("dragoman_requests_total", code=code) for code in codes) == 1)
         assert await calls.texts("next") == ["next"]
-
-
-@pytest.mark.promise("B5")
-async def test_call_without_deadline_ends_at_the_server_s_limit(start_server):
-    server = start_server(DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS="0.3", **SLOW)
-    async with calling(server.address) as calls:
-        error = await failure(calls.translate(LONG, timeout=None))
-
-        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert error.details() == "the call took longer than 0.3 s, the most this server allows"
-        await eventually(is_idle(server))
-        assert server.metric("dragoman_cancelled_total", where="decode", reason="deadline") == 1
 
 
 @pytest.mark.promise("B2")
@@ -150,62 +137,3 @@ async def test_sentence_without_numbers_fails_alone(start_server):
         assert codes == [0, grpc.StatusCode.INTERNAL.value[0], 0]
         assert [response.translations[index].hypotheses[0].text for index in (0, 2)] == ["before", "after"]
         assert server.metric("dragoman_failed_texts_total") == 1
-
-
-@pytest.mark.promise("E1")
-async def test_engine_that_gives_nobody_numbers_is_replaced(start_server):
-    server = start_server(ECHO_NAN_LENGTH="5")
-    (engine,) = server.engine_pids()
-    async with calling(server.address) as calls:
-        for texts in (["Nan"] * 40, ["fine"], ["Nan"] * 40):  # less than 64 in a row
-            await calls.translate(*texts)
-        assert server.engine_pids() == [engine]
-
-        await calls.translate(*["Nan"] * 24)
-
-        await eventually(lambda: server.engine_pids() not in ([], [engine]))
-        assert "gave 64 sentences in a row non-finite scores and was killed" in server.log_text()
-        assert await calls.texts("fine") == ["fine"]
-
-
-@pytest.mark.promise("D10")
-async def test_mixed_beams_at_once_give_everybody_their_own_text(start_server):
-    """64 calls of seven texts each, beams 1, 2, 4, 5, 8; whatever joins and leaves, nobody gets a neighbour's text."""
-    server = start_server()
-    async with calling(server.address) as calls:
-
-        async def one(number: int) -> bool:
-            texts = [f"{number} text {index}" * (1 + (number + index) % 5) for index in range(7)]
-            return (
-                await calls.texts(*texts, options=pb.TranslateOptions(beam_size=(1, 2, 4, 5, 8)[number % 5])) == texts
-            )
-
-        assert all(await asyncio.gather(*(one(number) for number in range(64))))
-        received = server.metric("dragoman_requests_received_total", method=TRANSLATE[1:])
-        assert received == server.metric("dragoman_requests_total", method=TRANSLATE[1:]) == 64
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_books_balance_after_a_storm_of_cancellations(start_server, seed):
-    import random
-
-    seeded = random.Random(seed)
-    server = start_server(ECHO_STEP_S="0.001")
-    async with calling(server.address) as calls:
-
-        async def one() -> None:
-            call = calls.translate("x" * seeded.randint(1, 60), timeout=seeded.choice([0.02, 0.05, 30.0]))
-            if seeded.random() < 0.5:
-                asyncio.get_running_loop().call_later(seeded.random() * 0.05, call.cancel)
-            with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
-                await call
-
-        for _ in range(4):
-            await asyncio.gather(*(one() for _ in range(50)))
-
-        await eventually(is_idle(server))
-        await eventually(lambda: server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:]) == 0)
-        received = server.metric("dragoman_requests_received_total", method=TRANSLATE[1:])
-        await eventually(lambda: server.metric("dragoman_requests_total", method=TRANSLATE[1:]) == received)
-        assert server.metric("dragoman_token_budget_used_ratio") == 0
-        assert await calls.texts("still here") == ["still here"]

@@ -45,12 +45,3 @@ def test_engine_that_is_not_ready_in_time_ends_the_start(echo_bundle):
 
     assert status == 1
     assert "dragoman: the engine did not start: it was not ready within 0.5 s" in errors
-
-
-def test_log_level_and_format_can_be_set(start_server):
-    quiet = start_server(DRAGOMAN_TELEMETRY__LOG_LEVEL="warning")
-    readable = start_server(DRAGOMAN_TELEMETRY__LOG_FORMAT="console")
-
-    assert quiet.log_text() == ""
-    assert "serving" in readable.log_text()
-    assert "{" not in readable.log_text()

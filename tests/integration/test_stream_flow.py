@@ -6,9 +6,9 @@ from typing import Any
 import grpc
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import Calls, calling, code_of, error_info, eventually
+from tests.fakes.calls import Calls, calling, error_info, eventually
 from tests.fakes.server_process import ServerProcess
-from tests.fakes.streams import SLOW, SMALL_WINDOW, all_of, end_of, has_gone_idle, message, opened
+from tests.fakes.streams import SLOW, SMALL_WINDOW, all_of, end_of, message, opened
 
 
 async def standstill(server: ServerProcess, num_texts: int) -> float:
@@ -72,15 +72,3 @@ class TestFlowControl:
     async def _done(self, call: Any) -> Any:
         await call.done_writing()
         return call
-
-    async def test_text_without_room_waits_where_a_call_is_refused(self, start_server):
-        server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", ECHO_STEP_S="0.005")
-        async with calling(server.address) as calls:
-            call = await opened(calls, message(*((number, "x" * 58) for number in range(10))))
-            await eventually(lambda: server.metric("dragoman_stream_texts") >= 2)
-
-            assert await code_of(calls.translate("x" * 90)) is grpc.StatusCode.RESOURCE_EXHAUSTED
-            await call.done_writing()
-            assert await all_of(call) == dict.fromkeys(range(10), "x" * 58)
-            assert server.metric("dragoman_rejected_total", reason="token_budget") == 1
-            await has_gone_idle(server)

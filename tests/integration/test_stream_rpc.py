@@ -33,25 +33,6 @@ class TestAnswers:
             await call.done_writing()
             assert [answer.translation.hypotheses[0].text async for answer in answers] == ["second"]
 
-    async def test_bad_and_blank_texts_have_their_own_answers(self, server):
-        async with calling(server.address) as calls:
-            call = await opened(calls, message((1, "x" * 600), (2, ""), (3, "y" * 20_000), (4, "good")))
-            await call.done_writing()
-            answers = {answer.id: answer.translation async for answer in answers_of(call)}
-
-            assert {number: answer.status.code for number, answer in answers.items()} == {1: 3, 2: 0, 3: 3, 4: 0}
-            assert answers[1].status.message == "the text has 602 tokens, at most 512 are accepted"
-            assert answers[3].status.message == "the text has 20000 characters, at most 10000 are accepted"
-
-    async def test_settings_hold_for_every_text(self, server):
-        async with calling(server.address) as calls:
-            options = pb.TranslateOptions(beam_size=4, num_hypotheses=3)
-            call = await opened(calls, message(options=options), message((1, "one")), message((2, "two")))
-            await call.done_writing()
-            answers = [answer async for answer in answers_of(call)]
-
-            assert [(len(answer.translation.hypotheses), answer.beam_size) for answer in answers] == [(3, 4)] * 2
-
 
 class TestMistakes:
     @pytest.mark.parametrize(

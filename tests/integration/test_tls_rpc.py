@@ -10,9 +10,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from service.client import AsyncClient
-from service.client.channel import ClientConfig, TlsOptions
-from service.errors import DeadlineExceeded
 from tests.fakes.calls import calling, details_of, failure
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.secured_server import QUICK, Code, events, retried
@@ -90,17 +87,6 @@ class TestTls:
         assert spoken(server, ours, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
         with pytest.raises(ssl.SSLError), pytest.warns(DeprecationWarning, match="TLSv1_1"):
             spoken(server, ours, ssl.TLSVersion.TLSv1_1)
-
-    @pytest.mark.parametrize(
-        ("trusted", "words"), [("others", "CERTIFICATE_VERIFY_FAILED"), (None, r"within the deadline: .+")]
-    )
-    async def test_a_client_that_waits_says_why_it_had_no_connection(self, start_server, ours, others, trusted, words):
-        server = start_server(**tls_settings(ours.issue("server")))
-        tls = TlsOptions(root_certificates=others.certificate) if trusted else None
-
-        async with AsyncClient(server.address, ClientConfig(tls=tls, timeout_s=2.0)) as client:
-            with pytest.raises(DeadlineExceeded, match=words):
-                await client.translate(["a"])
 
     def test_what_asks_after_a_container_s_health_gets_through(self, start_server, ours):
         """HEALTHCHECK with what docs/secure.md gives it, and Kubernetes' probes, which have nothing."""

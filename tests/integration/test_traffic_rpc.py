@@ -1,7 +1,6 @@
 """What callers see of shares, estimates, brown-out and the books, on servers whose decoder is slow on purpose."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,6 +29,7 @@ async def behind_a_queue(server: ServerProcess, **options: Any) -> AsyncIterator
         queue.cancel()
 
 
+@pytest.mark.promise("D3")
 async def test_deadline_that_cannot_be_met_is_refused_at_once_with_a_reason(start_server):
     server = start_server(**SLOW_AND_NARROW)
     async with behind_a_queue(server) as calls:
@@ -40,27 +40,6 @@ async def test_deadline_that_cannot_be_met_is_refused_at_once_with_a_reason(star
         assert int(dict(error.trailing_metadata() or ())["grpc-retry-pushback-ms"]) >= 1_000
         assert server.metric("dragoman_rejected_total", reason="deadline_unattainable") == 1
         assert server.metric("dragoman_running_jobs") + server.metric("dragoman_queue_requests") <= 40
-
-
-async def test_work_for_longer_than_allowed_is_refused(start_server):
-    server = start_server(DRAGOMAN_LIMITS__MAX_QUEUE_SECONDS="1", **SLOW_AND_NARROW)
-    async with behind_a_queue(server) as calls:
-        error = await failure(calls.translate(TEXT))
-
-        assert (error.code(), error_info(error).reason) == (RESOURCE_EXHAUSTED, "queue_seconds")
-        assert server.metric("dragoman_rejected_total", reason="queue_seconds") == 1
-
-
-async def test_interactive_call_overtakes_batch_work(start_server):
-    server = start_server(**SLOW_AND_NARROW)
-    async with calling(server.address) as calls:
-        await calls.translate(*[TEXT] * 8, options=BEAM)
-        document = asyncio.ensure_future(calls.translate(*[TEXT] * 40, options=BEAM, priority=pb.PRIORITY_BATCH))
-        await eventually(lambda: server.metric("dragoman_queue_requests") > 20)
-
-        assert await calls.texts("urgent", options=BEAM, timeout=4.0) == ["urgent"]
-        assert not document.done()
-        document.cancel()
 
 
 async def test_client_with_one_text_does_not_wait_for_the_queue_of_another(start_server):
@@ -89,21 +68,3 @@ async def test_beam_is_smaller_under_load_where_the_caller_allows_it_and_the_ans
         response = await calls.translate("text", options=options)
 
         assert (response.beam_size, response.translations[0].hypotheses[0].text) == (beam, "text")
-
-
-async def test_usage_is_counted_and_logged_without_the_text(start_server):
-    server = start_server()
-    async with calling(server.address) as calls:
-        await calls.translate("secret one", "", "secret two", options=pb.TranslateOptions(beam_size=2))
-    assert server.metric("dragoman_client_texts_total", client="_other") == 3
-    source_tokens = server.metric("dragoman_client_tokens_total", direction="source")
-    server.terminate()
-    server.wait()
-
-    lines = [json.loads(line) for line in server.log_text().splitlines() if '"usage"' in line]
-    assert len(lines) == 1
-    assert (lines[0]["texts"], lines[0]["characters"], lines[0]["level"]) == (3, 20, "info")
-    assert lines[0]["source_tokens"] == lines[0]["target_tokens"] > 0
-    assert lines[0]["row_steps"] >= 2 * lines[0]["target_tokens"]
-    assert "secret" not in server.log_text()
-    assert source_tokens == lines[0]["source_tokens"]

@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 import grpc
@@ -97,47 +97,6 @@ async def test_client_with_the_retry_policy_sees_no_error_when_the_server_is_kil
     seen(f"{answered} answers, {len(errors)} errors; answered again after {max(back_after_s):.1f} s at most")
 
     assert errors == []
-
-
-class TestStuckEngine:
-    @pytest.mark.promise("A8")
-    async def test_watchdog_replaces_it_and_readiness_turns_meanwhile(self, start_server, seen: Seen):
-        server = start_server(DRAGOMAN_LIFECYCLE__ENGINE_SILENCE_S="2", **SLOW)
-        async with calling(server.address) as calls:
-            watch = calls.health.Watch(CHECK)
-            statuses = [(await watch.read()).status]
-            (engine,) = server.engine_pids()
-
-            os.kill(engine, signal.SIGSTOP)
-            began = time.monotonic()
-
-            statuses += [(await asyncio.wait_for(watch.read(), 20)).status for _ in range(2)]
-            seen(f"replaced after {time.monotonic() - began:.1f} s at a limit of 2 s of silence")
-            assert statuses == [1, 2, 1]
-            assert await calls.texts("next") == ["next"]
-            assert server.engine_pids() != [engine]
-            watch.cancel()
-
-    @pytest.mark.promise("A8")
-    async def test_liveness_ends_after_a_while_without_an_engine(self, start_server, tmp_path, seen: Seen):
-        """An engine that is lost and whose replacements hang: the orchestrator is told to replace the process."""
-        server = start_server(DRAGOMAN_LIFECYCLE__UNREADY_EXIT_S="2", DRAGOMAN_LIFECYCLE__ENGINE_SILENCE_S="60")
-        assert server.get("/healthz")[0] == 200
-        is_over = asyncio.Event()
-
-        async def keep_stopping() -> None:
-            while not is_over.is_set():
-                for engine in server.engine_pids():
-                    with suppress(ProcessLookupError):
-                        os.kill(engine, signal.SIGKILL)
-                await asyncio.sleep(0.02)
-
-        killer = asyncio.create_task(keep_stopping())
-        began = time.monotonic()
-        await eventually(lambda: server.get("/healthz")[0] == 503)
-        seen(f"/healthz fails after {time.monotonic() - began:.1f} s at a limit of 2 s")
-        is_over.set()
-        await killer
 
 
 @pytest.mark.promise("A9")

@@ -1,18 +1,16 @@
 """Both sides of the race give the same translations of the same weights, in every regime."""
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from model.bundle import Bundle
 from service.engine.job import SearchParams
 from tests.bench.race.dragoman import EngineSetting, OurSide
-from tests.bench.race.peer_ctranslate2 import DynamicBatches, PeerSetting, TheirSide
-from tests.bench.race.regimes import Finished, Stream, Streaming, closed, one_at_a_time
+from tests.bench.race.peer_ctranslate2 import PeerSetting, TheirSide
+from tests.bench.race.regimes import Streaming, closed, one_at_a_time
 from tests.bench.race.text import Sentence, batches
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
@@ -79,59 +77,3 @@ def test_streams_answer_every_sentence_once(ours, theirs, sentences, delay_ms):
         with closing(server):
             assert sorted(streamed(server, sentences)) == list(range(11))
             assert server.finished(0.0) == []
-
-
-class StubTranslator:
-    """Notes what it is given; can fail."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-        self.sizes: list[int] = []
-
-    def translate_batch(self, sources: list[list[str]], **_: Any) -> list[Any]:
-        self.sizes.append(len(sources))
-        if self.error is not None:
-            raise self.error
-        return sources
-
-
-def test_a_dynamic_batch_that_is_full_does_not_wait(sentences):
-    stub: Any = StubTranslator()
-
-    with closing(DynamicBatches(stub, replace(SETTING, max_delay_ms=60_000.0), PARAMS)) as server:
-        streamed(server, sentences[:8])
-
-    assert stub.sizes == [4, 4]
-
-
-def test_an_error_in_a_dynamic_batch_reaches_the_caller(sentences):
-    stub: Any = StubTranslator(RuntimeError("out of memory"))
-    server = DynamicBatches(stub, SETTING, PARAMS)
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        streamed(server, sentences[:1])
-
-
-class SlowServer:
-    """Answers what it has taken 50 ms later."""
-
-    def __init__(self) -> None:
-        self._taken: list[int] = []
-
-    def submit(self, number: int, sentence: Sentence) -> None:
-        self._taken.append(number)
-
-    def finished(self, timeout_s: float) -> list[Finished]:
-        time.sleep(0.05)
-        done, self._taken = self._taken, []
-        return [Finished(number, time.perf_counter()) for number in done]
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(("bound_s", "is_sustained"), [(0.01, False), (10.0, True)])
-def test_a_rate_costs_more_than_the_bound_where_answers_are_late(sentences, bound_s, is_sustained):
-    stream = Stream(sentences, duration_s=0.3, bound_s=bound_s)
-
-    assert (stream.cost_s(100.0, 1, SlowServer()) <= bound_s) == is_sustained

@@ -15,11 +15,11 @@ from service.bulk import workers
 from service.bulk.workers import OtherVersion, Say, ServerWorker, batches_in_order, require_version, say_on_stderr
 from service.cli.options import Connection
 from service.client.channel import ClientConfig
-from service.errors import DeadlineExceeded, InternalError, InvalidInput, Overloaded, TooLong, Unavailable
+from service.errors import InternalError, Overloaded, TooLong, Unavailable
 from service.grpc.status import to_wire
 from service.records import TranslateOptions, Translation
 from tests.fakes.bulk_jobs import job_of, run_job
-from tests.fakes.scripted_server import Context, failing, failing_first, running, shout
+from tests.fakes.scripted_server import Context, failing_first, running, shout
 
 __all__ = ["running"]
 
@@ -137,29 +137,6 @@ async def test_text_too_large_for_a_message_has_its_own_error_and_the_others_the
     assert sizes(running) == [4, 2, 1, 1, 2]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        InvalidInput("texts has so many entries", field="texts"),
-        Overloaded("no memory", reason="out_of_memory", retry_after_s=0.01),
-        DeadlineExceeded("the limit of 60 s passed"),
-    ],
-)
-async def test_batch_is_sent_once_and_halved_until_the_server_takes_it(running, worker, error):
-    refusal = to_wire(error)
-
-    async def take_two(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
-        refuse = failing(refusal.code, refusal.message, refusal.trailers)
-        return await (refuse if len(request.texts) > 2 else shout)(request, context)
-
-    running.service.handler = take_two
-
-    translations = await translated(replace(worker, max_outage_s=0.0), "abcdefg")
-
-    assert "".join(item.text for item in translations) == "ABCDEFG"
-    assert sizes(running) == [7, 3, 1, 2, 4, 2, 2]
-
-
 async def test_a_version_that_comes_in_the_middle_of_a_file_ends_the_run(running, worker):
     versions = iter(["1", "1", "2"])
 
@@ -189,12 +166,6 @@ async def test_answer_with_a_translation_too_few_ends_the_run(running, worker):
 
 
 class TestOutage:
-    async def test_server_that_stays_away_ends_the_run(self, running, worker):
-        await running.server.stop(grace=None)
-
-        with pytest.raises(Unavailable):
-            await translated(replace(worker, max_outage_s=0.5), ["a"])
-
     @pytest.mark.parametrize(
         ("wait_s", "max_outage_s", "waited"), [(0.2, 300.0, "0.2 s"), (30.0, 0.3, "0.3 s"), (30.0, 0.0, "0.1 s")]
     )
@@ -226,22 +197,6 @@ class TestLateCalls:
 
         assert "".join(item.text for item in translations) == "ABCD"
         assert sizes(running) == [4, 2, 2]
-
-    @pytest.mark.parametrize("trailers", [to_wire(DeadlineExceeded("60 s")).trailers, ()])
-    async def test_server_that_does_not_serve_gets_the_whole_batch_again_whoever_called_it_late(
-        self, running, worker, trailers
-    ):
-        await running.health.set("", NOT_SERVING)
-        running.service.handler = failing_first(1, grpc.StatusCode.DEADLINE_EXCEEDED, trailers)
-        said: list[str] = []
-
-        translations = await translated(replace(worker, ready_s=0.2), "abc", said.append)
-
-        assert "".join(item.text for item in translations) == "ABC"
-        assert sizes(running) == [3, 3]
-        (line,) = said
-        assert "a call was late (not yet)" in line
-        assert f"no server was ready at {running.address} within 0.2 s" in line
 
     async def test_a_server_that_hangs_in_the_middle_of_a_file_gets_the_same_batch_again(
         self, running, worker, tmp_path

@@ -13,7 +13,6 @@ from service.client.channel import ClientConfig
 from service.engine.job import FinishReason
 from service.errors import DeadlineExceeded, InvalidInput, NotFound, TooLong
 from service.records import TranslateOptions, Translation
-from tests.fakes.command_line import run_against
 from tests.fakes.scripted_server import QUICK, Context, client, failing, running, shout, shout_each
 
 __all__ = ["client", "running"]
@@ -30,19 +29,6 @@ async def test_reply_carries_texts_scores_tokens_and_model(client):
     assert reply.translations[0].hypotheses[0].finish_reason is FinishReason.LENGTH
     assert reply.translations[0].hypotheses[0].target_tokens == 3
     assert (reply.model, reply.model_version) == ("loud", "7")
-
-
-async def test_absent_options_stay_absent_on_the_wire(client, running):
-    await client.translate(["one"])
-    await client.translate(
-        ["one"], options=TranslateOptions(beam_size=2, patience=0.5), model="loud", target_language="de"
-    )
-
-    bare, full = running.service.requests
-    assert not bare.HasField("options")
-    assert not bare.HasField("model")
-    assert full.options == pb.TranslateOptions(beam_size=2, patience=0.5)
-    assert (full.model, full.target_language) == ("loud", "de")
 
 
 async def test_every_call_has_a_deadline(client, running):
@@ -154,13 +140,6 @@ async def test_a_failed_batch_is_raised_and_the_others_are_cancelled(running, is
     await asyncio.wait_for(released.wait(), 5.0)
 
 
-async def test_models_are_listed_with_the_defaults_that_are_set(client):
-    (model,) = await client.models()
-
-    assert (model.name, model.target_language) == ("loud", "de")
-    assert model.default_options == TranslateOptions(beam_size=4, length_penalty=1.0)
-
-
 async def test_blocking_client_does_the_same(running):
     def call() -> tuple[list[str], list[str], str]:
         with Client(running.address, ClientConfig(batch_size=2, max_calls=2)) as client:
@@ -242,10 +221,3 @@ async def test_texts_that_are_too_large_alone_or_together_cost_no_other_text_its
 
 def answers_of(answers: list[tuple[int, Translation]]) -> dict[int, Translation]:
     return dict(answers)
-
-
-async def test_line_that_is_too_large_leaves_an_empty_line_and_exit_code_1(running):
-    result = await run_against(running, "translate", stdin=f"one\n{TOO_LARGE}\ntwo\n")
-
-    assert (result.exit_code, result.stdout) == (1, "ONE\n\nTWO\n")
-    assert "line 2: the text has 4500000 bytes in UTF-8" in result.stderr

@@ -47,16 +47,6 @@ try:
 except KeyboardInterrupt:
     print(client.translate(["after"]).translations[0].text)
 """
-THREADS = """
-texts = []
-threads = [
-    threading.Thread(target=lambda: texts.append(client.translate(["a"]).translations[0].text)) for _ in range(16)
-]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(*texts)
-client.close()
-"""
 CLOSED_IN_THE_MIDDLE = """
 from service.errors import Unavailable
 ends = []
@@ -108,12 +98,11 @@ assert os.waitpid(child, 0)[1] == 0
         (NEVER_CLOSED, "A\nA A\n"),
         (GARBAGE, "A\n"),
         (INTERRUPTED, "A\nAFTER\n"),
-        (THREADS, " ".join(["A"] * 16) + "\n"),
         (CLOSED_IN_THE_MIDDLE, "the client was closed before the answer came 8\n"),
         (FORKED, "PARENT\n"),
         (FORKED_AFTER_ALL_WERE_CLOSED, "CHILD\n"),
     ],
-    ids=["never-closed", "garbage", "interrupted", "threads", "closed", "forked", "forked-after-close"],
+    ids=["never-closed", "garbage", "interrupted", "closed", "forked", "forked-after-close"],
 )
 async def test_process_does_what_it_should_and_ends_without_a_warning(running: ScriptedServer, program, printed):
     command = [sys.executable, "-X", "dev", "-c", BEGIN + program, running.address]
