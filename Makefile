@@ -10,7 +10,6 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
 SOAK_ARGS ?=
-BULK_ARGS ?=
 CAPACITY_ARGS ?=
 MONITORING_ARGS ?=
 DOCS_ARGS ?=
@@ -28,7 +27,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak prove-bulk try-monitoring try-docs bench bench-gpu capacity protos wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs bench bench-gpu capacity protos wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -74,9 +73,6 @@ fuzz: setup-dev  ## Bad bytes, floods and slow peers against the real server; FU
 
 soak: setup-dev  ## 20 minutes of load on the real engine: figures and one JSON line; SOAK_ARGS='--help'
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
-
-prove-bulk: setup-dev  ## 100,000 lines by `dragoman bulk`, killed ten times: 20 minutes; BULK_ARGS='--fake', '--engine ray'
-	$(BIN)/python -m tests.bulk_proof $(BULK_ARGS)
 
 try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
 	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)

@@ -110,8 +110,3 @@ def create(spec: EngineSpec) -> FakeRunner:
 
 def create_nothing(spec: EngineSpec) -> FakeRunner:
     raise ValueError(f"{spec.bundle_dir} has no graphs")
-
-
-def create_if_there(spec: EngineSpec) -> FakeRunner:
-    """A runner as long as the spec's bundle exists."""
-    return create(spec) if spec.bundle_dir.exists() else create_nothing(spec)

@@ -20,7 +20,6 @@ from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFr
 from tests.fakes.load_process import TRANSLATE
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-MAX_STREAM_ID = (1 << 31) - 1
 CANCEL = 0x8
 ENHANCE_YOUR_CALM = 0xB
 _FRAME_HEADER = 9

@@ -1,13 +1,11 @@
 """What a real server says of itself to others: traces to a collector, and a log whose disk is full."""
 
 import asyncio
-import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-import psutil
 import pytest
 
 from tests.fakes.calls import calling
@@ -65,21 +63,3 @@ async def test_a_call_s_spans_reach_the_collector_before_the_server_ends(start_s
     }
     assert "geheim" not in str(received.requests)
     assert "mine" in str(received.requests)
-
-
-async def test_a_full_disk_costs_log_lines_and_nothing_else(start_server):
-    """The limit on file sizes stands for the disk: a write beyond it fails likewise."""
-    server = start_server("--set", "telemetry.slow_request_s=0.0001")
-    full = server.log.stat().st_size + 10  # not even one more line
-    process = psutil.Process(server.process.pid)
-    process.rlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
-    async with calling(server.address) as calls:
-        answers = [await calls.texts("a") for _ in range(5)]
-    dropped = server.metric("dragoman_log_dropped_total")
-    process.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    server.terminate()
-
-    assert answers == [["a"]] * 5
-    assert dropped == 5.0
-    assert await asyncio.to_thread(server.wait) == 0
-    assert '"stopped"' in server.log_text()

@@ -18,7 +18,7 @@ from tests.fakes.calls import Calls, calling, code_of, eventually
 from tests.fakes.echo_bundle import WAYS_TO_SPOIL, ModelRepository, tamper, write_echo_bundle
 from tests.fakes.server_process import ServerProcess, run_to_end
 
-OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 CHANGES = "dragoman_model_reload_total"
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from protos import translation_pb2 as pb
 from tests.fakes.calls import calling, details_of, failure
-from tests.fakes.server_process import run_to_end
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
@@ -38,10 +37,3 @@ async def test_server_listens_where_it_is_told(start_server):
         assert await calls.texts("a") == ["a"]
     with pytest.raises(OSError, match="refused"):
         server.get("/healthz")
-
-
-def test_engine_that_is_not_ready_in_time_ends_the_start(echo_bundle):
-    status, errors = run_to_end(echo_bundle, ECHO_LOAD_S="30", DRAGOMAN_LIFECYCLE__START_TIMEOUT_S="0.5")
-
-    assert status == 1
-    assert "dragoman: the engine did not start: it was not ready within 0.5 s" in errors

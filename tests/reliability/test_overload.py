@@ -183,18 +183,6 @@ async def test_long_text_holds_up_short_ones_by_two_steps_at_most(start_server, 
     assert beside.latency(0.99) <= bound_s + 0.02
 
 
-@pytest.mark.promise("D7")
-async def test_of_120_calls_at_a_limit_of_50_exactly_50_are_served(start_server, seen: Seen):
-    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="50", ECHO_STEP_S="0.01")
-    async with calling(server.address) as first, calling(server.address) as second:
-        callers = (first, second)  # one connection may have fewer calls at a time
-        codes = await asyncio.gather(*(code_of(callers[n % 2].translate("x" * 100)) for n in range(120)))
-    counted = {name: sum(code.name == name for code in codes) for name in ("OK", REFUSED)}
-    seen(f"{counted}")
-
-    assert counted == {"OK": 50, REFUSED: 70}
-
-
 @pytest.mark.promise("D9")
 @pytest.mark.timeout(180)
 async def test_storm_of_cancellations_leaves_no_memory_and_no_place_behind(start_server, scratch, seen: Seen):

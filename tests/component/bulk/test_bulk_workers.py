@@ -11,12 +11,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
-from service.bulk import workers
 from service.bulk.workers import OtherVersion, Say, ServerWorker, batches_in_order, require_version, say_on_stderr
 from service.cli.options import Connection
 from service.client.channel import ClientConfig
-from service.errors import InternalError, Overloaded, TooLong, Unavailable
-from service.grpc.status import to_wire
+from service.errors import InternalError
 from service.records import TranslateOptions, Translation
 from tests.fakes.bulk_jobs import job_of, run_job
 from tests.fakes.scripted_server import Context, failing_first, running, shout
@@ -25,7 +23,6 @@ __all__ = ["running"]
 
 WITHIN_S = 30.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class TestBatches:
@@ -106,16 +103,6 @@ async def test_calls_are_batch_work_for_the_model_of_the_job(running, worker):
     assert (request.priority, request.model) == (pb.PRIORITY_BATCH, "loud")
 
 
-async def test_room_is_waited_for_longer_than_the_retry_policy_says(running, worker, capsys):
-    refusal = to_wire(Overloaded("no room", reason="queue_full", retry_after_s=0.01))
-    running.service.handler = failing_first(2, refusal.code, refusal.trailers)
-
-    translations = await translated(replace(worker, max_outage_s=0.0), ["a"])
-
-    assert ([item.text for item in translations], sizes(running)) == (["A"], [1, 1, 1])
-    assert capsys.readouterr().err == "waiting, until there is room: not yet\n"
-
-
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "CANCELLED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"])
 async def test_other_failures_that_pass_are_waited_for_here_and_not_by_grpc(running, worker, capsys, code):
     running.service.handler = failing_first(1, grpc.StatusCode[code])
@@ -124,17 +111,6 @@ async def test_other_failures_that_pass_are_waited_for_here_and_not_by_grpc(runn
 
     assert ([item.text for item in translations], sizes(running)) == (["A"], [1, 1])
     assert capsys.readouterr().err == "waiting, at most 300 s (--max-outage): not yet\n"
-
-
-async def test_text_too_large_for_a_message_has_its_own_error_and_the_others_their_translations(running, worker):
-    small = replace(worker, client_config=lambda: ClientConfig(max_message_bytes=200), max_outage_s=0.0)
-
-    translations = await translated(small, ["a", "b" * 300, "c", "d"])
-
-    assert [item.error and type(item.error) for item in translations] == [None, TooLong, None, None]
-    assert "larger than max" in str(translations[1].error)
-    assert [item.text for item in translations if item.error is None] == ["A", "C", "D"]
-    assert sizes(running) == [4, 2, 1, 1, 2]
 
 
 async def test_a_version_that_comes_in_the_middle_of_a_file_ends_the_run(running, worker):
@@ -166,18 +142,6 @@ async def test_answer_with_a_translation_too_few_ends_the_run(running, worker):
 
 
 class TestOutage:
-    @pytest.mark.parametrize(
-        ("wait_s", "max_outage_s", "waited"), [(0.2, 300.0, "0.2 s"), (30.0, 0.3, "0.3 s"), (30.0, 0.0, "0.1 s")]
-    )
-    async def test_start_waits_no_longer_than_an_outage_may_last(
-        self, running, worker, monkeypatch, wait_s, max_outage_s, waited
-    ):
-        monkeypatch.setattr(workers, "_CONNECT_S", 0.1)
-        await running.server.stop(grace=None)
-
-        with pytest.raises(Unavailable, match=f"no server was ready at {running.address} within {waited}"):
-            await asyncio.to_thread(replace(worker, wait_s=wait_s, max_outage_s=max_outage_s).info)
-
     async def test_server_that_is_there_is_met_without_patience_too(self, running, worker):
         await running.health.set("", SERVING)
 

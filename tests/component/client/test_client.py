@@ -40,20 +40,6 @@ async def test_every_call_has_a_deadline(client, running):
     assert 0.0 < own < 4.0
 
 
-async def test_one_failed_text_keeps_its_own_error(client, running):
-    async def half(_: object, __: object) -> pb.TranslateResponse:
-        bad = pb.Translation(status=pb.Status(code=3, message="text has 9 tokens, at most 8 are accepted"))
-        return pb.TranslateResponse(translations=[bad, pb.Translation(hypotheses=[pb.Hypothesis(text="gut")])])
-
-    running.service.handler = half
-    bad, good = (await client.translate(["bad", "good"])).translations
-
-    assert isinstance(bad.error, InvalidInput)
-    with pytest.raises(InvalidInput, match="at most 8"):
-        _ = bad.text
-    assert good.text == "gut"
-
-
 async def test_cancelling_the_task_cancels_the_call(client, running):
     arrived, left = asyncio.Event(), asyncio.Event()
 

@@ -9,8 +9,6 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from protos import translation_pb2 as pb
-from service.client import AsyncClient
-from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
@@ -128,15 +126,3 @@ async def test_pushback_of_minus_one_ends_the_retries(client, running):
     with pytest.raises(Unavailable):
         await client.translate(["one"])
     assert len(running.service.requests) == 1
-
-
-async def test_attempts_are_counted_and_can_be_switched_off(running):
-    running.service.handler = failing(grpc.StatusCode.UNAVAILABLE)
-    for attempts in (1, 2):
-        running.service.requests.clear()
-        retry = RetryPolicy(max_attempts=attempts, initial_backoff_s=0.01)
-        async with AsyncClient(running.address, ClientConfig(retry=retry)) as client:
-            with pytest.raises(Unavailable):
-                await client.translate(["one"])
-
-        assert len(running.service.requests) == attempts

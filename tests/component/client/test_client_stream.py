@@ -11,7 +11,7 @@ import pytest
 from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig, RetryPolicy
-from service.errors import DeadlineExceeded, NotFound, Unavailable
+from service.errors import DeadlineExceeded
 from service.records import Priority, TranslateOptions
 from tests.fakes.calls import eventually
 from tests.fakes.scripted_server import ScriptedServer, running, shout_each, shouted
@@ -20,7 +20,6 @@ __all__ = ["running"]
 
 QUICK = ClientConfig(max_stream_texts=8, retry=RetryPolicy(initial_backoff_s=0.001, max_backoff_s=0.01))
 TEXTS = [f"text {number}" for number in range(100)]
-UNAVAILABLE = pb.Translation(status=pb.Status(code=14, message="the engine process was lost"))
 
 
 @pytest.fixture(params=["asyncio", "blocking"])
@@ -169,36 +168,6 @@ async def test_interrupted_stream_is_resumed_with_what_has_no_answer(translate, 
     assert set(running.service.deadlines) == {None}
 
 
-async def test_text_whose_engine_stays_lost_carries_the_error_in_the_end(running):
-    async def handle(requests, _):
-        async for request in requests:
-            for text in request.texts:
-                yield pb.TranslateStreamResponse(
-                    translations=[pb.StreamTranslation(id=text.id, translation=UNAVAILABLE)]
-                )
-
-    running.service.stream_handler = handle
-    config = ClientConfig(timeout_s=0.05, retry=QUICK.retry)
-    async with AsyncClient(running.address, config) as client:
-        answers = [answer async for _, answer in client.translate_stream(["one", "two"])]
-
-    assert [type(answer.error) for answer in answers] == [Unavailable, Unavailable]
-
-
-async def test_the_caller_s_mistake_ends_the_stream(translate, running):
-    scripted(running, failing(grpc.StatusCode.NOT_FOUND))
-
-    with pytest.raises(NotFound, match="not now"):
-        await translate(TEXTS)
-
-
-async def test_server_that_stays_away_is_given_up(translate, running):
-    scripted(running, failing(grpc.StatusCode.UNAVAILABLE))
-
-    with pytest.raises(Unavailable):
-        await translate(TEXTS, ClientConfig(timeout_s=0.05, retry=QUICK.retry))
-
-
 async def test_deadline_is_that_of_the_whole(translate, running):
     async def silent(requests, _):
         async for _request in requests:
@@ -213,14 +182,6 @@ async def test_deadline_is_that_of_the_whole(translate, running):
     first, second = running.service.deadlines
     assert 0.0 < first < 1.6
     assert 0.0 < second < 1.6
-
-
-async def test_deadline_names_what_was_in_the_way(translate, running):
-    scripted(running, failing(grpc.StatusCode.UNAVAILABLE, after=1))
-    slow = ClientConfig(retry=RetryPolicy(initial_backoff_s=60.0, max_backoff_s=60.0))  # longer than there is time
-
-    with pytest.raises(DeadlineExceeded, match="deadline passed before everything was answered: not now"):
-        await translate(TEXTS, slow, timeout_s=15)
 
 
 @pytest.mark.parametrize("before", [[], ["one"]])

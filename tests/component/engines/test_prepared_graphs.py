@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 
 from model.bundle import default_bundle_dir
 from service.engine.spec import EngineSpec
-from service.engines.engine_process import start_engine
 from service.engines.prepared_graphs import PreparedGraphs
 
 SPEC = EngineSpec(bundle_dir=default_bundle_dir(), shared_weights=True)
@@ -91,31 +90,3 @@ async def test_a_failure_is_logged_once_and_leaves_a_directory_whose_name_nobody
     assert "weights are not shared between engines" in line["reason"]
     assert reason in line["reason"]
     assert list(directory_of(graphs).iterdir()) == []
-
-
-async def test_no_temporary_directory_costs_the_sharing_alone(temporary, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(temporary / "gone"))
-    graphs = PreparedGraphs(SPEC)
-
-    with capture_logs() as lines:
-        await graphs.prepare(60.0)
-        link = await start_engine(graphs.spec, 60.0)
-        await link.kill()
-    graphs.remove()
-
-    assert [line["event"] for line in lines] == ["engine_warning"]
-    assert "FileNotFoundError" in lines[0]["reason"]
-
-
-async def test_an_engine_that_cannot_map_a_prepared_graph_serves_with_its_own_weights_and_says_why():
-    graphs = PreparedGraphs(SPEC)
-    await graphs.prepare(60.0)
-    (directory_of(graphs) / "int8" / "encoder.onnx").write_bytes(b"no graph")
-
-    with capture_logs() as lines:
-        link = await start_engine(graphs.spec, 60.0)
-        await link.kill()
-
-    (line,) = lines
-    assert (line["event"], line["log_level"], line["pid"]) == ("engine_warning", "warning", link.pid)
-    assert "weights are not shared with other engines" in line["reason"]
