@@ -160,6 +160,15 @@ class TestShares:
         assert refusal(admission, GREEDY, **{kind: 1})[0] == "token_budget"
         assert refusal(admission, OTHER, **{kind: 1})[0] == "token_budget"
 
+    def test_twice_the_limit_is_never_exceeded_however_many_callers_ask_for_their_share(self, admission):
+        for number in (1, 2, 3):
+            admit(admission, Caller(name=str(number)), 100 // number)
+        last = Caller(name="4")
+
+        assert refusal(admission, last, 25)[0] == "token_budget"  # its share, and 208 in all
+        admit(admission, last, 17)
+        assert admission.tokens == 200
+
     def test_proxy_s_word_does_not_use_up_the_share_of_the_address_it_names(self, admission):
         peer, claimed = (Caller(name="10.0.0.7", source=source) for source in ("peer", "proxy"))
         for _ in range(8):
