@@ -207,6 +207,16 @@ class TestStreams:
             stream.release()
         assert held(admission) == (8, 0, 0, 0)
 
+    def test_caller_whose_streams_have_ended_takes_no_share_of_the_places(self, admission):
+        for number in range(9):
+            admission.admit_stream(Caller(name=str(number))).release()
+        for _ in range(4):
+            admission.admit_stream(GREEDY)
+
+        for _ in range(2):  # half of the limit
+            admission.admit_stream(OTHER)
+        assert admission.streams == 6
+
     def test_stream_is_let_in_when_the_budget_is_full_and_takes_no_share_without_a_text(self, admission):
         admit(admission, GREEDY, 100)
         stream = admission.admit_stream(OTHER)
