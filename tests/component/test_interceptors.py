@@ -235,13 +235,10 @@ async def test_received_is_always_answered_plus_in_flight(patient, log):
 async def test_refused_call_leaves_nothing_for_the_garbage_collector(harness):
     refused: list[weakref.ref[Refused]] = []
 
-    def refusal() -> Refused:  # no variable of the handler's holds it: that would be a cycle, too
-        error = Refused("full", reason="queue_full", retry_after_s=1.0)
-        refused.append(weakref.ref(error))
-        return error
-
     async def refuse(request: bytes, call: Call) -> bytes:
-        raise refusal()
+        error = Refused("full", reason="queue_full", retry_after_s=1.0)  # its frames lead back to it
+        refused.append(weakref.ref(error))
+        raise error
 
     harness.behaviour = refuse
     gc.disable()
@@ -282,6 +279,19 @@ class TestErrors:
         status = status_of(received)
         assert (status.code, status.message) == (code.value[0], str(error))
         assert await harness.books() == {code.name: 1.0}
+
+    async def test_refusal_says_when_to_come_back(self, harness):
+        harness.behaviour = raising(Overloaded("full", reason="queue_full", retry_after_s=1.5))
+
+        received = await failure(harness.one())
+
+        info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+        assert status_of(received).details[0].Unpack(info)
+        assert status_of(received).details[1].Unpack(retry)
+        assert (info.reason, retry.retry_delay.ToMilliseconds()) == ("queue_full", 1_500)
+        assert dict(received.trailing_metadata())["grpc-retry-pushback-ms"] == "1500"
+        read = harness.metrics.registry.get_sample_value
+        assert read("dragoman_rejected_total", {"reason": "queue_full"}) == 1.0
 
     async def test_bad_field_is_named_for_programs(self, harness):
         harness.behaviour = raising(InvalidInput("bad beam", field="options.beam_size"))

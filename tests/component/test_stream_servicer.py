@@ -164,6 +164,24 @@ async def test_place_of_a_stream_whose_client_does_not_read_comes_back_at_the_li
     call.cancel()
 
 
+async def test_stream_that_is_cancelled_while_an_answer_is_on_its_way_gives_its_place_back(harness, calls):
+    """gRPC closes the server's generator then, in which nothing is cancelled."""
+    harness.pipeline.gates["slow"] = asyncio.Event()
+    call = calls.translate_stream()
+    await send(call, "slow")
+    sending = asyncio.create_task(send_for_ever(call, "x" * 100_000))
+    texts = -1
+    while texts != harness.pipeline.begun.qsize():  # until the server is held, too
+        texts = harness.pipeline.begun.qsize()
+        await asyncio.wait([sending], timeout=0.3)
+
+    call.cancel()
+
+    await eventually(lambda: harness.admission.streams == 0 and bool(harness.ended))
+    assert harness.ended[0].code == "CANCELLED"
+    await asyncio.gather(sending, return_exceptions=True)
+
+
 async def send_for_ever(call: Any, text: str) -> None:
-    for number in count():
+    for number in count(1):
         await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=number, text=text)]))
