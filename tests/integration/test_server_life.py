@@ -52,13 +52,6 @@ class TestStart:
         assert f"dragoman: lifecycle.ports_file {tmp_path} cannot be written: " in errors
         assert '"event": "serving"' not in errors
 
-    def test_engine_that_does_not_load_ends_the_start_with_its_reason(self, echo_bundle):
-        status, errors = run_to_end(echo_bundle, ECHO_FAIL="the graph is broken")
-
-        assert status == 1
-        lines = [line for line in errors.splitlines() if '"event"' not in line]
-        assert lines == ["dragoman: the engine did not start: ValueError: the graph is broken"]
-
     @pytest.mark.promise("A3")
     async def test_starting_server_is_alive_but_not_ready(self, echo_bundle, tmp_path):
         with socket.socket() as probe:  # a port that is free now; port 0 is announced only when ready

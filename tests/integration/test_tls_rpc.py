@@ -10,9 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.fakes.bulk_runs import bulk
 from tests.fakes.calls import calling, details_of, failure
 from tests.fakes.certificates import Authority, Pair
-from tests.fakes.secured_server import QUICK, Code, events, retried
+from tests.fakes.secured_server import QUICK, Code, Keys, events, retried
 from tests.fakes.server_process import ROOT, ServerProcess, run_to_end
 
 
@@ -105,6 +106,24 @@ class TestTls:
 
         assert (done.returncode, done.stderr) == (0, "")
         assert server.get("/readyz") == (200, "ready\n")
+
+    def test_bulk_reaches_a_server_with_tls_and_keys_and_says_when_it_may_not(self, start_server, ours, tmp_path):
+        keys = Keys(tmp_path / "keys.toml")
+        settings = tls_settings(ours.issue("server")) | {"DRAGOMAN_SECURITY__API_KEYS": str(keys.file)}
+        source, output, key = (tmp_path / name for name in ("in.txt", "out.txt", "key"))
+        source.write_text("one\ntwo\n")
+        key.write_text(f"{keys.shop}\n")
+        trust = ("--ca", str(ours.certificate))
+        address = start_server(**settings).address
+
+        with bulk(source, output, address, *trust) as refused:
+            _, said = refused.communicate(timeout=60)
+        with bulk(source, output, address, *trust, "--api-key-file", str(key)) as done:
+            _, errors = done.communicate(timeout=60)
+
+        assert (refused.returncode, done.returncode) == (2, 0), errors
+        assert "API key" in said
+        assert output.read_text() == source.read_text()
 
     async def test_new_certificates_are_taken_without_a_restart_and_open_connections_stay(
         self, start_server, ours, others

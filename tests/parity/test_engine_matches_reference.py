@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from model.bundle import Bundle, BundleError
 from model.manifest import DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
-from service.engine.cpu import runner
 from service.engine.cpu.cache import CpuEncoded
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, SearchParams
@@ -103,29 +101,6 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
     for job in jobs:
         alone = run(EngineLoop(runner), [job])[job.id]
         assert hypotheses(alone) == hypotheses(together[job.id]), f"seed {seed}, job {job.id}"
-
-
-@pytest.mark.parametrize(("max_layouts", "made_again"), [(1_000, 0), (1, 1)])
-def test_bindings_are_made_again_only_where_they_were_not_kept(model, bundle, monkeypatch, max_layouts, made_again):
-    made: list[object] = []
-
-    class CountedBinding(runner._Binding):
-        def __init__(self, *args: Any) -> None:
-            made.append(args)
-            super().__init__(*args)
-
-    monkeypatch.setattr(runner, "_Binding", CountedBinding)
-    monkeypatch.setattr(runner, "_MAX_LAYOUTS", max_layouts)
-    engine = EngineLoop(CpuRunner(bundle))
-    (job,) = random_jobs(model, 1, seed=8)
-    job = replace(job, params=SearchParams(beam_size=4, max_target_tokens=40))
-
-    first, num_made = hypotheses(run(engine, [job])[job.id]), len(made)
-    again = hypotheses(run(engine, [job])[job.id])
-
-    assert again == first
-    assert num_made > 1
-    assert len(made) == num_made * (1 + made_again)
 
 
 class FaultyRunner(CpuRunner):

@@ -23,7 +23,7 @@ from tests.fakes.http2_peer import (
 )
 from tests.fakes.load import probing
 from tests.fakes.server_process import ServerProcess
-from tests.reliability.conftest import LONG, Seen
+from tests.reliability.conftest import Seen
 
 pytestmark = pytest.mark.reliability
 
@@ -120,27 +120,3 @@ async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
     assert probe.errors == []
     assert probe.p99() <= 5 * alone + 0.5
     assert grown < 100 << 20
-
-
-@pytest.mark.promise("B15")
-async def test_pushback_spaces_the_retries_of_a_refused_client(start_server, seen: Seen):
-    """gRPC's own retries of 10 ms are overridden by the server's 500."""
-    server = start_server(
-        DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.5", ECHO_STEP_S="0.02"
-    )
-    policy = (
-        '{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.01s",'
-        ' "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}'
-    )
-    async with calling(server.address) as holding:
-        held = holding.translate(LONG)
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-        async with grpc.aio.insecure_channel(server.address, options=[("grpc.service_config", policy)]) as channel:
-            began = time.monotonic()
-            code = await code_of(Calls(channel).translate("refused"))
-            took_s = time.monotonic() - began
-        await eventually(lambda: server.metric("dragoman_requests_total", code="RESOURCE_EXHAUSTED") == 4)
-        held.cancel()
-    seen(f"4 attempts in {took_s:.2f} s")
-    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert took_s >= 3 * 0.45

@@ -88,15 +88,6 @@ async def test_task_that_is_cancelled_stays_cancelled(running, call: Call, is_cl
         assert task.cancelled()
 
 
-@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
-async def test_timeout_of_the_caller_s_stays_a_timeout(running, call: Call):
-    Silence(running)
-    async with AsyncClient(running.address) as client:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await call(client)
-
-
 @pytest.mark.parametrize(
     "call",
     [
