@@ -9,10 +9,24 @@ import pytest
 
 from service.engine.job import JobResult, Report, StepStats
 from service.engine.scheduler import SchedulerConfig
-from service.errors import DeadlineExceeded, Unavailable
+from service.engines.engine_process import EngineStartError
+from service.engines.prepared_graphs import PreparedGraphs
+from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.queue.job_queue import Forecast
 from service.records import ANYBODY, Call, Caller, Priority
-from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SPEC, Counts, expected, hand_stepped, settle, work
+from tests.fakes.dispatchers import (
+    CONFIG,
+    LONG,
+    NORMAL,
+    PARAMS,
+    SPEC,
+    Counts,
+    expected,
+    hand_stepped,
+    make_dispatcher,
+    settle,
+    work,
+)
 
 TWO = replace(CONFIG, num_engines=2)
 ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
@@ -23,6 +37,25 @@ def call_within(seconds: float, caller: Caller = ANYBODY, priority: Priority = P
     """A call that has so long."""
     now = time.monotonic()
     return Call(method="m", caller=caller, priority=priority, started=now, deadline=now + seconds, limit_s=60.0)
+
+
+async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_what_was_prepared(monkeypatch):
+    dispatcher, engines = make_dispatcher(SPEC, TWO)
+    removed: list[bool] = []
+
+    async def fail() -> None:
+        await settle()
+        assert engines[0].process is not None
+        raise EngineStartError("no such graph")
+
+    monkeypatch.setattr(engines[1], "start", fail)
+    monkeypatch.setattr(PreparedGraphs, "remove", lambda _: removed.append(True))
+
+    with pytest.raises(InternalError, match="the engine did not start: no such graph"):
+        await dispatcher.start()
+
+    assert engines[0].process is None
+    assert removed
 
 
 class TestHandOut:
