@@ -1,8 +1,5 @@
 """The parts of the benchmarks that decide."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +7,6 @@ import torch
 from export.linear import State
 from export.verify import reference_model
 from model.config import ModelConfig
-from tests.bench.bench_race import sweep
 from tests.bench.race.regimes import climb
 from tests.bench.race.shapes import BIAS, base_shape, positions_of
 from tests.fakes.tiny_model import padded, random_sentences, state_of, tiny_config, tiny_model
@@ -26,28 +22,6 @@ def test_climbing_finds_the_limit_from_any_guess(guess):
 
     assert climb(guess, is_sustained) == 13
     assert len(set(asked)) == len(asked)
-
-
-@dataclass(frozen=True)
-class Setting:
-    width: int = 1
-    depth: int = 1
-
-    def close(self) -> None:
-        pass
-
-
-def test_a_sweep_tries_each_choice_from_the_best_so_far():
-    class Side:
-        usual = Setting()
-
-        def choices(self, *_: Any) -> list[list[dict[str, int]]]:
-            return [[{"width": 1}, {"width": 3}], [{"depth": 2}, {"depth": 5}]]
-
-    costs = sweep(Side(), "closed", [], lambda setting: setting, lambda it: abs(it.width - 3) + abs(it.depth - 2))
-
-    assert list(costs) == [Setting(1, 1), Setting(3, 1), Setting(3, 2), Setting(3, 5)]
-    assert min(costs, key=costs.__getitem__) == Setting(3, 2)
 
 
 def logits(config: ModelConfig, state: State) -> torch.Tensor:

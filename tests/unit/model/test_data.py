@@ -148,16 +148,6 @@ def tokenizer(tiny_tokenizer_path) -> Tokenizer:
     return Tokenizer.load(tiny_tokenizer_path)
 
 
-def test_sampled_pieces_spell_the_same_texts(tokenizer):
-    pairs = [Pair(*pair) for pair in zip(ENGLISH, GERMAN, strict=True)]
-
-    encoders = (tokenizer.encode, sampling_encoder(tokenizer, 1.0, 3))
-    likeliest, drawn = (encode_pairs(pairs, BatchConfig(), encode) for encode in encoders)
-
-    assert drawn != likeliest
-    assert [tokenizer.decode(example.source) for example in drawn] == list(ENGLISH)
-
-
 def test_pairs_too_long_or_too_unequal_are_left_out(tokenizer):
     config = BatchConfig(max_sentence_tokens=60, max_length_ratio=2.0)
     good, long = Pair(ENGLISH[0], GERMAN[0]), Pair(ENGLISH[0] * 9, GERMAN[0] * 9)
@@ -190,15 +180,6 @@ def epoch_batches(tokenizer, seed=1) -> EpochBatches:
         for (english, german), (again, repeated) in itertools.product(zip(ENGLISH, GERMAN, strict=True), repeat=2)
     ]
     return EpochBatches(pairs, tokenizer, BatchConfig(max_tokens=200), AugmentationConfig(), seed)
-
-
-def test_epochs_differ_and_repeat(tokenizer):
-    def order(seed: int, number: int) -> list[list[list[int]]]:
-        return [batch.source.tolist() for batch in epoch_batches(tokenizer, seed).epoch(number)]
-
-    assert order(1, 0) == order(1, 0)
-    assert order(1, 0) != order(1, 1)
-    assert order(1, 0) != order(2, 0)
 
 
 def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):

@@ -11,7 +11,6 @@ from model.optimizer import (
     Muon,
     build_optimizer,
     choose_device,
-    choose_precision,
     learning_rate,
 )
 from model.recipe import OptimizerConfig
@@ -111,24 +110,3 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch, name, message):
 
     with pytest.raises(ValueError, match=message):
         choose_device(name)
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ({"avx512_bf16": True}, torch.bfloat16),
-        ({"amx_bf16": True}, torch.bfloat16),
-        ({"neon": True, "bf16": True}, torch.bfloat16),
-        ({"avx2": True, "avx512_f": True, "avx512_bf16": False}, torch.float32),
-    ],
-)
-def test_hardware_that_would_emulate_bf16_takes_another_precision(monkeypatch, found, expected):
-    has_bf16 = expected is torch.bfloat16
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
-
-    assert choose_precision("auto", CPU) is expected
-    assert choose_precision("auto", GPU) is (torch.bfloat16 if has_bf16 else torch.float16)
-    assert choose_precision("fp16", CPU) is torch.float16
-    with pytest.raises(ValueError, match="precision is 'fp8', accepted are fp32, bf16, fp16, auto"):
-        choose_precision("fp8", CPU)

@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from model.tokenizer import Tokenizer, normalize_text, train_tokenizer
+from model.tokenizer import Tokenizer, normalize_text
 from tests.conftest import ENGLISH
 
 
@@ -68,16 +68,3 @@ def test_other_special_ids_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"pad, unk, bos, eos = \(-1, 0, 1, 2\), this project needs \(0, 1, 2, 3\)"):
         Tokenizer.load(path)
-
-
-@pytest.mark.parametrize(("coverage", "is_known"), [(0.9998, False), (1.0, True)])
-def test_the_rarest_character_has_a_piece_only_at_full_coverage(tmp_path, coverage, is_known):
-    tokenizer = train_tokenizer(
-        ["the cat sleeps in the house"] * 1_000 + ["the % sleeps"],
-        tmp_path / "own.spm",
-        vocab_size=30,
-        model_type="bpe",
-        character_coverage=coverage,
-    )
-
-    assert (tokenizer.decode(tokenizer.encode("the % sleeps")) == "the % sleeps") is is_known

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from model.checkpoint import (
     CheckpointMeta,
     CurveLog,
     load_checkpoint,
-    load_trainer_state,
-    save_checkpoint,
     step_directories,
 )
 from model.data import TrainingBatch
@@ -144,24 +141,6 @@ def test_a_run_that_stalls_averages_the_checkpoints_that_end_with_its_best(data,
 
     assert steps_of(tmp_path / "run") == [2, 3, 6, 7]
     assert averaged(tmp_path / "run") == (2.5, 3)
-
-
-@pytest.mark.parametrize("is_unknown", [True, False])
-@pytest.mark.usefixtures("stalling_losses")
-def test_a_run_without_its_best_checkpoint_averages_its_last_ones(data, tmp_path, is_unknown):
-    trainer(data, tmp_path / "run", **STALLING | {"max_updates": 5}).train()
-    *older, newest = step_directories(tmp_path / "run")
-    if is_unknown:  # as runs of before the best was noted
-        state = load_trainer_state(newest)
-        del state["progress"]["best_update"]
-        save_checkpoint(newest, load_checkpoint(newest), state)
-    else:
-        for path in older:
-            shutil.rmtree(path)
-
-    resume(data, tmp_path / "run", **STALLING).train()
-
-    assert averaged(tmp_path / "run") == (6.5, 7)
 
 
 def test_a_run_can_start_from_given_weights_and_their_tokenizer_but_keeps_its_own(data, tmp_path, initial):

@@ -4,7 +4,7 @@ import pytest
 
 from service.engine.job import FinishReason, Hypothesis, JobResult
 from service.errors import PermissionDenied
-from service.records import ANYBODY, Call, Caller, Priority
+from service.records import Call, Caller, Priority
 
 
 def new_call(timeout_s: float = 9.0, limit_s: float | None = None, models: frozenset[str] | None = None) -> Call:
@@ -72,7 +72,3 @@ def test_stream_is_the_sum_of_its_texts_and_has_no_phases():
 )
 def test_client_gets_what_it_asks_for_or_the_highest_it_may_have(highest, asked, found):
     assert Caller(name="a", priority=highest).allowed(asked) is found
-
-
-def test_anybody_is_interactive():
-    assert ANYBODY.allowed(None) is Priority.INTERACTIVE

@@ -18,7 +18,6 @@ from model.tools.learn_shortlist import Lexicon, Links, letterless_ids
 from tests.conftest import ENGLISH, GERMAN
 
 V = 30
-RECIPE = Path(model.tools.learn_shortlist.__file__).parents[1] / "recipes" / "de-en.toml"
 
 
 def untracked(items, description):
@@ -115,24 +114,6 @@ def test_the_command_learns_from_files_and_from_a_recipe(tmp_path, tiny_tokenize
         out = tmp_path / f"{number}.csr"
         assert run(tiny_tokenizer_path, out, *options, "--candidates", 2, "--always", 5)[0] == 0
         assert len(Shortlist.load(out, 120).candidates([EOS_ID])) <= 5 + 10
-
-
-@pytest.mark.parametrize(
-    ("out", "options", "message"),
-    [
-        ("out", (), "0 usable sentence pairs to learn from, at least 10 are needed"),
-        ("out", ("--source", "none.en", "--target", "none.de"), "none.en does not exist"),
-        ("out", ("--source", RECIPE, "--target", __file__), "they must be aligned"),
-        ("out", ("--data", "nowhere", "--recipe", RECIPE), "does not exist; expected DATA/train/NAME/NAME.LANG.gz"),
-        ("out", ("--recipe", RECIPE), "--recipe needs --data"),
-    ],
-)
-def test_the_command_says_what_is_missing(tmp_path, tiny_tokenizer_path, out, options, message):
-    code, output = run(tiny_tokenizer_path, tmp_path / out, *options)
-
-    assert code == 2
-    assert message in output
-    assert not (tmp_path / "out").exists()
 
 
 def run(*arguments: object) -> tuple[int, str]:

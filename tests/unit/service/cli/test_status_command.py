@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 from service.cli.app import app
-from service.cli.status import duration, report
+from service.cli.status import report
 
 STATUS = pb.GetStatusResponse(
     version="1.2",
@@ -123,11 +123,3 @@ def test_where_no_admin_port_answers_the_error_says_how_to_switch_it_on():
     for result in (other, nobody):
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (3, "", 1)
         assert "dragoman serve --admin-port 50052" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0834, "83 ms"), (1.44, "1.4 s"), (150.0, "2.5 min"), (86_400.0, "24 h"), (260_000.0, "3 d")],
-)
-def test_durations_have_two_figures_that_matter(seconds, text):
-    assert duration(seconds) == text

@@ -1,6 +1,5 @@
 """`dragoman translate`: what it prints where, and its exit codes, with a server and without."""
 
-import json
 from pathlib import Path
 
 import grpc
@@ -38,13 +37,6 @@ async def test_translate_sends_the_options_it_was_given_and_no_others(server):
     (request,) = server.service.requests
     assert (request.source_language, request.target_language, request.model) == ("en", "de", "loud")
     assert {field.name for field, _ in request.options.ListFields()} == {"beam_size", "length_penalty"}
-
-
-async def test_translate_json_has_scores(server):
-    result = await run_against(server, "translate", "--json", "one")
-
-    row = json.loads(result.stdout)
-    assert (row["source"], row["hypotheses"][0]["text"], row["hypotheses"][0]["score"]) == ("one", "ONE", -0.5)
 
 
 async def test_one_failed_text_leaves_an_empty_line_and_exit_code_1(server):

@@ -85,3 +85,7 @@ def test_pauses_grow_to_the_largest_and_begin_anew_after_a_success():
     assert max(pauses) <= 6.0
     assert backoff.next_s() <= 1.2
     assert backoff.next_s(at_least_s=30.0) == 30.0
+
+
+def test_one_attempt_needs_no_policy():
+    assert "retryPolicy" not in json.loads(service_config(RetryPolicy(max_attempts=1)))["methodConfig"][0]

@@ -15,16 +15,6 @@ def ahead(plan: Plan) -> list[int]:
     return [each.id for each in plan.ahead]
 
 
-def test_jobs_start_in_the_order_of_their_arrival():
-    scheduler = scheduler_with(ROOMY, job(7), job(3), job(5))
-    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (3, 0, 0)
-
-    plan = scheduler.schedule(0.0)
-
-    assert plan == Plan(drops=(), starts=(job(7), job(3), job(5)))
-    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 3, 12)
-
-
 def test_rows_are_taken_in_order_and_free_at_once_when_a_job_is_released_or_dropped():
     scheduler = scheduler_with(replace(ROOMY, max_rows=8), job(0), job(1, beam_size=8), job(2, beam_size=1), job(3))
     assert started(scheduler.schedule(0.0)) == [0]  # nobody overtakes the second, which does not fit yet

@@ -70,19 +70,6 @@ def test_a_link_that_points_elsewhere_is_a_change(tmp_path, clock):
     assert watched.current() == "two"
 
 
-def test_a_file_that_comes_or_goes_is_a_change(tmp_path, clock):
-    file = tmp_path / "file"
-    watched = watch(Reader(file), clock)
-
-    file.write_text("here")
-    clock.now = 10.0
-    here = watched.current()
-    file.unlink()
-    clock.now = 20.0
-
-    assert (here, watched.current()) == ("here", "none")
-
-
 def test_a_file_that_cannot_be_read_is_tried_each_period_though_it_stays_the_same_and_each_reason_logged_once(
     tmp_path, clock, log
 ):

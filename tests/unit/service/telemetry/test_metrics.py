@@ -179,17 +179,6 @@ def test_info_of_a_version_and_the_time_of_loading_end_with_them():
     assert read(metrics, "model_loaded_timestamp_seconds", model="m") is None
 
 
-def test_watched_gauges_are_read_at_each_scrape():
-    metrics, load = Metrics(), [3.0]
-    metrics.model("m").watch("queue_requests", lambda: load[0])
-    metrics.watch("ready", lambda: load[0])
-    first = read(metrics, "queue_requests", model="m"), read(metrics, "ready")
-    load[0] = 4.0
-
-    assert first == (3.0, 3.0)
-    assert (read(metrics, "queue_requests", model="m"), read(metrics, "ready")) == (4.0, 4.0)
-
-
 def test_the_recent_lag_is_the_worst_of_the_last_ones():
     metrics = Metrics()
     at_first = metrics.recent_lag_s
