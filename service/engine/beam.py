@@ -68,8 +68,6 @@ class _Sentence:
     """The state of a sentence beside the arrays."""
 
     params: SearchParams
-    num_wanted: int
-    needs_top: bool  # only stop after a hypothesis that ranked first ended
     top_ended: bool = False
     endings: list[_Ending] = field(default_factory=list)
 
@@ -119,7 +117,7 @@ class BeamSearch:
         if params.max_target_tokens >= columns:
             added = ((0, 0), (0, max(params.max_target_tokens + 1, 2 * columns) - columns), (0, 0))
             self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
-        self._sentences.append(_Sentence(params, num_wanted(params), stops_at_top(params)))
+        self._sentences.append(_Sentence(params))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         self._scores[index] = -np.inf
         self._scores[index, 0] = 0.0
@@ -164,14 +162,18 @@ class BeamSearch:
             ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
             survivors = self._finish(index, *ranked, is_last_step=bool(is_last_step[index]))
             sentence = self._sentences[index]
-            has_enough = len(sentence.endings) >= sentence.num_wanted and (sentence.top_ended or not sentence.needs_top)
+            has_enough = len(sentence.endings) >= num_wanted(sentence.params)
+            if stops_at_top(sentence.params):
+                has_enough &= sentence.top_ended
             if has_enough or is_last_step[index]:
                 finished.append(index)
             else:
                 scores[index], tokens[index], parents[index] = (
                     ranks[survivors] for ranks in (sums[index], candidates.tokens[index], candidates.parents[index])
                 )
-        self._extend(scores, tokens, parents)
+        places = np.arange(self.num_sentences), num_steps
+        self._scores[live], self._newest[live] = scores, tokens
+        self._tokens[places], self._parents[places] = tokens, parents
         return StepOutcome(parents, finished, non_finite.nonzero()[0].tolist())
 
     def _finish(
@@ -195,13 +197,6 @@ class BeamSearch:
             record.top_ended |= place == 0
             survivors[place] = next(substitutes, place)
         return survivors
-
-    def _extend(self, scores: Floats, tokens: Ints, parents: Ints) -> None:
-        live, places = slice(self.num_sentences), (np.arange(self.num_sentences), self._num_steps[: self.num_sentences])
-        self._scores[live] = scores
-        self._newest[live] = tokens
-        self._tokens[places] = tokens
-        self._parents[places] = parents
 
     def _build(self, index: int, ending: _Ending) -> Hypothesis:
         past = slice(ending.length)

@@ -116,11 +116,6 @@ class StepStats:
     max_rows: int = 0  # budget of live hypotheses; 0 means the configured budget
     max_source_tokens: int = 0  # budget of running sentences' source tokens; 0 means the configured budget
 
-    @property
-    def padding_ratio(self) -> float:
-        """Share of the encoder's positions that were padding, 0 when it did not run."""
-        return 1.0 - self.source_tokens / self.padded_source_tokens if self.padded_source_tokens else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Cancel:

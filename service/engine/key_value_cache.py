@@ -101,8 +101,8 @@ class KeyValueCache(Generic[SlotsT]):
         masked: Floating = MASKED,
         steps_between_compactions: int = _STEPS_BETWEEN_COMPACTIONS,
     ) -> None:
-        """Create a cache without sentences. `new_slots` takes a number of columns; the type of `masked`, which is added
-        to products that do not count, is the mask's.
+        """Create a cache without sentences; `new_slots` takes a number of columns, and `masked` decides the mask's
+        type.
         """
         self.beam_size = beam_size
         self.num_sentences = 0
@@ -172,9 +172,7 @@ class KeyValueCache(Generic[SlotsT]):
         self.cross.fill(first, encoded, indices)
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
-        """Free a slot; the last sentence moves into the hole. What no mask lets through must be finite: with
-        `is_finite` False, the slot becomes zero.
-        """
+        """Free a slot, into which the last sentence moves; what no mask lets through must be finite."""
         if not is_finite:
             self.own.clear(index)
             self.cross.clear(index)

@@ -8,10 +8,11 @@ not slow short ones.  Single-threaded; knows neither processes nor texts.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from service.engine.beam import BeamSearch
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
-from service.engine.runner import DecoderState, EncodedBatch, Runner
+from service.engine.runner import DecoderState, Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
 
 _MAX_IDLE_GROUPS = 2  # whose empty states are kept for the next sentence
@@ -30,7 +31,7 @@ GroupKey = tuple[int, int, bool]  # beam size, width of the source, whether it k
 class _Encoding:
     """A job's share in a run of the encoder."""
 
-    batch: EncodedBatch
+    batch: Any  # as the runner made it
     index: int
     encode_s: float
 
@@ -52,9 +53,6 @@ class _Group:
     search: BeamSearch
     state: DecoderState
     sentences: list[_RunningSentence] = field(default_factory=list)
-
-    def index(self, job_id: int) -> int:
-        return next(index for index, sentence in enumerate(self.sentences) if sentence.job.id == job_id)
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Free a sentence's rows; the last sentence moves into the hole."""
@@ -138,7 +136,7 @@ class EngineLoop:
             if group is None:  # waited, or its group was given up for another job of this step
                 continue
             try:
-                index = group.index(drop.job.id)
+                index = [sentence.job.id for sentence in group.sentences].index(drop.job.id)
                 self._stats.wasted_steps += group.search.num_steps(index)
                 group.remove(index)
             except MemoryError:
@@ -148,7 +146,12 @@ class EngineLoop:
     def _start(self, plan: Plan) -> list[Outcome]:
         """Give jobs rows, encoded in company of those that come next; those that cannot be encoded fail."""
         if any(job.id not in self._encoded for job in plan.starts):
-            self._encode_missing(plan)
+            missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
+            for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
+                self._encode(jobs)
+            for job in plan.ahead:  # jobs without memory are tried again when they start: it may be back by then
+                if isinstance(self._encoded[job.id], MemoryError):
+                    del self._encoded[job.id]
         outcomes: list[Outcome] = []
         together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
         for job in plan.starts:
@@ -163,19 +166,15 @@ class EngineLoop:
                 outcomes.append(_failure(job, FailureKind.INTERNAL, f"the encoder failed: {type(encoding).__name__}"))
         for (key, _), started in together.items():
             try:
-                self._admit(self._group(key), started)
+                group, now = self._group(key), self._clock()
+                group.state.append(started[0][1].batch, [encoding.index for _, encoding in started])
+                for job, encoding in started:
+                    group.search.add(job.params)
+                    queue_s = now - self._arrived_at[job.id] - encoding.encode_s
+                    group.sentences.append(_RunningSentence(job, queue_s, encoding.encode_s, now))
             except MemoryError:
                 outcomes += self._give_up(key, [job for job, _ in started])
         return outcomes
-
-    def _encode_missing(self, plan: Plan) -> None:
-        """Encode the jobs that start and those that come next, without those that are encoded already."""
-        missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
-        for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
-            self._encode(jobs)
-        for job in plan.ahead:  # jobs without memory are tried again when they start: it may be back by then
-            if isinstance(self._encoded[job.id], MemoryError):
-                del self._encoded[job.id]
 
     def _encode(self, jobs: Sequence[Job]) -> None:
         """Keep what the encoder returns for these jobs, or its error; where it fails, each job is tried alone."""
@@ -199,14 +198,6 @@ class EngineLoop:
         self._stats.source_tokens += sum(len(job.source_ids) for job in jobs)
         self._stats.padded_source_tokens += len(jobs) * batch.num_columns
 
-    def _admit(self, group: _Group, started: Sequence[tuple[Job, _Encoding]]) -> None:
-        group.state.append(started[0][1].batch, [encoding.index for _, encoding in started])
-        now = self._clock()
-        for job, encoding in started:
-            group.search.add(job.params)
-            queue_s = now - self._arrived_at[job.id] - encoding.encode_s
-            group.sentences.append(_RunningSentence(job, queue_s, encoding.encode_s, now))
-
     def _group(self, key: GroupKey) -> _Group:
         """Return the group of this key, now the most recently used; long unused ones are given up."""
         group = self._groups.pop(key, None)
@@ -220,9 +211,7 @@ class EngineLoop:
         return group
 
     def _decode(self, group: _Group, outcomes: list[Outcome]) -> None:
-        """Extend every hypothesis of a group by one token. What ends leaves the group and goes to `outcomes` one by
-        one: an error may follow.
-        """
+        """Extend every hypothesis of a group by one token; what ends goes to `outcomes` even if an error follows."""
         began = self._clock()
         candidates = self._runner.decode_step(group.search.tokens, group.search.scores, group.state)
         decode_s = self._clock() - began

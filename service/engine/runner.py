@@ -21,15 +21,6 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
-class EncodedBatch(Protocol):
-    """Sentences that one run of the encoder has encoded; only the runner that made the batch looks inside."""
-
-    @property
-    def num_columns(self) -> int:
-        """Positions computed for each sentence, padding included."""
-        ...
-
-
 class DecoderState(Protocol):
     """What the decoder remembers of the sentences of a group, numbered from 0 without holes as in `BeamSearch`."""
 
@@ -67,8 +58,8 @@ class Runner(Protocol):
         """Return the state of a group without sentences, which keep to their shortlists if that is wanted."""
         ...
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedBatch:
-        """Run the encoder over some sentences, each ending with end-of-sentence."""
+    def encode(self, sources: Sequence[Sequence[int]]) -> Any:
+        """Encode sentences that end with end-of-sentence; others see `num_columns` of the batch, padding included."""
         ...
 
     def decode_step(self, tokens: Ints, scores: Floats, state: Any) -> Candidates:

@@ -85,12 +85,10 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Jobs that have not started."""
         return len(self._waiting)
 
     @property
     def num_running(self) -> int:
-        """Jobs that have rows."""
         return len(self._running)
 
     def add(self, job: Job) -> None:
@@ -123,7 +121,13 @@ class Scheduler:
         """Return what to drop and what to start at this moment, on the clock of `Job.deadline`."""
         self._grow(now)
         drops, starts = self._drop(now), self._start()
-        return Plan(drops, starts, self._look_ahead() if starts else ())
+        ahead, longest = list[Job](), 0
+        for job in self._waiting.values() if starts else ():
+            longest = max(longest, len(job.source_ids))
+            if (len(ahead) + 1) * longest > self.config.max_ahead_tokens:
+                break
+            ahead.append(job)
+        return Plan(drops, starts, tuple(ahead))
 
     def _grow(self, now: float) -> None:
         if self._resized_at is None or now - self._resized_at < self._grow_after_s:
@@ -136,7 +140,6 @@ class Scheduler:
         self._resized_at, self._has_grown = now, True
 
     def _drop(self, now: float) -> tuple[Drop, ...]:
-        """Drop the cancelled jobs and those whose deadline has passed since the last call."""
         if len(self._deadlines) > 2 * (self.num_waiting + self.num_running) + _ENDED_DEADLINES:
             self._deadlines = [entry for entry in self._deadlines if self._has(entry[1])]
             heapify(self._deadlines)
@@ -165,7 +168,12 @@ class Scheduler:
         while self._waiting:
             job = next(iter(self._waiting.values()))
             width = job.source_width
-            if not self._fits(job, width, encode_tokens):
+            has_room = (
+                self.rows + job.params.beam_size <= self.config.max_rows
+                and self._source_tokens + width <= self.config.max_source_tokens
+                and (encode_tokens == 0 or encode_tokens + width <= self.config.max_encode_tokens)
+            )
+            if self._running and not has_room:
                 break
             encode_tokens += width
             self._source_tokens += width
@@ -174,20 +182,7 @@ class Scheduler:
             starts.append(job)
         return tuple(starts)
 
-    def _look_ahead(self) -> tuple[Job, ...]:
-        ahead, longest = list[Job](), 0
-        for job in self._waiting.values():
-            longest = max(longest, len(job.source_ids))
-            if (len(ahead) + 1) * longest > self.config.max_ahead_tokens:
-                break
-            ahead.append(job)
-        return tuple(ahead)
 
-    def _fits(self, job: Job, width: int, encode_tokens: int) -> bool:
-        if not self._running:
-            return True
-        return (
-            self.rows + job.params.beam_size <= self.config.max_rows
-            and self._source_tokens + width <= self.config.max_source_tokens
-            and (encode_tokens == 0 or encode_tokens + width <= self.config.max_encode_tokens)
-        )
+def source_width(num_tokens: int) -> int:
+    """Return the power of two that holds a source of this length: sentences of one width share their padding."""
+    return max(SMALLEST_WIDTH, 1 << (num_tokens - 1).bit_length())

@@ -92,13 +92,7 @@ def encode_status(
     max_requests: int,
     **facts: Any,
 ) -> pb.GetStatusResponse:
-    """Return the message for what there is at this moment.
-
-    Args:
-        now: time.monotonic().
-        max_requests: that are listed, oldest first; 0 for the default.
-        facts: the other fields of the message.
-    """
+    """Return the message at the time `now`; it lists the oldest requests, and 0 means the default number of them."""
     oldest = sorted(calls, key=lambda call: call.started)[: max_requests or DEFAULT_MAX_REQUESTS]
     return pb.GetStatusResponse(
         models=[*(_encode_host(host, now) for host in hosts), *map(_encode_refusal, refusals)],

@@ -103,11 +103,7 @@ class KeyRing:
 
 
 def parse_keys(text: str) -> KeyRing:
-    """The keys that a file describes.
-
-    Raises:
-        ValueError: what is wrong, in one line, without any value of an entry (somebody may have put a key there).
-    """
+    """Return the keys of a file, or raise ValueError, which quotes no value: somebody may have put a key there."""
     document = tomllib.loads(text)
     written = document.get("keys")
     if set(document) != {"keys"} or not isinstance(written, list) or not written:

@@ -32,7 +32,11 @@ Response = reflection_pb2.ServerReflectionResponse
 
 def add_to_server(services: Sequence[str], server: grpc.aio.Server, *, files: Sequence[Any] = DATA_FILES) -> None:
     """Serve both versions of reflection; `files` are the descriptors of the files that describe the services."""
-    servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_pool(files))
+    pool = DescriptorPool()
+    for file in (*files, reflection_pb2.DESCRIPTOR):
+        pool.AddSerializedFile(file.serialized_pb)
+    pool.AddSerializedFile(_v1_file().SerializeToString())
+    servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=pool)
 
     async def answer(requests: AsyncIterator[Request | Malformed], context: object) -> AsyncIterator[Response]:
         async for response in servicer.ServerReflectionInfo(_well_formed(requests), context):
@@ -48,14 +52,6 @@ async def _well_formed(requests: AsyncIterator[Request | Malformed]) -> AsyncIte
         if isinstance(request, Malformed):
             raise InvalidInput(request.message, field=request.field)
         yield request
-
-
-def _pool(files: Sequence[Any]) -> DescriptorPool:
-    pool = DescriptorPool()
-    for file in (*files, reflection_pb2.DESCRIPTOR):
-        pool.AddSerializedFile(file.serialized_pb)
-    pool.AddSerializedFile(_v1_file().SerializeToString())
-    return pool
 
 
 def _v1_file() -> FileDescriptorProto:

@@ -34,17 +34,7 @@ class WatchedFiles(Generic[_Value]):
         period_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read the files.
-
-        Args:
-            read: raises ConfigError or OSError if the files cannot be used.
-            name: of the events in the log: NAME_reloaded and NAME_not_reloaded.
-            facts: what the events say of the value in use.
-            period_s: a change is noticed by the first question after this.
-
-        Raises:
-            ConfigError: the files cannot be used.
-        """
+        """Read the files; `read` may raise ConfigError or OSError.  Events are NAME_reloaded and NAME_not_reloaded."""
         self._files = tuple(files)
         self._read = read
         self._name = name

@@ -67,10 +67,7 @@ def create_apps(
 
 
 def create_app(routes: Sequence[Route], *, max_body_bytes: int) -> Starlette:
-    """Return an application of these routes whose errors are a line of text that quotes nothing of the request.
-
-    A request with a body longer than `max_body_bytes` is answered with 413.
-    """
+    """Return an application of these routes whose errors are a line of text that quotes nothing of the request."""
 
     async def not_found(_: Request, __: Exception) -> Response:
         return PlainTextResponse(f"try {' '.join(route.path for route in routes)}\n", status_code=404)

@@ -22,9 +22,7 @@ class HttpServer:
     """Serves one application at one address."""
 
     def __init__(self, app: ASGIApp, *, max_connections: int, timeout_s: float = TIMEOUT_S) -> None:
-        """Serve nothing yet. With `max_connections` open, the peer that has kept the server waiting longest makes room;
-        a peer that keeps it waiting longer than `timeout_s` loses its connection.
-        """
+        """With `max_connections` open or after `timeout_s`, a peer that lets the server wait loses its connection."""
         # uvicorn would log errors with their messages, which can quote a caller; the application logs them without.
         for name in ("uvicorn.error", "uvicorn.access"):
             logging.getLogger(name).disabled = True

@@ -30,9 +30,7 @@ class KeyFileError(ValueError):
 
 
 class Signatures:
-    """Checks the Ed25519 signature of a manifest, which holds the checksums of the bundle's other files. `manifest.sig`
-    is the 64 bytes of the signature. A checksum alone shows damage, not who made the file.
-    """
+    """Checks the Ed25519 signature (64 bytes) of a manifest, which holds the checksums of the bundle's other files."""
 
     def __init__(self, public_key: Path) -> None:
         try:
@@ -82,9 +80,7 @@ class BundleChecker:
         self._signatures = None if key is None else Signatures(key)
 
     def __call__(self, candidate: BundleCandidate) -> Bundle:
-        """Return the checked bundle. Raises BundleError if it is damaged, not signed, another model than its directory
-        says, or lacks graphs that the settings ask for.
-        """
+        """Return the checked bundle, or raise BundleError."""
         signed = "" if self._signatures is None else self._signatures.check(candidate.directory)
         bundle = Bundle.load(candidate.directory, manifest_sha256=signed)  # nobody may replace it between the two
         check_identity(bundle, candidate)

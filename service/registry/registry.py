@@ -111,9 +111,7 @@ class Registry:
         target_language: str,
         may_use: Callable[[str], bool] = lambda _: True,
     ) -> ModelHost:
-        """Return the first model that fits, or raise NotFound; an empty language, and no model, fit all. A model that
-        the caller may not use does not exist for it.
-        """
+        """Return the first model that fits and that the caller may use, or raise NotFound; what is empty fits all."""
         hosts = [host for host in self._serving.values() if may_use(host.info.name)]
         infos = [host.info for host in hosts]
         return hosts[index_of(infos, model=model, source_language=source_language, target_language=target_language)]
@@ -130,9 +128,7 @@ class Registry:
         return host if host.candidate.manifest_sha256 == candidate.manifest_sha256 else None
 
     async def start(self, host: ModelHost) -> None:
-        """Start a host that is to serve next, after the end of all earlier versions but the one that serves now. Where
-        it cannot serve, its engines have ended when the error is raised.
-        """
+        """Start a host that is to serve next, or end it; only one other version of its model is there meanwhile."""
         if leaving := [task for old, task in self._leaving.items() if old.candidate.name == host.candidate.name]:
             await asyncio.wait(leaving)  # never three versions of a model at once
         self._loading.add(host)

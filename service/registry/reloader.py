@@ -40,8 +40,8 @@ class Reloader:
         *,
         watch_period_s: float | None = None,
     ) -> None:
-        """Nothing runs yet. `check` returns the bundle of a candidate or raises ValueError, in a thread. The source is
-        looked at once in `watch_period_s`; None: only on request.
+        """Nothing runs yet.  `check` runs in a thread and raises ValueError; without a period, `watch` waits for
+        requests.
         """
         self._registry = registry
         self._scan_source = scan
@@ -57,9 +57,7 @@ class Reloader:
         self._is_closing = False
 
     async def prepare(self) -> None:
-        """Find what `load` is to start, and check the candidates of each name until one is good. Raises ValueError if
-        there is nothing to load, or a required model is bad.
-        """
+        """Check the candidates of each name until one is good; raise ValueError where nothing can be loaded."""
 
         def check_all() -> dict[BundleCandidate, Bundle | Exception]:
             checks = (check_until_good(self._check, found) for found in self._followed.values())
@@ -73,8 +71,8 @@ class Reloader:
                 raise error
 
     async def load(self) -> None:
-        """Start what `prepare` found, all names at once; return when each model serves or is refused. Raises ValueError
-        or DragomanError if nothing can serve, or a required model cannot.
+        """Start what `prepare` found, all names at once; raise the error where nothing, or a required model not,
+        serves.
         """
 
         async def update_all() -> None:
@@ -88,9 +86,7 @@ class Reloader:
             raise refusal.error if refusal.is_foreseen else InternalError(refusal.reason) from refusal.error
 
     async def reload(self, model: str = "") -> list[ModelChange]:
-        """Look at the source again, also at what was refused before; return all changes, refusals included. Raises
-        NotFound if there is no such model (empty: all), and FailedPrecondition without a repository.
-        """
+        """Look at the source, or one model of it, again, also at what was refused; return changes and refusals."""
 
         async def look_again() -> list[ModelChange]:
             return await self._apply(await self._scan(), model, retry=True)
@@ -174,9 +170,7 @@ class Reloader:
             self._followed = found
 
     async def _apply(self, found: BundleCandidates, model: str = "", *, retry: bool) -> list[ModelChange]:
-        """Make the changes that the source suggests, one after another: at most one model is there twice. With `retry`,
-        candidates are tried again that were refused and have not changed.
-        """
+        """Make changes one after another, so that at most one model is there twice; `retry` what was refused."""
         served = {host.candidate.name: host for host in self._registry.models}
         names = {*found, *served}
         if model:
@@ -194,10 +188,7 @@ class Reloader:
         return changes
 
     async def _update(self, candidates: Sequence[BundleCandidate], *, retry: bool) -> list[ModelChange]:
-        """Have the first good candidate of a name serve.
-
-        A candidate that is tried again stays refused in the meantime.
-        """
+        """Have the first good candidate serve; one that is tried again stays refused in the meantime."""
         changes: list[ModelChange] = []
         for place, candidate in enumerate(candidates):
             if host := self._registry.host_of(candidate):

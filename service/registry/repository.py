@@ -58,12 +58,8 @@ def bundle_source(config: "ServerConfig") -> BundleSource:
     """Return the source that the settings name; without one, the included models."""
     if config.models.directory is not None:
         return partial(scan_repository, config.models.directory)
-    return scan_included if config.engine.bundle is None else partial(scan_single, config.engine.bundle)
-
-
-def scan_single(directory: Path) -> BundleCandidates:
-    """Return one bundle of any name, under the empty string."""
-    return {"": (_candidate(directory),)}
+    bundle = config.engine.bundle
+    return scan_included if bundle is None else lambda: {"": (_candidate(bundle),)}  # of any name
 
 
 def scan_included(directory: Path = PRETRAINED_DIR) -> BundleCandidates:

@@ -29,9 +29,7 @@ async def run_self_test(
     max_target_tokens: int,
     timeout_s: float,
 ) -> None:
-    """Return when the model has passed, or raise BundleError. The server's limits on texts are for its callers and do
-    not hold here. `golden` is of the precision that runs, or empty.
-    """
+    """Return when the model has passed, or raise BundleError; the server's limits on texts do not hold here."""
     params = SearchParams(beam_size=1, max_target_tokens=min(GOLDEN_MAX_TARGET_TOKENS, max_target_tokens))
     texts = [sentence.source for sentence in golden] or [_ANY_TEXT]
     now = time.monotonic()

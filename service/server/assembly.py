@@ -3,8 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import grpc.aio
 
@@ -18,7 +16,7 @@ from service.grpc.interceptors import CallInterceptor
 from service.grpc.listening import Address, grpc_options
 from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
-from service.grpc.tls import ServerTls, server_tls, warn_of_open_ports
+from service.grpc.tls import server_tls, warn_of_open_ports
 from service.http.app import create_apps
 from service.http.server import HttpServer
 from service.queue.admission import Admission
@@ -45,102 +43,73 @@ METHODS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of a front process beside its models."""
+    """The parts of a front process beside its models; admission stays closed until the models are loaded."""
 
-    admission: Admission
-    all_left: asyncio.Event  # set whenever the last call leaves admission
-    health: Health
-    readiness: Readiness
-    interceptor: CallInterceptor
-    streams: StreamServicer
-    account: Account
-    grpc_server: grpc.aio.Server
-    tls: ServerTls | None  # for every gRPC port; None: no encryption
-    admin_server: grpc.aio.Server
-    http_servers: Mapping[str, tuple[Address, HttpServer]]  # by the name of the port
-    close_traces: Callable[[], None]  # sends what is left of them; waits for that
-
-
-def assemble(config: ServerConfig, models: ModelParts) -> Parts:
-    """Make all parts; admission stays closed until the models are loaded. Raises ValueError if a certificate or the
-    file of API keys cannot be used, or a library is missing.
-    """
-    metrics, registry = models.metrics, models.registry
-    all_left, lines = asyncio.Event(), WaitingLines()
-    readiness = Readiness(lambda: registry.is_ready, config.lifecycle.unready_exit_s)
-    admission = Admission(config.limits, on_empty=all_left.set, on_leave=lines.departed)
-    admission.close("the server is starting", reason="starting")
-    traces_class = load_traces(config.telemetry)
-    traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
-    observers: list[CallObserver] = [traces] if traces else []
-    slow_s = config.telemetry.slow_request_s
-    slow_calls = None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc)
-    guard = authenticator(config.security)
-    interceptor, admin_interceptor = (
-        CallInterceptor(
-            metrics,
-            methods=METHODS,
-            max_request_seconds=limit,
-            own_limits={stream_servicer.METHOD: config.limits.max_stream_seconds, **health.OWN_LIMITS},
-            authenticator=guard,
-            observers=observers,
-            slow_calls=slow_calls,
+    def __init__(self, config: ServerConfig, models: ModelParts) -> None:
+        """Make all parts, or raise ValueError: a certificate, the file of API keys or a library cannot be used."""
+        self._config, self._models = config, models
+        self._began = time.monotonic()
+        metrics, registry, limits = models.metrics, models.registry, config.limits
+        lines = WaitingLines()
+        self.all_left = asyncio.Event()  # set whenever the last call leaves admission
+        self.admission = Admission(limits, on_empty=self.all_left.set, on_leave=lines.departed)
+        self.admission.close("the server is starting", reason="starting")
+        self.readiness = Readiness(lambda: registry.is_ready, config.lifecycle.unready_exit_s)
+        traces_class = load_traces(config.telemetry)
+        self.traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
+        observers: list[CallObserver] = [self.traces] if self.traces else []
+        slow_s = config.telemetry.slow_request_s
+        slow_calls = None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc)
+        guard = authenticator(config.security)
+        self.interceptor, admin_interceptor = (
+            CallInterceptor(
+                metrics,
+                methods=METHODS,
+                max_request_seconds=limit,
+                own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
+                authenticator=guard,
+                observers=observers,
+                slow_calls=slow_calls,
+            )
+            for limit in (limits.max_request_seconds, MAX_ADMIN_SECONDS)
         )
-        for limit in (config.limits.max_request_seconds, MAX_ADMIN_SECONDS)
-    )
-    began = time.monotonic()
+        self.account, self.health = Account(metrics), Health((servicer.SERVICE_NAME,))
+        pipeline = Pipeline(registry, self.admission, self.account, limits, models.executor)
+        self.streams = StreamServicer(pipeline, lines, metrics)
+        self.grpc_server = _grpc_server(config, self.interceptor, max_calls(limits))
+        servicer.add_to_server(TranslationServicer(pipeline, registry), self.grpc_server)
+        stream_servicer.add_to_server(self.streams, self.grpc_server)
+        health.add_to_server(self.health, self.grpc_server)
+        self.admin_server = _grpc_server(config, admin_interceptor, MAX_ADMIN_CALLS)
+        admin_servicer.add_to_server(AdminServicer(self._read_status, models.reloader), self.admin_server)
+        if config.listen.reflection:
+            reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), self.grpc_server)
+            reflection.add_to_server((admin_servicer.SERVICE_NAME,), self.admin_server, files=reflection.ADMIN_FILES)
+        warn_of_open_ports(config)
+        metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / limits.max_queued_tokens)
+        metrics.watch("ready", lambda: self.readiness.is_ready)
+        self.tls = server_tls(config.security)  # for every gRPC port; None: no encryption
+        self.http_servers = _http_servers(config, metrics, self.readiness)  # by the name of the port
 
-    def read_status(max_requests: int) -> GetStatusResponse:
-        now = time.monotonic()
+    def _read_status(self, max_requests: int) -> GetStatusResponse:
+        now, registry = time.monotonic(), self._models.registry
         return encode_status(
             registry.hosts,
             registry.refusals,
-            tuple(interceptor.calls),
+            tuple(self.interceptor.calls),
             now=now,
             max_requests=max_requests,
             version=server_version(),
             pid=os.getpid(),
-            uptime_s=now - began,
-            state=readiness.state,
-            admitted_tokens=admission.tokens,
-            max_admitted_tokens=config.limits.max_queued_tokens,
+            uptime_s=now - self._began,
+            state=self.readiness.state,
+            admitted_tokens=self.admission.tokens,
+            max_admitted_tokens=self._config.limits.max_queued_tokens,
             queued_work_s=max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
-            event_loop_lag_s=metrics.recent_lag_s,
+            event_loop_lag_s=self._models.metrics.recent_lag_s,
             log_level=log_level(),
         )
-
-    account, checks = Account(metrics), Health((servicer.SERVICE_NAME,))
-    pipeline = Pipeline(registry, admission, account, config.limits, models.executor)
-    streams = StreamServicer(pipeline, lines, metrics)
-    grpc_server = _grpc_server(config, interceptor, max_calls(config.limits))
-    servicer.add_to_server(TranslationServicer(pipeline, registry), grpc_server)
-    stream_servicer.add_to_server(streams, grpc_server)
-    health.add_to_server(checks, grpc_server)
-    admin_server = _grpc_server(config, admin_interceptor, MAX_ADMIN_CALLS)
-    admin_servicer.add_to_server(AdminServicer(read_status, models.reloader), admin_server)
-    if config.listen.reflection:
-        reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), grpc_server)
-        reflection.add_to_server((admin_servicer.SERVICE_NAME,), admin_server, files=reflection.ADMIN_FILES)
-    warn_of_open_ports(config)
-    max_tokens = config.limits.max_queued_tokens
-    metrics.watch("token_budget_used_ratio", lambda: admission.tokens / max_tokens)
-    metrics.watch("ready", lambda: readiness.is_ready)
-    return Parts(
-        admission=admission,
-        all_left=all_left,
-        health=checks,
-        readiness=readiness,
-        interceptor=interceptor,
-        streams=streams,
-        account=account,
-        grpc_server=grpc_server,
-        tls=server_tls(config.security),
-        admin_server=admin_server,
-        http_servers=_http_servers(config, models.metrics, readiness),
-        close_traces=traces.close if traces else lambda: None,
-    )
 
 
 def max_calls(limits: LimitsConfig) -> int:

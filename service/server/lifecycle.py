@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from service.config import ServerConfig
 from service.errors import DragomanError
 from service.grpc.listening import Address, ListenError, add_grpc_port
-from service.server.model_hosting import ModelParts, host_models
+from service.server.model_hosting import ModelParts
 from service.server.signals import install_stack_dump, stop_event
 from service.telemetry.logs import configure_logging, get_logger
 
@@ -57,7 +57,7 @@ async def serve(config: ServerConfig) -> int:
     install_stack_dump()
     try:
         with _misconfiguration():  # a public key for signatures that cannot be used
-            models = host_models(config)
+            models = ModelParts(config)
         configure_logging(config.telemetry, on_drop=models.metrics.families.log_dropped.inc)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
         try:
@@ -78,7 +78,7 @@ async def _serve(config: ServerConfig, models: ModelParts, stop: asyncio.Event) 
         # Takes a second, in which the event loop hears from the engines that start.
         assembly = await asyncio.to_thread(import_module, "service.server.assembly")
         with _misconfiguration():  # a certificate or a file of API keys that cannot be used
-            parts = assembly.assemble(config, models)
+            parts = assembly.Parts(config, models)
         server = Server(config, models, parts)
         await server.run(stop, loading)
     finally:
@@ -137,7 +137,8 @@ class Server:
         parts = self._parts
         await self._models.close()
         await asyncio.gather(*(server.stop() for _, server in parts.http_servers.values()))
-        await asyncio.to_thread(parts.close_traces)
+        if parts.traces:
+            await asyncio.to_thread(parts.traces.close)
         await parts.interceptor.answers_sent(SENDING_S)
         await asyncio.sleep(LINGER_S)
         parts.account.write()
@@ -228,7 +229,8 @@ class Server:
         await self._parts.grpc_server.stop(0)
         await self._parts.admin_server.stop(0)
         await asyncio.gather(*(server.stop() for _, server in self._parts.http_servers.values()))
-        await asyncio.to_thread(self._parts.close_traces)
+        if self._parts.traces:
+            await asyncio.to_thread(self._parts.traces.close)
 
 
 def spare_what_is_loaded() -> None:

@@ -5,7 +5,7 @@ in the meantime.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,34 +31,27 @@ _IDLE_HEARTBEAT_S = 1.0
 _HEARTBEATS_PER_SILENCE = 8  # within the time that an engine may be silent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelParts:
     """The parts of a front process that load and run models."""
 
-    metrics: Metrics
-    registry: Registry
-    reloader: Reloader
-    executor: ThreadPoolExecutor  # for texts that are too long for the event loop
+    def __init__(self, config: ServerConfig) -> None:
+        """Load nothing yet; raise KeyFileError if the public key for signatures cannot be used."""
+        self.metrics = Metrics(methods=(f"{servicer.SERVICE_NAME}/Translate", stream_servicer.METHOD))
+        self.registry = Registry(self.metrics, drain_s=config.limits.max_request_seconds)
+        self.reloader = Reloader(
+            self.registry,
+            bundle_source(config),
+            BundleChecker(config),
+            partial(make_host, config, self.metrics),
+            watch_period_s=config.models.watch_period_s if config.models.watch else None,
+        )
+        # For texts that are too long for the event loop.
+        self.executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
     async def close(self) -> None:
         """End everything, in whatever state it is."""
         await self.reloader.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
-
-
-def host_models(config: ServerConfig) -> ModelParts:
-    """Make the parts that load and run models, or raise KeyFileError; nothing is loaded yet."""
-    metrics = Metrics(methods=(f"{servicer.SERVICE_NAME}/Translate", stream_servicer.METHOD))
-    registry = Registry(metrics, drain_s=config.limits.max_request_seconds)
-    reloader = Reloader(
-        registry,
-        bundle_source(config),
-        BundleChecker(config),
-        partial(make_host, config, metrics),
-        watch_period_s=config.models.watch_period_s if config.models.watch else None,
-    )
-    executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-    return ModelParts(metrics=metrics, registry=registry, reloader=reloader, executor=executor)
 
 
 def make_host(config: ServerConfig, metrics: Metrics, candidate: BundleCandidate, bundle: Bundle) -> ModelHost:

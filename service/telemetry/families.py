@@ -60,10 +60,7 @@ class Definition:
 
 
 class Families:
-    """The families in one registry.
-
-    Of counters and histograms, `labels` remembers its answers: to look a series up takes longer than to count.
-    """
+    """The families in one registry.  `labels` remembers its answers: to look a series up takes longer than to count."""
 
     def __init__(self, registry: CollectorRegistry, methods: Sequence[str] = ()) -> None:
         """Define the families; `methods` are those of calls for a model, as labels."""

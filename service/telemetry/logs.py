@@ -28,9 +28,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 def configure_logging(
     config: TelemetryConfig, stream: TextIO | None = None, *, on_drop: Callable[[], None] = lambda: None
 ) -> None:
-    """Send every later event of at least the configured level to `stream` (standard error by default). All that happens
-    for a line that cannot be written is a call of `on_drop`.
-    """
+    """Send later events of the configured level to `stream`; for a line that cannot be written, only `on_drop` runs."""
     lines = LogStream(stream or sys.stderr, on_drop)
     renderer: list[Processor] = [structlog.processors.JSONRenderer(ensure_ascii=True)]  # escapes control characters
     if config.log_format == "console" or (config.log_format == "auto" and lines.isatty()):
@@ -94,10 +92,7 @@ def _escape_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 class LogLimit:
-    """Lets `max_lines` through in each period and counts the others: for lines that somebody outside can cause.
-
-    Only for one thread.
-    """
+    """Lets `max_lines` through in each period, in one thread: for lines that somebody outside can cause."""
 
     def __init__(self, *, max_lines: int, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_lines = max_lines

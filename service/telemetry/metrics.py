@@ -49,13 +49,11 @@ class Metrics:
         self._models: dict[str, ModelMetrics] = {}
 
     def model(self, name: str) -> "ModelMetrics":
-        """Return the metrics of one model."""
         if name not in self._models:
             self._models[name] = ModelMetrics(name, self.families, self._methods)
         return self._models[name]
 
     def call_received(self, method: str) -> None:
-        """Count a call that begins."""
         self.families.requests_received.labels(method).inc()
         self.families.requests_in_flight.labels(method).inc()
 
@@ -69,7 +67,6 @@ class Metrics:
         self.families.request_duration.labels(method, model, priority, code_class).observe(duration_s)
 
     def rejected(self, reason: str) -> None:
-        """Count a call, or one text of it, that was refused."""
         self.families.rejected.labels(_one_of(REJECT_REASONS, reason)).inc()
 
     def client_used(
@@ -148,7 +145,7 @@ class ModelMetrics:
         families.wasted_steps.labels("dropped").inc(stats.wasted_steps)
         families.nonfinite.labels(model).inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
-            families.batch_padding_ratio.labels(model).observe(stats.padding_ratio)
+            families.batch_padding_ratio.labels(model).observe(1 - stats.source_tokens / stats.padded_source_tokens)
             families.encoder_tokens.labels(model, "source").inc(stats.source_tokens)
             families.encoder_tokens.labels(model, "padding").inc(stats.padded_source_tokens - stats.source_tokens)
         for rows in stats.step_rows:
@@ -159,7 +156,6 @@ class ModelMetrics:
                 families.stage_duration.labels(stage).observe(seconds)
 
     def engine_lost(self) -> None:
-        """Count an engine process that was lost."""
         self._families.engine_restarts.labels(self._model).inc()
 
     def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
@@ -203,7 +199,6 @@ def _one_of(values: Collection[str], value: str) -> str:
 
 
 def server_version() -> str:
-    """Return the version of the distribution that runs."""
     try:
         return version("dragoman")
     except PackageNotFoundError:

@@ -56,9 +56,7 @@ class SlowCalls:
 
 
 def load_traces(config: TelemetryConfig) -> "type[Traces] | None":
-    """Return the class that sends traces, or None where nobody wants them; its libraries are loaded only here. Raises
-    ValueError if they are missing.
-    """
+    """Return the class that sends traces, or None where nobody wants them; ValueError if its libraries are missing."""
     if config.otlp_endpoint is None:
         return None
     try:

@@ -74,9 +74,7 @@ def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
 
 
 def prepare_graphs(bundle: Bundle, precision: str | None, directory: Path) -> None:
-    """Write the graphs that a runner of this bundle opens into the directory, with packed weights. Raises OSError where
-    there is too little room.
-    """
+    """Write the graphs that a runner of this bundle opens, with packed weights; OSError where there is no room."""
     variant = bundle.variant(precision)
     folder = PurePosixPath(variant.encoder).parent
     files = bundle.manifest.files.items()

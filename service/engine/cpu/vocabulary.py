@@ -50,22 +50,7 @@ class LiveVocabulary:
         self._weights = np.zeros(0, projection.rows.dtype)
         self._scales = np.zeros(0, np.float32)
         self._masks = np.zeros(0, np.float32)
-
-    @property
-    def tokens(self) -> Ints:
-        """[N]: the token of each column."""
-        return self._tokens[: self.num_columns]
-
-    @property
-    def weights(self) -> npt.NDArray[np.generic]:
-        """[D, N]."""
-        width = self._projection.rows.shape[1]
-        return self._weights[: width * self.num_columns].reshape(width, self.num_columns)
-
-    @property
-    def scales(self) -> Floats | None:
-        """[N]; None where the columns are no integers."""
-        return None if self._projection.scales is None else self._scales[: self.num_columns]
+        self._reserve(0)
 
     @property
     def mask(self) -> Floats:
@@ -120,6 +105,10 @@ class LiveVocabulary:
             self._masks = np.concatenate([self._masks, np.zeros(2 * num_masks - self._masks.size, np.float32)])
             self.generation += 1
         self.num_columns = num_columns
+        self.tokens = self._tokens[:num_columns]  # [N]: the token of each column
+        self.weights = self._weights[: width * num_columns].reshape(width, num_columns)  # [D, N]
+        has_scales = self._projection.scales is not None  # or the columns are no integers
+        self.scales = self._scales[:num_columns] if has_scales else None  # [N]
 
     def _fill(self, tokens: Ints) -> None:
         """Give tokens the next columns."""

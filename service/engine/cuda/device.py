@@ -27,9 +27,7 @@ class DeviceChoice:
 
 
 def choose_device(setting: str, *, has_graphs: bool) -> DeviceChoice:
-    """Return the device for a setting (cpu, cuda or auto) and a model that may have graphs for a GPU. `auto` is CUDA
-    where it works, which a process of its own finds out.
-    """
+    """Return the device for cpu, cuda or auto, which is CUDA where a process of its own finds that it works."""
     if setting == "cuda":
         return DeviceChoice("cuda")
     if setting == "cpu":

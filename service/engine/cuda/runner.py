@@ -141,10 +141,7 @@ class CudaRunner:
 
 
 class _CudaBinding:
-    """The memory that the step graph reads and writes for a batch in one place.
-
-    Its addresses never change, as a recorded step demands.
-    """
+    """The memory that the step graph reads and writes; its addresses never change, as a recorded step demands."""
 
     def __init__(
         self,
@@ -224,9 +221,7 @@ def graph_paths(bundle: Bundle, precision: str | None = None) -> dict[str, Path]
 def fitting_budgets(
     wanted: SchedulerConfig, free_bytes: int, config: ModelConfig, max_target_tokens: int, bytes_each: int = 2
 ) -> SchedulerConfig:
-    """Return the wanted budgets, cut down to what the memory holds that is free beside the weights. Half of what is
-    usable is for hypotheses, a quarter for sources, a quarter for the encoder.
-    """
+    """Return the wanted budgets, cut down to what half, a quarter and a quarter of the usable memory hold."""
     usable = int(_USABLE * free_bytes)
     shape = CacheShape.of(config)
     column_bytes = 2 * shape.num_layers * shape.column_size * bytes_each  # keys and values of a position in all layers

@@ -44,9 +44,7 @@ def find_problem() -> str:
 
 
 def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None = None) -> Any:
-    """Return a session that runs all of a graph on the GPU, or raise DeviceError. With `cuda_graphs`, runs may be
-    recorded and replayed; the name of a profile begins with `profile`.
-    """
+    """Return a session that runs all of a graph on the GPU, or raise DeviceError."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors; everything else comes as an exception

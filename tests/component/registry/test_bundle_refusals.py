@@ -14,7 +14,7 @@ import pytest
 
 from model.bundle import default_bundle_dir
 from service.config import EngineConfig, ModelsConfig, ServerConfig
-from service.server.model_hosting import host_models
+from service.server.model_hosting import ModelParts
 
 GOOD = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
 HUGE_PIECE = b"\x0a\x90\xa7\x12\x0a\x88\xa7\x12" + b"a" * 300_000 + b"\x15\x00\x00\x00\x00"
@@ -42,7 +42,7 @@ async def load(bundle: Path, *, self_test: bool = True) -> None:
         Exception: what the server would say.
     """
     settings = ModelsConfig(self_test=self_test)
-    running = host_models(ServerConfig(engine=EngineConfig(bundle=bundle, num_engines=1, threads=1), models=settings))
+    running = ModelParts(ServerConfig(engine=EngineConfig(bundle=bundle, num_engines=1, threads=1), models=settings))
     try:
         await running.reloader.prepare()
         await running.reloader.load()
