@@ -181,8 +181,3 @@ class Scheduler:
             self._running[job.id] = self._waiting.pop(job.id)
             starts.append(job)
         return tuple(starts)
-
-
-def source_width(num_tokens: int) -> int:
-    """Return the power of two that holds a source of this length: sentences of one width share their padding."""
-    return max(SMALLEST_WIDTH, 1 << (num_tokens - 1).bit_length())
