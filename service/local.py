@@ -15,8 +15,7 @@ from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchPara
 from service.errors import InternalError, InvalidInput
 from service.records import ModelInfo, TranslateOptions, Translation
 from service.registry.bundle_check import load_tokenizer
-from service.registry.model_info import describe, index_of, search_params
-from service.registry.text_codec import BLANK_TRANSLATION, TextCodec
+from service.registry.model_info import BLANK_TRANSLATION, TextCodec, describe, index_of, search_params
 from service.threads import available_threads
 
 if TYPE_CHECKING:

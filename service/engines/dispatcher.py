@@ -19,8 +19,8 @@ from service.engines.handle import EngineHandle, EngineObserver, EngineSnapshot,
 from service.engines.prepared_graphs import PreparedGraphs
 from service.engines.supervisor import SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
-from service.queue.job_queue import Forecast, JobQueue
-from service.queue.placement import PoolLoad
+from service.queue.job_queue import JobQueue
+from service.queue.placement import EngineLoad
 from service.records import ANYBODY, Call, Caller, Priority
 
 
@@ -83,7 +83,7 @@ class Dispatcher:
     @property
     def queued_work_s(self) -> float:
         """Estimated seconds of work that waits; 0 before enough was measured."""
-        return self._queue.waiting_s(self._pool_load())
+        return self._queue.waiting_s(self._loads())
 
     @property
     def running_jobs(self) -> int:
@@ -122,10 +122,10 @@ class Dispatcher:
             raise
         self._schedule()
 
-    def forecast(self, sources: Sequence[int], params: SearchParams, call: Call | None = None) -> Forecast:
-        """When sentences with so many source tokens each would be done if the call submitted them now."""
+    def forecast(self, sources: Sequence[int], params: SearchParams, call: Call | None = None) -> tuple[float, float]:
+        """Return what `JobQueue.forecast` says of sentences with so many source tokens each in this call."""
         caller, priority, _ = _terms_of(call)
-        return self._queue.forecast(sources, params, caller=caller, priority=priority, load=self._pool_load())
+        return self._queue.forecast(sources, params, caller=caller, priority=priority, loads=self._loads())
 
     def submit(
         self, source_ids: Sequence[int], params: SearchParams, call: Call | None = None
@@ -180,14 +180,12 @@ class Dispatcher:
             self._fail_queue(refusal)
             return
         engines = [engine for engine in self._engines if engine.is_up]
-        found = self._queue.hand_out([engine.load for engine in engines], time.monotonic())
-        for job in found.too_late:
-            pending = self._waiting.pop(job.id)
-            pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
         batches: dict[int, list[Pending]] = {}
-        for number, job in found.starts:
+        for job, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
             pending = self._waiting.pop(job.id)
-            if pending.future.done():  # it was cancelled a moment ago: `_settle` comes next
+            if number is None:
+                pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
+            elif pending.future.done():  # it was cancelled a moment ago: `_settle` comes next
                 engines[number].load.remove(job)
                 self._schedule()
             else:
@@ -195,10 +193,10 @@ class Dispatcher:
         for number, batch in batches.items():
             engines[number].start_jobs(batch)
 
-    def _pool_load(self) -> PoolLoad:
-        """Load of the engines that are up; where none is, of one that has nothing to do."""
+    def _loads(self) -> list[EngineLoad]:
+        """Loads of the engines that are up; where none is, of one that has nothing to do."""
         engines = [engine for engine in self._engines if engine.is_up] or self._engines[:1]
-        return PoolLoad.of(engine.load for engine in engines)
+        return [engine.load for engine in engines]
 
     def _refusal(self) -> Unavailable | None:
         """Why a job cannot be taken now."""

@@ -13,7 +13,6 @@ from typing import Literal, Self
 
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
-from service.queue.job_queue import Forecast
 from service.records import ANYBODY, Caller, Identity
 
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
@@ -225,21 +224,25 @@ class Permit:
         held.tokens += count
         self._own.tokens += count
 
-    def check(self, forecast: Forecast, *, now: float, deadline: float | None) -> None:
+    def check(self, ahead_s: float, finish_s: float, *, now: float, deadline: float | None) -> None:
         """Refuse a request that would wait too long, or be too late; it holds what it held before.
+
+        Args:
+            ahead_s: of work that goes before it.
+            finish_s: until its last sentence is done; 0 before enough was measured.
 
         Raises:
             Overloaded: reason "queue_seconds" or "deadline_unattainable"; says when there may be room.
         """
         limit_s = self._admission.limits.max_queue_seconds
-        if forecast.ahead_s > limit_s:
-            message = f"about {forecast.ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
-            raise self._refused(message, "queue_seconds", room_in_s=forecast.ahead_s - limit_s)
-        if deadline is None or not forecast.finish_s:
+        if ahead_s > limit_s:
+            message = f"about {ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
+            raise self._refused(message, "queue_seconds", room_in_s=ahead_s - limit_s)
+        if deadline is None or not finish_s:
             return
-        needed_s, left_s = forecast.finish_s * (1 + MARGIN), deadline - now
+        needed_s, left_s = finish_s * (1 + MARGIN), deadline - now
         if needed_s > left_s:
-            message = f"the answer would take about {forecast.finish_s:.3g} s"
+            message = f"the answer would take about {finish_s:.3g} s"
             message = f"{message}, the deadline is {max(0.0, left_s):.3g} s away"
             raise self._refused(message, "deadline_unattainable", room_in_s=needed_s - left_s)
 

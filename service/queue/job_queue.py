@@ -5,12 +5,11 @@ and how loaded the engines are, and knows neither processes nor futures, so that
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from service.engine.job import Job, SearchParams
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry, FairQueue
-from service.queue.placement import EngineLoad, PoolLoad, choose_engine
+from service.queue.placement import EngineLoad, choose_engine, rows_beside
 from service.records import Caller, Priority
 
 # An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the front
@@ -19,22 +18,6 @@ from service.records import Caller, Priority
 _LOOKAHEAD_STEPS = 2.0
 _LOOKAHEAD_S = 0.01
 _FIRST_LOOKAHEAD_JOBS = 2  # before anything was measured
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """When a request would be served; zeros before enough was measured."""
-
-    ahead_s: float = 0.0  # of work that goes before it
-    finish_s: float = 0.0  # until its last sentence is done
-
-
-@dataclass(frozen=True, slots=True)
-class HandOut:
-    """What leaves the queue at one moment."""
-
-    starts: list[tuple[int, Job]] = field(default_factory=list)  # the number of the engine that takes the job
-    too_late: list[Job] = field(default_factory=list)  # jobs that no engine could finish before their deadlines
 
 
 class JobQueue:
@@ -72,20 +55,23 @@ class JobQueue:
             self._queue.remove(entry)
             self.source_tokens -= len(job.source_ids)
 
-    def hand_out(self, loads: Sequence[EngineLoad], now: float) -> HandOut:
+    def hand_out(self, loads: Sequence[EngineLoad], now: float) -> list[tuple[Job, int | None]]:
         """Take out the jobs whose turn it is, as far as the engines have room, and count them in the engines' loads.
 
         Args:
             loads: of the engines that are up.
             now: time.monotonic().
+
+        Returns:
+            Each job with the number of the engine that takes it; None: no engine could finish it before its deadline.
         """
-        found = HandOut()
+        found: list[tuple[Job, int | None]] = []
         lookahead_jobs = self._lookahead_jobs()
         while loads and (entry := self._queue.peek(now)) is not None:
             job = entry.item
             if self._is_hopeless(job, loads, now):
                 self.remove(job)
-                found.too_late.append(job)
+                found.append((job, None))
                 continue
             number = choose_engine(loads, job, lookahead_jobs)
             if number is None:
@@ -93,25 +79,36 @@ class JobQueue:
             self._queue.serve(entry)
             self.remove(job)
             loads[number].add(job)
-            found.starts.append((number, job))
+            found.append((job, number))
         return found
 
-    def waiting_s(self, load: PoolLoad) -> float:
+    def waiting_s(self, loads: Sequence[EngineLoad]) -> float:
         """Seconds of work that waits, here and in the engines."""
-        return self.cost_model.seconds(self._queue.cost + max(0.0, self._held_beyond(load)), load.num_engines)
+        return self.cost_model.seconds(self._queue.cost + max(0.0, self._held_beyond(loads)), len(loads))
 
     def forecast(
-        self, sources: Sequence[int], params: SearchParams, *, caller: Caller, priority: Priority, load: PoolLoad
-    ) -> Forecast:
-        """When sentences with so many source tokens each would be done if they came now."""
+        self,
+        sources: Sequence[int],
+        params: SearchParams,
+        *,
+        caller: Caller,
+        priority: Priority,
+        loads: Sequence[EngineLoad],
+    ) -> tuple[float, float]:
+        """When sentences with so many source tokens each would be done if they came now.
+
+        Returns:
+            Seconds of work that goes before them, and seconds until the last one is done; zeros before enough was
+            measured.
+        """
         total = sum(self.cost_model.cost(source_tokens, params) for source_tokens in sources)
-        ahead = self._queue.cost_ahead(caller, priority, total) + self._held_beyond(load)
-        ahead_s = self.cost_model.seconds(ahead, load.num_engines)
-        wait_s = self.cost_model.seconds(ahead + total, load.num_engines)  # until the last one has its place
-        if wait_s <= 0.0 and load.rows == 0:  # whatever was measured, this request can correct it
-            return Forecast(ahead_s, 0.0)
-        rows = load.rows_each(params.beam_size * len(sources))
-        return Forecast(ahead_s, wait_s + self.cost_model.own_s(max(sources, default=0), params, rows))
+        ahead = self._queue.cost_ahead(caller, priority, total) + self._held_beyond(loads)
+        ahead_s = self.cost_model.seconds(ahead, len(loads))
+        wait_s = self.cost_model.seconds(ahead + total, len(loads))  # until the last one has its place
+        if wait_s <= 0.0 and not any(load.rows for load in loads):  # whatever was measured, this request can correct it
+            return ahead_s, 0.0
+        rows = rows_beside(loads, params.beam_size * len(sources))
+        return ahead_s, wait_s + self.cost_model.own_s(max(sources, default=0), params, rows)
 
     def _lookahead_jobs(self) -> int:
         """How many jobs an engine is given beyond those that it can run."""
@@ -123,15 +120,12 @@ class JobQueue:
 
     def _is_hopeless(self, job: Job, loads: Sequence[EngineLoad], now: float) -> bool:
         """Whether a job that goes to an engine now is too late; never if the engines have nothing else to do."""
-        if job.deadline is None:
+        if job.deadline is None or not any(load.rows for load in loads):
             return False
-        load = PoolLoad.of(loads)
-        if load.rows == 0:
-            return False
-        wait_s = self.cost_model.seconds(self._held_beyond(load), load.num_engines)
-        least_s = self.cost_model.least_s(len(job.source_ids), job.params, load.rows_each(job.params.beam_size))
+        wait_s = self.cost_model.seconds(self._held_beyond(loads), len(loads))
+        least_s = self.cost_model.least_s(len(job.source_ids), job.params, rows_beside(loads, job.params.beam_size))
         return now + wait_s + least_s > job.deadline
 
-    def _held_beyond(self, load: PoolLoad) -> float:
+    def _held_beyond(self, loads: Sequence[EngineLoad]) -> float:
         """Row-steps that the engines hold beyond what they can run; below zero, what they could still start."""
-        return (load.rows - load.max_rows) * self.cost_model.row_cost.mean
+        return sum(load.rows - load.runnable_rows for load in loads) * self.cost_model.row_cost.mean

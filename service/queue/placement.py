@@ -4,9 +4,8 @@ An engine's load is counted as its scheduler counts: in rows and in source token
 the engine processes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from service.engine.job import SMALLEST_WIDTH, Job
 
@@ -62,23 +61,9 @@ class EngineLoad:
         return max(min(self.max_rows, runnable), self.rows // self.jobs)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLoad:
-    """The load of all engines of a model together."""
-
-    num_engines: int
-    rows: int
-    max_rows: int  # that the engines can run, of such sentences as they hold
-
-    @classmethod
-    def of(cls, loads: Iterable[EngineLoad]) -> Self:
-        """The sum of these loads, of which there is at least one."""
-        pairs = [(load.rows, load.runnable_rows) for load in loads]
-        return cls(len(pairs), sum(rows for rows, _ in pairs), sum(runnable for _, runnable in pairs))
-
-    def rows_each(self, more: int) -> float:
-        """Rows that each engine runs after so many more have come."""
-        return min(self.rows + more, self.max_rows) / self.num_engines
+def rows_beside(loads: Sequence[EngineLoad], more: int) -> float:
+    """Rows that each engine runs after so many more have come, on average."""
+    return min(sum(load.rows for load in loads) + more, sum(load.runnable_rows for load in loads)) / len(loads)
 
 
 def choose_engine(loads: Sequence[EngineLoad], job: Job, lookahead_jobs: int) -> int | None:

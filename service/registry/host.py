@@ -16,9 +16,9 @@ from service.engines.dispatcher import Dispatcher
 from service.records import ModelInfo
 from service.registry.bundle_check import load_tokenizer
 from service.registry.daemon_threads import in_daemon_thread
+from service.registry.model_info import TextCodec
 from service.registry.repository import BundleCandidate
 from service.registry.self_test import run_self_test
-from service.registry.text_codec import TextCodec
 
 
 class HostState(StrEnum):

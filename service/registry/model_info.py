@@ -1,23 +1,28 @@
-"""What a bundle's model offers, which of several models a request means, and how that one is to search.
+"""A model as a request meets it: its description, which one is meant, how it searches, and its texts in token ids.
 
-Knows bundles and records, but no running engine and no server, so that both a server and `service.local` say the same.
+Knows bundles, tokenizers and records, but no running engine and no server, so that both a server and `service.local`
+say the same.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION, LENGTH_PENALTY_RANGE, PATIENCE_RANGE, PREFERRED_PRECISIONS
 from service.config import LimitsConfig
-from service.engine.job import SearchParams
+from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.spec import Device
-from service.errors import InvalidInput, NotFound
-from service.records import ModelInfo, TranslateOptions
+from service.errors import InvalidInput, NotFound, TooLong
+from service.records import ModelInfo, TranslatedText, TranslateOptions, Translation
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
 _MAX_ECHO = 40  # characters of a caller's value in a message
 _Option = TypeVar("_Option")
+# What becomes of a text without tokens: one empty hypothesis that is certain, and the model never runs.
+BLANK_TRANSLATION = Translation(
+    hypotheses=(TranslatedText(text="", score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=0),)
+)
 
 
 def describe(
@@ -119,6 +124,59 @@ def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float |
     return replace(params, beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
 
 
+class SupportsTokens(Protocol):
+    """What a codec needs of `model.tokenizer.Tokenizer`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids, end-of-sentence last; empty for blank text."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        ...
+
+
+class TextCodec:
+    """One model's texts in token ids; may be used from several threads at once."""
+
+    def __init__(self, tokenizer: SupportsTokens, *, max_characters: int, max_source_tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_characters = max_characters
+        self._max_source_tokens = max_source_tokens
+
+    def encode(self, text: str, index: int) -> list[int]:
+        """Source ids, end-of-sentence last; empty for a blank text, whose translation is `BLANK_TRANSLATION`.
+
+        Args:
+            index: the text's place among those it came with; only for the error.
+
+        Raises:
+            InvalidInput: the text is too long, or no Unicode text; says its length and the limit.
+        """
+        if len(text) > self._max_characters:  # not worth tokenising
+            raise _too_long(index, len(text), "characters", self._max_characters)
+        try:
+            ids = self._tokenizer.encode(text)
+        except (RuntimeError, ValueError) as error:  # SentencePiece on strings that are no Unicode text
+            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+        if len(ids) > self._max_source_tokens:
+            raise _too_long(index, len(ids), "tokens", self._max_source_tokens)
+        return ids
+
+    def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
+        """The hypotheses as text, in their order."""
+        return tuple(self._to_text(hypothesis) for hypothesis in hypotheses)
+
+    def _to_text(self, hypothesis: Hypothesis) -> TranslatedText:
+        is_ended = hypothesis.finish_reason is FinishReason.END_OF_SENTENCE
+        return TranslatedText(
+            text=self._tokenizer.decode(hypothesis.token_ids),
+            score=hypothesis.score,
+            finish_reason=hypothesis.finish_reason,
+            target_tokens=len(hypothesis.token_ids) + is_ended,
+        )
+
+
 def _echo(value: str) -> str:
     """Return a caller's value, short and harmless in a message."""
     return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")
@@ -136,3 +194,8 @@ def _check_range(option: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:  # also refuses NaN
         given = value if isinstance(value, int) else f"{value:g}"
         raise InvalidInput(f"options.{option} is {given}, from {low} to {high} is accepted", field=f"options.{option}")
+
+
+def _too_long(index: int, length: int, unit: str, limit: int) -> TooLong:
+    message = f"has {length} {unit}, at most {limit} are accepted"
+    return TooLong(message, field=f"texts[{index}]", index=index)

@@ -19,9 +19,8 @@ from service.errors import DeadlineExceeded, InternalError, InvalidInput
 from service.queue.admission import Admission, Permit
 from service.records import Call, Translation, TranslationRequest, TranslationResult
 from service.registry.host import ModelHost
-from service.registry.model_info import search_params, smaller_beam
+from service.registry.model_info import BLANK_TRANSLATION, TextCodec, search_params, smaller_beam
 from service.registry.registry import Registry
-from service.registry.text_codec import BLANK_TRANSLATION, TextCodec
 from service.translation.account import Account
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
@@ -199,8 +198,8 @@ class Pipeline:
 
 def _check_time(lengths: Sequence[int], model: ModelHost, params: SearchParams, call: Call, permit: Permit) -> None:
     """Refuse texts with so many source tokens each if they would wait too long or be too late."""
-    forecast = model.dispatcher.forecast(lengths, params, call)
-    permit.check(forecast, now=time.monotonic(), deadline=call.deadline)
+    ahead_s, finish_s = model.dispatcher.forecast(lengths, params, call)
+    permit.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
 
 
 def _encode_one(codec: TextCodec, text: str, index: int) -> Encoded:

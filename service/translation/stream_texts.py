@@ -12,7 +12,7 @@ from service.errors import DeadlineExceeded, DragomanError, OutOfMemory, Overloa
 from service.queue.admission import MIN_RETRY_S, Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import Call, Translation, TranslationRequest, TranslationResult
-from service.registry.text_codec import TextCodec
+from service.registry.model_info import TextCodec
 from service.translation.pipeline import Encoded, Pipeline
 
 _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order

@@ -39,7 +39,7 @@ from service.engine.process import return_freed_memory
 from service.engine.runner import Floats, Ints
 from service.engine.scheduler import SchedulerConfig
 from service.queue.job_queue import JobQueue
-from service.queue.placement import EngineLoad, PoolLoad
+from service.queue.placement import EngineLoad
 from service.records import Caller, Priority
 from tests.bench.machine import describe
 from tests.fakes.own_text import own_sentences
@@ -220,14 +220,14 @@ def _queue(waiting: int, num_callers: int, turns: int = 2_000) -> Row:
     times.append(time.process_time())
     served = 0
     while served < turns:
-        for _, job in queue.hand_out([EngineLoad(128, 16_384)], 0.0).starts:
+        for job, _ in queue.hand_out([EngineLoad(128, 16_384)], 0.0):
             add(owners[job.id])
             served += 1
     times.append(time.process_time())
-    load = PoolLoad(num_engines=1, rows=128, max_rows=128)
+    loads = [EngineLoad(128, 16_384, rows=128)]
     for number in range(turns):
         caller = callers[number % num_callers]
-        queue.forecast([SHORT], PARAMS, caller=caller, priority=Priority.INTERACTIVE, load=load)
+        queue.forecast([SHORT], PARAMS, caller=caller, priority=Priority.INTERACTIVE, loads=loads)
     times.append(time.process_time())
     jobs = list(queue)
     for job in jobs:

@@ -12,7 +12,7 @@ from service.cli.app import app
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
-from service.registry.text_codec import BLANK_TRANSLATION
+from service.registry.model_info import BLANK_TRANSLATION
 from tests.fakes.scripted_server import ScriptedServer
 
 

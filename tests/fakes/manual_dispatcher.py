@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
-from service.queue.job_queue import Forecast
 from service.records import Call, ModelInfo
 from service.registry.host import Lease, ModelHost
+from service.registry.model_info import SupportsTokens, TextCodec
 from service.registry.registry import Registry
 from service.registry.repository import BundleCandidate
-from service.registry.text_codec import SupportsTokens, TextCodec
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
 
@@ -53,10 +52,10 @@ class ManualDispatcher:
         self.jobs: list[Submitted] = []
         self.futures: list[asyncio.Future[JobResult]] = []
         self.forecasts: list[tuple[int, ...]] = []
-        self.answer_to_forecast = Forecast()
+        self.answer_to_forecast = (0.0, 0.0)
         self.queued_work_s = 0.0
 
-    def forecast(self, sources: Sequence[int], params: object, call: Call | None = None) -> Forecast:
+    def forecast(self, sources: Sequence[int], params: object, call: Call | None = None) -> tuple[float, float]:
         self.forecasts.append(tuple(sources))
         return self.answer_to_forecast
 

@@ -19,7 +19,7 @@ from service.engine.scheduler import Scheduler, SchedulerConfig
 from service.errors import Overloaded
 from service.queue.admission import Admission, Permit
 from service.queue.job_queue import JobQueue
-from service.queue.placement import EngineLoad, PoolLoad
+from service.queue.placement import EngineLoad
 from service.records import Caller, Priority
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
@@ -153,13 +153,13 @@ class SimulatedServer:
 
     def _arrive(self, request: Request) -> None:
         now, params, deadline = request.heard_at, request.params or self.params, request.deadline
-        caller, priority, load = request.caller, request.priority, PoolLoad.of([self.load])
+        caller, priority = request.caller, request.priority
         try:
             request.permit = self.admission.admit(1, now=now, deadline=deadline, caller=caller)
             request.permit.take_tokens(request.source_tokens)
             sources = [request.source_tokens]
-            forecast = self.queue.forecast(sources, params, caller=caller, priority=priority, load=load)
-            request.permit.check(forecast, now=now, deadline=deadline)
+            forecast = self.queue.forecast(sources, params, caller=caller, priority=priority, loads=[self.load])
+            request.permit.check(*forecast, now=now, deadline=deadline)
         except Overloaded as error:
             request.refused = error.reason
             if request.permit is not None:
@@ -172,9 +172,10 @@ class SimulatedServer:
 
     def _hand_out(self, now: float) -> list[Job]:
         found = self.queue.hand_out([self.load], now)
-        for job in found.too_late:
-            self._end(job)
-        return [job for _, job in found.starts]
+        for job, engine in found:
+            if engine is None:
+                self._end(job)
+        return [job for job, engine in found if engine is not None]
 
     def _step(self, now: float, results: list[Job]) -> float:
         """Seconds that it takes; a step with nothing to do takes some as well."""

@@ -14,8 +14,7 @@ from service.errors import InternalError, InvalidInput, TooLong
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 from service.registry.bundle_check import load_tokenizer
-from service.registry.model_info import describe
-from service.registry.text_codec import BLANK_TRANSLATION, TextCodec
+from service.registry.model_info import BLANK_TRANSLATION, TextCodec, describe
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.echo_runner import EchoRunner
 from tests.fakes.model_info import OPTIONS, model_info

@@ -7,7 +7,7 @@ from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, f
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
 from service.records import TranslatedText, Translation
-from service.registry.text_codec import BLANK_TRANSLATION
+from service.registry.model_info import BLANK_TRANSLATION
 
 
 def translated(*texts: str) -> Translation:

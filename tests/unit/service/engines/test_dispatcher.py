@@ -12,7 +12,6 @@ from service.engine.scheduler import SchedulerConfig
 from service.engines.engine_process import EngineStartError
 from service.engines.prepared_graphs import PreparedGraphs
 from service.errors import DeadlineExceeded, InternalError, Unavailable
-from service.queue.job_queue import Forecast
 from service.records import ANYBODY, Call, Caller, Priority
 from tests.fakes.dispatchers import (
     CONFIG,
@@ -94,12 +93,13 @@ class TestHandOut:
 class TestEstimates:
     async def test_work_is_forecast_once_engines_have_reported_some(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (dispatcher, engines):
-            assert dispatcher.forecast([10], PARAMS) == Forecast()
+            assert dispatcher.forecast([10], PARAMS) == (0.0, 0.0)
             jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(40)]
             await work(engines, *jobs[:8])
 
             assert dispatcher.queued_work_s > 0.0
-            assert dispatcher.forecast([10], PARAMS).finish_s > dispatcher.forecast([10], PARAMS).ahead_s > 0.0
+            ahead_s, finish_s = dispatcher.forecast([10], PARAMS)
+            assert finish_s > ahead_s > 0.0
 
     async def test_job_with_too_little_time_left_never_reaches_an_engine_unless_it_is_idle(self):
         counts = Counts()

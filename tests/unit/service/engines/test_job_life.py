@@ -27,7 +27,7 @@ from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
 from service.records import Call, TranslateOptions, TranslationRequest, TranslationResult
-from service.registry.text_codec import TextCodec
+from service.registry.model_info import TextCodec
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.queue.admission import Admission, Permit
-from service.queue.job_queue import Forecast
 from service.records import ANYBODY, Caller
 
 LIMITS = LimitsConfig(
@@ -249,21 +248,21 @@ class TestEstimates:
     @pytest.mark.parametrize(
         ("forecast", "deadline"),
         [
-            (Forecast(), 10.001),  # nothing known refuses nothing
-            (Forecast(ahead_s=20.0, finish_s=21.0), None),
-            (Forecast(ahead_s=1.0, finish_s=2.0), 12.21),
+            ((0.0, 0.0), 10.001),  # nothing known refuses nothing
+            ((20.0, 21.0), None),
+            ((1.0, 2.0), 12.21),
         ],
     )
     def test_request_that_can_be_in_time_is_accepted(self, admission, forecast, deadline):
-        admit(admission).check(forecast, now=10.0, deadline=deadline)
+        admit(admission).check(*forecast, now=10.0, deadline=deadline)
 
     @pytest.mark.parametrize(
         ("forecast", "deadline", "reason", "message", "retry_after_s"),
         [
-            (Forecast(23.0, 24.0), None, "queue_seconds", "about 23 s of work .* at most 20 s", 3.0),
-            (Forecast(20.001, 21.0), None, "queue_seconds", "about 20 s", 0.1),  # at least
-            (Forecast(1_000.0, 1_000.0), None, "queue_seconds", r"about 1e\+03 s", 20.0),  # at most
-            (Forecast(1.0, 2.0), 11.0, "deadline_unattainable", "about 2 s, the deadline is 1 s away", 1.2),
+            ((23.0, 24.0), None, "queue_seconds", "about 23 s of work .* at most 20 s", 3.0),
+            ((20.001, 21.0), None, "queue_seconds", "about 20 s", 0.1),  # at least
+            ((1_000.0, 1_000.0), None, "queue_seconds", r"about 1e\+03 s", 20.0),  # at most
+            ((1.0, 2.0), 11.0, "deadline_unattainable", "about 2 s, the deadline is 1 s away", 1.2),
         ],
     )
     def test_other_requests_are_refused_until_there_may_be_room(
@@ -272,7 +271,7 @@ class TestEstimates:
         permit = admit(admission, tokens=5)
 
         with pytest.raises(Overloaded, match=message) as error:
-            permit.check(forecast, now=10.0, deadline=deadline)
+            permit.check(*forecast, now=10.0, deadline=deadline)
 
         assert error.value.reason == reason
         assert error.value.retry_after_s == pytest.approx(retry_after_s)

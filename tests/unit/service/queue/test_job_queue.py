@@ -1,21 +1,29 @@
 """The jobs that wait for a model's engines: who gets them, how long they wait, and which are too late."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from service.engine.job import Job, JobResult, SearchParams, StepStats
-from service.queue.job_queue import Forecast, JobQueue
-from service.queue.placement import EngineLoad, PoolLoad
+from service.queue.job_queue import JobQueue
+from service.queue.placement import EngineLoad
 from service.records import Caller, Priority
 
 PARAMS = SearchParams(beam_size=1)
 A, B = Caller(name="a"), Caller(name="b")
 INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
 RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
-IDLE, PART, FULL = PoolLoad(1, 0, 10), PoolLoad(1, 4, 10), PoolLoad(1, 10, 10)
 IDS = count()
+
+
+def pool(num_engines: int, rows: int, max_rows: int = 10) -> list[EngineLoad]:
+    """Engines that each hold so many rows, of sentences that need little else."""
+    return [EngineLoad(max_rows=max_rows, max_source_tokens=4_096, rows=rows) for _ in range(num_engines)]
+
+
+IDLE, PART, FULL = pool(1, 0), pool(1, 4), pool(1, 10)
 
 
 def job(deadline: float | None = None) -> Job:
@@ -53,9 +61,9 @@ def forecast(
     *,
     caller: Caller = A,
     priority: Priority = INTERACTIVE,
-    load: PoolLoad = FULL,
-) -> Forecast:
-    return queue.forecast([10] * num_sentences, PARAMS, caller=caller, priority=priority, load=load)
+    loads: Sequence[EngineLoad] = FULL,
+) -> tuple[float, float]:
+    return queue.forecast([10] * num_sentences, PARAMS, caller=caller, priority=priority, loads=loads)
 
 
 class TestForecast:
@@ -63,38 +71,38 @@ class TestForecast:
         queue = new()
         add(queue, 1_000)
 
-        assert (forecast(queue), queue.waiting_s(FULL)) == (Forecast(0.0, 0.0), 0.0)
+        assert (forecast(queue), queue.waiting_s(FULL)) == ((0.0, 0.0), 0.0)
 
     def test_own_work_that_waits_goes_ahead(self):
         queue = measured()
         add(queue, 100)
 
-        found = forecast(queue)
+        ahead_s, finish_s = forecast(queue)
 
-        assert found.ahead_s == pytest.approx(1.0)
-        assert found.finish_s == pytest.approx(1.0 + 0.01 + 0.12)  # a place for itself, its steps and two to join
-        assert forecast(queue, load=PoolLoad(4, 40, 40)).ahead_s == pytest.approx(0.25)
+        assert ahead_s == pytest.approx(1.0)
+        assert finish_s == pytest.approx(1.0 + 0.01 + 0.12)  # a place for itself, its steps and two to join
+        assert forecast(queue, loads=pool(4, 10))[0] == pytest.approx(0.25)
 
     def test_of_a_greedy_neighbour_s_work_only_its_turn_goes_ahead(self):
         queue = measured()
         add(queue, 1_000, caller=A)
         add(queue, 1, caller=B)
 
-        assert forecast(queue, caller=B).ahead_s == pytest.approx(0.01 + 0.02)
+        assert forecast(queue, caller=B)[0] == pytest.approx(0.01 + 0.02)
 
     @pytest.mark.parametrize(
-        ("num_sentences", "load", "ahead_s", "finish_s"),
+        ("num_sentences", "loads", "ahead_s", "finish_s"),
         [
-            (1, PoolLoad(1, 13, 10), 0.03, 0.04 + 0.12),  # what full engines hold goes ahead
+            (1, pool(1, 13), 0.03, 0.04 + 0.12),  # what full engines hold goes ahead
             (1, PART, 0.0, 0.12),  # it starts at once: its steps and two to join
             (100, FULL, 0.0, 1.0 + 0.12),  # a request ends with its last sentence
             (1, IDLE, 0.0, 0.0),  # otherwise a wrong figure would never meet a sentence that corrects it
         ],
     )
-    def test_sentences_wait_for_what_the_engines_hold(self, num_sentences, load, ahead_s, finish_s):
-        found = forecast(measured(), num_sentences, load=load)
+    def test_sentences_wait_for_what_the_engines_hold(self, num_sentences, loads, ahead_s, finish_s):
+        found = forecast(measured(), num_sentences, loads=loads)
 
-        assert (found.ahead_s, found.finish_s) == pytest.approx((ahead_s, finish_s))
+        assert found == pytest.approx((ahead_s, finish_s))
 
     def test_it_takes_longer_the_more_run_beside_it(self):
         queue = measured()
@@ -103,7 +111,7 @@ class TestForecast:
                 StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.001 + 0.0001 * rows))
             )
 
-        few, many = (forecast(queue, load=PoolLoad(2, rows, 512)).finish_s for rows in (19, 179))
+        few, many = (forecast(queue, loads=[*pool(1, rows, 256), *pool(1, 0, 256)])[1] for rows in (19, 179))
 
         assert (few, many) == pytest.approx((12 * 0.002, 12 * 0.010))
 
@@ -111,15 +119,15 @@ class TestForecast:
         queue = measured()
         add(queue, 100, caller=A)
 
-        assert forecast(queue, caller=B, priority=BATCH).ahead_s == pytest.approx(1.0)
-        assert forecast(queue, caller=B, priority=INTERACTIVE).ahead_s < 0.1
+        assert forecast(queue, caller=B, priority=BATCH)[0] == pytest.approx(1.0)
+        assert forecast(queue, caller=B, priority=INTERACTIVE)[0] < 0.1
 
     def test_all_that_waits_is_known_in_seconds(self):
         queue = measured()
         add(queue, 100, caller=A)
         add(queue, 100, caller=B, priority=BATCH)
 
-        assert queue.waiting_s(PoolLoad(1, 12, 10)) == pytest.approx(2.02)
+        assert queue.waiting_s(pool(1, 12)) == pytest.approx(2.02)
 
 
 class TestHandOut:
@@ -129,7 +137,7 @@ class TestHandOut:
 
         found = queue.hand_out(loads, now=0.0)
 
-        assert [number for number, _ in found.starts] == [1, 0, 1, 0, 1, 0, 1]  # two jobs ahead for each
+        assert [number for _, number in found] == [1, 0, 1, 0, 1, 0, 1]  # two jobs ahead for each
         assert [load.rows for load in loads] == [12, 12]
         assert (len(queue), queue.source_tokens) == (13, 130)
 
@@ -139,7 +147,7 @@ class TestHandOut:
 
         found = queue.hand_out([], now=5.0)
 
-        assert (found.starts, found.too_late, len(queue)) == ([], [], 1)
+        assert (found, len(queue)) == ([], 1)
 
     def test_job_that_was_removed_is_not_handed_out(self):
         queue, gone = new(), job()
@@ -148,7 +156,7 @@ class TestHandOut:
         queue.remove(gone)
         queue.remove(gone)
 
-        assert queue.hand_out([load_of(0)], now=0.0).starts == []
+        assert queue.hand_out([load_of(0)], now=0.0) == []
         assert (len(queue), queue.source_tokens, list(queue)) == (0, 0, [])
 
     @pytest.mark.parametrize(
@@ -168,7 +176,7 @@ class TestHandOut:
 
         found = queue.hand_out(loads, now=5.0)
 
-        assert found.too_late == ([hurried] if is_too_late else [])
+        assert found == ([(hurried, None)] if is_too_late else [(hurried, 0)])
 
     @pytest.mark.parametrize(
         ("queue", "step_s", "ahead"),
@@ -184,4 +192,4 @@ class TestHandOut:
                 queue.cost_model.finished(job(), replace(RESULT, decode_s=10 * step_s))
         add(queue, 30)
 
-        assert len(queue.hand_out([load_of(10)], now=0.0).starts) == ahead
+        assert len(queue.hand_out([load_of(10)], now=0.0)) == ahead

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from service.engine.job import Job, SearchParams
 from service.engine.scheduler import Scheduler, SchedulerConfig
-from service.queue.placement import EngineLoad, PoolLoad, choose_engine
+from service.queue.placement import EngineLoad, choose_engine, rows_beside
 
 JOBS = st.lists(st.tuples(st.integers(1, 16), st.integers(1, 300)), max_size=30)  # beam, source tokens
 
@@ -83,11 +83,10 @@ def test_runnable_rows_are_those_that_all_budgets_allow(load, runnable):
     assert load.runnable_rows == runnable
 
 
-def test_pool_is_the_sum_of_its_engines():
-    pool = PoolLoad.of([load_of(job(2)), load_of(job(2, source_tokens=4_000)), load_of()])
+def test_more_rows_spread_over_the_engines_as_far_as_they_can_run():
+    loads = [load_of(job(2)), load_of(job(2, source_tokens=4_000)), load_of()]  # 18 of their rows can run
 
-    assert pool == PoolLoad(num_engines=3, rows=4, max_rows=18)
-    assert (pool.rows_each(5), pool.rows_each(500)) == (3.0, 6.0)
+    assert (rows_beside(loads, 5), rows_beside(loads, 500)) == (3.0, 6.0)
 
 
 @pytest.mark.parametrize(

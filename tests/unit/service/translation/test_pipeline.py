@@ -13,9 +13,8 @@ import pytest
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable
 from service.queue.admission import Admission
-from service.queue.job_queue import Forecast
 from service.records import Call, Caller, Priority, TranslateOptions, TranslationRequest, TranslationResult
-from service.registry.text_codec import BLANK_TRANSLATION
+from service.registry.model_info import BLANK_TRANSLATION
 from service.telemetry.metrics import Metrics
 from service.translation import pipeline as pipeline_module
 from service.translation.account import Account
@@ -229,7 +228,7 @@ class TestAdmission:
             await setup.start("ab", "c")
 
     async def test_request_that_would_be_late_is_refused_before_anything_is_queued(self, setup):
-        setup.dispatcher.answer_to_forecast = Forecast(finish_s=5.0)
+        setup.dispatcher.answer_to_forecast = (0.0, 5.0)
         setup.call = new_call(deadline=time.monotonic() + 3.0)
 
         with pytest.raises(Overloaded) as error:
@@ -242,7 +241,7 @@ class TestAdmission:
     async def test_large_request_behind_too_much_work_is_refused_before_it_is_encoded(self, setup, monkeypatch):
         monkeypatch.setattr(pipeline_module, "INLINE_CHARACTERS", 3)
         cast("Any", setup.model).codec = None
-        setup.dispatcher.answer_to_forecast = Forecast(ahead_s=31.0, finish_s=31.0)
+        setup.dispatcher.answer_to_forecast = (31.0, 31.0)
 
         with pytest.raises(Overloaded) as error:
             await setup.start("abcd")
@@ -285,7 +284,7 @@ async def test_large_requests_are_encoded_and_decoded_in_a_thread(setup, monkeyp
 async def test_text_that_is_tried_again_is_encoded_once_for_each_model(setup):
     tokenizer = WatchedTokenizer()
     encoded: dict[Any, Any] = {}
-    setup.dispatcher.answer_to_forecast = Forecast(ahead_s=1e6)
+    setup.dispatcher.answer_to_forecast = (1e6, 0.0)
     request = TranslationRequest(texts=["ab"])
     for _ in range(2):
         setup.model.codec = codec(tokenizer)
