@@ -63,10 +63,8 @@ class Slots(Protocol):
         ...
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
-        """Make room for so many slots of so many columns; give memory back of which less than an eighth is in use.
-
-        Args:
-            num_used: slots whose content is kept; columns that are cut off are lost, new ones hold any finite value.
+        """Make room for this many slots and columns, of which used slots keep theirs; give back memory that is mostly
+        free.
         """
         ...
 

@@ -68,12 +68,10 @@ class ApiKey:
     expires: datetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether the key is no longer good."""
         return self.expires is not None and now >= self.expires
 
 
 def generate_key() -> str:
-    """A new key; nobody has it but the caller."""
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 

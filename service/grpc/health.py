@@ -67,7 +67,6 @@ class Health:
             response = await self._next_change(request.service, response)
 
     async def list_all(self, request: object, context: object) -> object:
-        """The status of every service."""
         return _pb.HealthListResponse(statuses={name: self._response(name) for name in self._is_serving})
 
     async def _next_change(self, service: str, last: Status) -> Status:

@@ -85,12 +85,10 @@ class Registry:
 
     @property
     def models(self) -> list[ModelHost]:
-        """The versions that serve, in the order in which requests try them."""
         return list(self._serving.values())
 
     @property
     def hosts(self) -> list[ModelHost]:
-        """Every version that has engines: those that serve, and those that come and go."""
         return [*self._serving.values(), *self._loading, *self._leaving]
 
     @property
@@ -179,13 +177,7 @@ class Registry:
         error.__traceback__ = error.__cause__ = error.__context__ = None
         return self._changed(name, candidate.version, Result.REFUSED, refusal.reason)
 
-    def has_refused(self, candidate: BundleCandidate) -> bool:
-        """Whether this candidate was refused and has not changed since."""
-        refusal = self._refusals.get(candidate.directory)
-        return refusal is not None and refusal.candidate == candidate
-
     def forget_refusals(self, directories: Iterable[Path]) -> None:
-        """Forget what was refused in these directories."""
         for directory in directories:
             self._refusals.pop(directory, None)
 

@@ -193,8 +193,8 @@ class Reloader:
         for place, candidate in enumerate(candidates):
             if host := self._registry.host_of(candidate):
                 changes.append(ModelChange(name=host.info.name, version=host.info.version, result=Result.UNCHANGED))
-            elif self._registry.has_refused(candidate) and not retry:
-                continue
+            elif not retry and candidate in [refusal.candidate for refusal in self._registry.refusals]:
+                continue  # it has not changed since
             else:
                 try:
                     host = await self._bring_up(candidate)

@@ -150,9 +150,8 @@ class LogStream:
         return self._stream is not None and self._stream.isatty()
 
     def _write_now(self, descriptor: int, data: bytes) -> None:
-        """Write all of it without waiting, or raise OSError.
-
-        The descriptor is asked first rather than set to non-blocking, which others who share it would notice.
+        """Write all of it without waiting, or raise OSError; a non-blocking descriptor would be so for all who share
+        it.
         """
         for begin in range(0, len(data), _ATOMIC_BYTES):
             piece = data[begin : begin + _ATOMIC_BYTES]

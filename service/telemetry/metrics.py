@@ -80,7 +80,6 @@ class Metrics:
         self.families.client_tokens.labels(client, "target").inc(target_tokens)
 
     def observe_lag(self, seconds: float) -> None:
-        """Note that the event loop woke up this much late."""
         self.families.event_loop_lag.observe(seconds)
         self._lags.append(seconds)
 
@@ -138,7 +137,6 @@ class ModelMetrics:
         self._families.stream_failed_texts.labels(self._model, _one_of(STREAM_TEXT_CODES, code)).inc()
 
     def step(self, stats: StepStats) -> None:
-        """Count what an engine did since its last report."""
         families, model = self._families, self._model
         families.decode_steps.labels(model).inc(stats.steps)
         families.engine_busy_seconds.labels(model).inc(stats.busy_s)
@@ -163,7 +161,6 @@ class ModelMetrics:
         self._families.cancelled.labels(where, _one_of(DROP_REASONS, reason)).inc()
 
     def changed(self, result: str) -> None:
-        """Count a version that was loaded, retired or refused."""
         self._families.model_reload.labels(self._model, _one_of(CHANGES, result)).inc()
 
     def loaded(self, *, version: str, sha256_12: str, provider: str) -> None:

@@ -33,9 +33,8 @@ class Projection(NamedTuple):
 
 
 class LiveVocabulary:
-    """Columns of the projection, and which sentence may use which; sentences are numbered as in `BeamSearch`.
-
-    The arrays lie at the beginning of larger memories, so that they seldom move.
+    """Columns of the projection, at the beginning of larger memories that seldom move, and which sentence may use
+    which.
     """
 
     def __init__(self, shortlist: Shortlist, projection: Projection) -> None:
