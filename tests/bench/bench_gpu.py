@@ -4,9 +4,8 @@
     python tests/bench/bench_gpu.py --device cpu --rows 4 --rows 16  # the same code on this machine's CPU
 
 Runs the tests that need a GPU, then: tokens a second over rows, with steps launched one by one and replayed as CUDA
-graphs; operators and kernels a step; the share of the time that reading the weights, keys and values would take at the
-speed of the memory; last the race in half precision (`bench_race.py --device cuda`).  Writes gpu.json and the
-race's file into --out, after every part, so that a run that is cut off leaves what it has.
+graphs; last the race in half precision (`bench_race.py --device cuda`).  Writes gpu.json and the race's file into
+--out, after every part, so that a run that is cut off leaves what it has.
 """
 
 import json
@@ -14,13 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -37,21 +34,18 @@ from service.engine.cpu.session import open_session
 from service.engine.cuda.runner import CudaRunner, graph_paths
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
+from service.engine.scheduler import GPU_BUDGETS
 from service.threads import available_threads
 from tests.bench import machine
 from tests.fakes.own_text import own_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = (1, 4, 16, 64, 128, 256, 512, 1_024)
-PROFILED_ROWS = 256
 TESTS = (sys.executable, "-m", "pytest", "-q", "tests/gpu")
 RACE = (sys.executable, "tests/bench/bench_race.py", "--device", "cuda")
 
 Sources = Sequence[tuple[int, ...]]
 WAVES = 3  # of sentences that fill the rows, so that most steps are full
-NO_KERNEL = frozenset({"Reshape", "Shape", "Identity", "Squeeze", "Unsqueeze"})  # they only say how memory is read
-COPIED_BYTES, COPIES = 512 << 20, 20
 
 console = Console(width=120, highlight=False)
 
@@ -98,12 +92,7 @@ def main(
         model = with_gpu_graphs(Bundle.load(bundle or default_bundle_dir()), Path(directory))
         sources = load_sources(model, texts)
         params = SearchParams(beam_size=beam_size, max_target_tokens=model.manifest.decoding.max_target_tokens)
-        speeds = sweep(model, sources, params, device, rows or ROWS)
-        found["speeds"] = [speed.record() for speed in speeds]
-        save(found, out)
-        found["step"] = profile(model, sources, params, device)
-        save(found, out)
-        found["floor"] = floors(model, sources, speeds, device, beam_size)
+        found["speeds"] = [speed.record() for speed in sweep(model, sources, params, device, rows or ROWS)]
     save(found, out)
     if race:
         found["race"] = run([*RACE, "--out", str(out), *(("--texts", str(texts)) if texts else ())])
@@ -163,42 +152,12 @@ def sweep(bundle: Bundle, sources: Sources, params: SearchParams, device: str, r
     return speeds
 
 
-def profile(bundle: Bundle, sources: Sources, params: SearchParams, device: str) -> dict[str, object]:
-    """Return the operators and kernels of a step in a full batch; only on a GPU."""
-    if device != "cuda":
-        return {}
-    from service.engine.cuda.session import open_on_cuda
-
-    with tempfile.TemporaryDirectory() as directory:
-        sessions = {
-            name: open_on_cuda(path, profile=Path(directory) / name) for name, path in graph_paths(bundle).items()
-        }
-        loop = EngineLoop(CudaRunner(bundle, sessions, "cuda"), SchedulerConfig(max_rows=PROFILED_ROWS))
-        translate(loop, sources[: PROFILED_ROWS // params.beam_size], params)
-        found = launches(Path(sessions["decoder_step"].end_profiling()), loop.take_stats().steps)
-    console.print(f"a step: {sum(found.operators.values()):.0f} operators, {found.kernels or 'unknown'} kernels")
-    return found.record()
-
-
-def floors(bundle: Bundle, sources: Sources, speeds: Sequence[Speed], device: str, beam: int) -> dict[str, Any]:
-    """Return the share of a step that reading weights, keys and values would take."""
-    speed_of_memory = bandwidth(device)
-    source_tokens = sum(map(len, sources)) / len(sources)
-    shares = []
-    for speed in speeds:
-        needed = floor_bytes(bundle, round(speed.mean_rows), beam, source_tokens, source_tokens)
-        share = needed / speed_of_memory / (speed.graph_ms / 1e3)
-        shares.append({"rows": speed.rows, "recorded": speed.recorded, "bytes": needed, "share": round(share, 4)})
-    console.print(f"memory: {speed_of_memory / 1e9:,.0f} GB/s; share of a step: {[entry['share'] for entry in shares]}")
-    return {"bytes_per_s": round(speed_of_memory), "mean_source_tokens": round(source_tokens, 1), "shares": shares}
-
-
 def save(found: dict[str, Any], out: Path) -> None:
     """Write what there is by now."""
     (out / "gpu.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
-def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile: Path | None = None) -> CudaRunner:
+def open_runner(bundle: Bundle, device: str, *, recorded: bool = False) -> CudaRunner:
     """Open the GPU's graphs, on a GPU or, to rehearse, on the CPU."""
     paths = graph_paths(bundle)
     if device == "cpu":
@@ -206,8 +165,7 @@ def open_runner(bundle: Bundle, device: str, *, recorded: bool = False, profile:
     from service.engine.cuda.session import open_on_cuda
 
     sessions = {
-        name: open_on_cuda(path, cuda_graphs=recorded and name == "decoder_step", profile=profile and profile / name)
-        for name, path in paths.items()
+        name: open_on_cuda(path, cuda_graphs=recorded and name == "decoder_step") for name, path in paths.items()
     }
     return CudaRunner(bundle, sessions, "cuda", records=recorded)
 
@@ -246,73 +204,6 @@ def translate(loop: EngineLoop, sources: Sources, params: SearchParams) -> int:
                 raise TypeError(f"sentence {outcome.job_id} failed: {outcome.message}")
             num_tokens += len(outcome.hypotheses[0].token_ids) + 1
     return num_tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
-    """Of one step."""
-
-    operators: dict[str, float]  # that launch at least one kernel
-    microseconds: dict[str, float]  # by operator; on a GPU that of launching
-    kernels: float | None  # as the profiler saw them on the device; None where it cannot
-
-    def record(self) -> dict[str, object]:
-        return {
-            "operators_a_step": round(sum(self.operators.values()), 1),
-            "kernels_a_step": self.kernels and round(self.kernels, 1),
-            "by_operator": {name: round(count, 2) for name, count in self.operators.items()},
-            "us_by_operator": {name: round(spent, 1) for name, spent in self.microseconds.items()},
-        }
-
-
-def launches(profile: Path, num_steps: int) -> Launches:
-    """Read the profile of the decoder's session, which ran so many steps."""
-    events = json.loads(profile.read_text(encoding="utf-8"))
-    counts, times, kernels = Counter[str](), Counter[str](), 0
-    for event in events:
-        if event.get("cat") == "Kernel":
-            kernels += 1
-        elif event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            operator = event["args"]["op_name"]
-            times[operator] += event["dur"]
-            counts[operator] += operator not in NO_KERNEL
-    return Launches(
-        operators={name: count / num_steps for name, count in counts.most_common() if count},
-        microseconds={name: spent / num_steps for name, spent in times.most_common()},
-        kernels=kernels / num_steps if kernels else None,
-    )
-
-
-def floor_bytes(bundle: Bundle, rows: int, beam_size: int, source_tokens: float, target_tokens: float) -> int:
-    """Return the bytes that a step must read: the decoder's weights once, and keys and values of the live sentences.
-
-    Hypotheses are counted as if nothing of their past were in common, and halfway through their translation.
-    """
-    config = bundle.manifest.config
-    d, ff, layers = config.d_model, config.d_ff, config.num_decoder_layers
-    weights = layers * (6 * d * d + 2 * d * ff) + config.vocab_size * d  # cross keys and values are the encoder's
-    column = 2 * layers * d
-    caches = rows * column * target_tokens / 2 + rows / beam_size * column * source_tokens
-    return int(2 * (weights + caches))  # half precision
-
-
-def bandwidth(device: str) -> float:
-    """Return the bytes a second that the device's memory reads and writes: the best of some copies by PyTorch."""
-    source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    seconds: list[float] = []
-    for _ in range(COPIES):
-        _wait(device)
-        began = time.perf_counter()
-        target.copy_(source)
-        _wait(device)
-        seconds.append(time.perf_counter() - began)
-    return 2 * COPIED_BYTES / min(seconds)
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A bundle for `echo_runner`, a model repository of such bundles, and the ways in which a bundle can be bad."""
 
+import hashlib
 import json
-import shutil
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,30 +75,16 @@ def edit_manifest(bundle: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def truncate(bundle: Path) -> None:
-    (bundle / "encoder.onnx").write_bytes(NOT_A_GRAPH[:-1])
+def replacing(name: str, content: bytes) -> Callable[[Path], object]:
+    """Writes this file, and leaves its checksum."""
+    return lambda bundle: (bundle / name).write_bytes(content)
 
 
-def tamper(bundle: Path) -> None:
-    (bundle / "encoder.onnx").write_bytes(NOT_A_GRAPH.replace(b"echo", b"ECHO"))
-
-
-def remove_manifest(bundle: Path) -> None:
-    (bundle / "manifest.json").unlink()
-
-
-def add_pickle(bundle: Path) -> None:
-    (bundle / "weights.pt").write_bytes(b"\x80\x04.")
-
-
-def rename(bundle: Path) -> None:
-    edit_manifest(bundle, name="other")
+tamper = replacing("encoder.onnx", NOT_A_GRAPH.replace(b"echo", b"ECHO"))
 
 
 def cut_tokenizer(bundle: Path) -> None:
     """A tokenizer that is none, with the checksum that belongs to it."""
-    import hashlib
-
     (bundle / "shared.spm").write_bytes(b"\x00" * 100)
     files = json.loads((bundle / "manifest.json").read_text())["files"]
     files["shared.spm"] = {"sha256": hashlib.sha256(b"\x00" * 100).hexdigest(), "bytes": 100}
@@ -107,16 +93,22 @@ def cut_tokenizer(bundle: Path) -> None:
 
 def empty(bundle: Path) -> None:
     for path in bundle.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.unlink()
 
 
 # Each with a part of the reason that must be given.
-WAYS_TO_SPOIL: dict[str, tuple[Callable[[Path], None], str]] = {
-    "truncated": (truncate, "encoder.onnx has 10 bytes, the manifest says 11"),
+WAYS_TO_SPOIL: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (
+        lambda bundle: (bundle / "encoder.onnx").write_bytes(NOT_A_GRAPH[:-1]),
+        "encoder.onnx has 10 bytes, the manifest says 11",
+    ),
     "tampered": (tamper, "encoder.onnx has another SHA-256 than the manifest says"),
-    "without manifest": (remove_manifest, "is not a bundle"),
+    "without manifest": (lambda bundle: (bundle / "manifest.json").unlink(), "is not a bundle"),
     "empty": (empty, "is not a bundle"),
-    "pickle": (add_pickle, "weights.pt can run code when it is opened"),
-    "another name": (rename, "has a manifest of name 'other'"),
+    "pickle": (
+        lambda bundle: (bundle / "weights.pt").write_bytes(b"\x80\x04."),
+        "weights.pt can run code when it is opened",
+    ),
+    "another name": (lambda bundle: edit_manifest(bundle, name="other"), "has a manifest of name 'other'"),
     "no tokenizer": (cut_tokenizer, "the engine did not start: ValueError: tokenizer"),
 }

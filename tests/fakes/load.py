@@ -1,13 +1,13 @@
 """Starts `load_process` processes, and says what their records show."""
 
 import asyncio
-import json
+import pickle
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -18,6 +18,7 @@ from tests.fakes.calls import Calls, calling, code_of
 from tests.fakes.load_process import Plan, Record, Source
 from tests.fakes.server_process import ROOT
 
+PROGRAM = "from tests.fakes.load_process import main; main()"
 LATE_END_S = 60.0  # a generator that has not ended this long after its plan hangs
 
 
@@ -74,28 +75,24 @@ async def offer(
         cpu: the only CPU that the generator may use; None for all.
         start_at: time.monotonic() of the plan's beginning; in the past: as soon as there is a connection.
     """
-    records = directory / f"records-{seed}-{id(sources)}.json"
+    records = directory / f"records-{seed}-{id(sources)}"
     plan = Plan(address=address, records=str(records), sources=sources, seed=seed, start_at=start_at)
     pin = () if cpu is None else ("taskset", "-c", str(cpu))
     process = await asyncio.create_subprocess_exec(
-        *pin, sys.executable, "-m", "tests.fakes.load_process", cwd=ROOT, stdin=asyncio.subprocess.PIPE
+        *pin, sys.executable, "-c", PROGRAM, cwd=ROOT, stdin=asyncio.subprocess.PIPE
     )
     longest_s = max(sum(seconds for _, seconds in source.phases) + source.timeout_s for source in sources)
     try:
         async with asyncio.timeout(longest_s + LATE_END_S):
-            await process.communicate(json.dumps(asdict(plan)).encode())
+            await process.communicate(pickle.dumps(plan))
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     assert process.returncode == 0, "the load generator failed"
-    return Load(tuple(_records(records)))
-
-
-def _records(file: Path) -> Iterable[Record]:
-    rows = json.loads(file.read_text())
-    file.unlink()
-    return [Record(**{**row, "details": b""}) for row in rows]
+    found: list[Record] = pickle.loads(records.read_bytes())
+    records.unlink()
+    return Load(tuple(found))
 
 
 def jain_index(values: Iterable[float]) -> float:

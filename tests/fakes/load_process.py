@@ -1,16 +1,16 @@
 """A load that does not wait: calls begin at the times of a Poisson process, whatever became of those before.
 
-A process of its own, so that its work and the test's disturb each other little: `python -m tests.fakes.load_process`
-reads a plan (JSON) from standard input and writes a record per call to the plan's file; `load.py` starts it.
+`main` is a process of its own, so that its work and the test's disturb each other little: it reads a pickled plan from
+standard input and pickles a list of records into the plan's file; `load.py` starts it.
 """
 
 import asyncio
 import gc
-import json
+import pickle
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -153,25 +153,9 @@ def _reason(details: bytes) -> str:
     return ""
 
 
-def plan_of(data: dict[str, Any]) -> Plan:
-    """The plan that `asdict` made this of."""
-    sources = tuple(
-        Source(
-            **{
-                **source,
-                "phases": tuple(tuple(phase) for phase in source["phases"]),
-                "texts": tuple(source["texts"]),
-                "metadata": tuple((key, value) for key, value in source["metadata"]),
-            }
-        )
-        for source in data["sources"]
-    )
-    return Plan(**{**data, "sources": sources})
-
-
 def main() -> None:
     """Read a plan, carry it out, write the records."""
-    plan = plan_of(json.load(sys.stdin))
+    plan: Plan = pickle.load(sys.stdin.buffer)
     gc.disable()  # a look at all records is a pause of 20 ms, which would count as the server's
 
     async def generate() -> list[Record]:
@@ -180,9 +164,4 @@ def main() -> None:
     records = asyncio.run(generate())
     for record in records:
         record.reason, record.details = _reason(record.details), b""
-    rows = [{**asdict(record), "details": ""} for record in records]
-    Path(plan.records).write_text(json.dumps(rows), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    Path(plan.records).write_bytes(pickle.dumps(records))

@@ -62,22 +62,3 @@ async def test_published_service_config_calls_again_when_the_server_says(scripte
 
     assert await node(scripted.address, "one") == Output(0, ["0\tONE"], "")
     assert len(scripted.service.requests) == 3
-
-
-async def test_stream_that_fails_ends_the_program_while_its_input_is_open():
-    process = await asyncio.create_subprocess_exec(
-        str(NODE),
-        str(EXAMPLE / "translate.js"),
-        *("--server", "127.0.0.1:1", "--timeout", "1", "--stream"),  # nobody listens there
-        stdin=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    process.stdin.write(b"one\n")
-    try:
-        async with asyncio.timeout(30):
-            assert await process.wait() == 3
-    finally:
-        process.stdin.close()
-        if process.returncode is None:
-            process.kill()
