@@ -1,10 +1,10 @@
-"""A page is written once for all who ask meanwhile."""
+"""A page is written once for all who ask meanwhile; alone a reader gets a new one, a crowd shares one for a moment."""
 
 import asyncio
 import time
 from collections.abc import Iterator
 
-from service.http.app import MAX_BLOCKED_S, SharedPage
+from service.http.app import CROWD, MAX_BLOCKED_S, SHARED_FOR_S, SharedPage
 
 
 class Counting:
@@ -31,6 +31,19 @@ async def test_one_reader_after_the_other_gets_a_new_page():
     assert [await page.read() for _ in range(3)] == [b"page 1", b"page 2", b"page 3"]
 
 
+async def test_crowd_shares_a_page_for_a_moment():
+    now = [0.0]
+    page = SharedPage(Counting(), clock=lambda: now[0])
+
+    together = await asyncio.gather(*(page.read() for _ in range(CROWD + 1)))
+    now[0] = SHARED_FOR_S
+    soon = await page.read()
+    now[0] = SHARED_FOR_S + 0.01
+    later = await page.read()
+
+    assert (set(together), soon, later) == ({b"page 1"}, b"page 1", b"page 2")
+
+
 async def test_page_outlives_the_reader_that_asked_first():
     page = SharedPage(Counting(num_pieces=2, piece_s=2 * MAX_BLOCKED_S))
 
@@ -46,7 +59,7 @@ async def test_page_outlives_the_reader_that_asked_first():
 async def test_page_that_fails_is_an_error_for_its_readers_and_the_next_one_is_new():
     page = SharedPage(Counting(fails_at=1))
 
-    outcomes = await asyncio.gather(*(page.read() for _ in range(5)), return_exceptions=True)
+    outcomes = await asyncio.gather(*(page.read() for _ in range(CROWD + 1)), return_exceptions=True)
 
     assert {type(outcome) for outcome in outcomes} == {ValueError}
     assert await page.read() == b"page 2"
