@@ -205,14 +205,11 @@ class _Source:
 
 
 def load_config(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> ServerConfig:
-    """Return the settings from all sources.
+    """Return the settings from all sources; raises ConfigError for a file, name or value that is not accepted.
 
     Args:
         file: TOML, one table per group; None for none.
         overrides: strongest, by dotted name: `{"listen.grpc_port": 0}`; None as value means "not given".
-
-    Raises:
-        ConfigError: a file that cannot be read, an unknown setting, or a value that is not allowed.
     """
     sources = _read_sources(file, overrides)
     groups = {group for source in sources for group in source.values}

@@ -25,7 +25,9 @@ def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _AS_UMASK_SAYS if mode is None else mode)
         with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
-            _give_owner_of(file, descriptor)
+            with suppress(OSError):  # there is no such file, or we may not
+                known = file.stat()  # else `sudo dragoman keys new` would take a server's keys from it
+                os.fchown(descriptor, known.st_uid, known.st_gid)
             if mode is not None:
                 os.fchmod(descriptor, mode)
             stream.write(content)
@@ -38,13 +40,6 @@ def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
     sync(file.parent)
 
 
-def _give_owner_of(file: Path, descriptor: int) -> None:
-    """Else `sudo dragoman keys new` would take a server's keys from it."""
-    with suppress(OSError):  # there is no such file, or we may not
-        known = file.stat()
-        os.fchown(descriptor, known.st_uid, known.st_gid)
-
-
 def sync(path: Path) -> None:
     """Return when a file's content, or the names in a directory, would survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -55,12 +50,7 @@ def sync(path: Path) -> None:
 
 
 def require_own(directory: Path) -> None:
-    """Refuse a directory in which others could put files.
-
-    Raises:
-        PermissionError: it is a link or no directory, is another user's, or others may write to it.
-        OSError: it is not there.
-    """
+    """Raise PermissionError for a link, what is no directory, another user's, or one that others may write to."""
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _BY_OTHERS:
         raise PermissionError(f"{directory} is not a directory that only this user can write to")

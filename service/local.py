@@ -42,16 +42,10 @@ class LocalTranslator:
     """Translates with one model in this process."""
 
     def __init__(self, codec: TextCodec, loop: "EngineLoop", info: ModelInfo, *, window: int = DEFAULT_WINDOW) -> None:
-        """Wrap a loop that is ready.
-
-        Args:
-            info: its default_options are complete, and their max_target_tokens is the model's limit.
-            window: texts that are read ahead; with 1, each text is answered before the next one is read.
-        """
         self.info = info
         self._codec = codec
         self._loop = loop
-        self._window = window
+        self._window = window  # texts that are read ahead; with 1, each is answered before the next one is read
         self._job_ids = count()
         self._calls: dict[int, _Call] = {}  # by job: a step of one call advances the jobs of all
 
@@ -64,14 +58,11 @@ class LocalTranslator:
         threads: int | None = None,
         window: int = DEFAULT_WINDOW,
     ) -> Self:
-        """Load a bundle and check it, which takes about a second.
+        """Load a bundle and check it, which takes about a second; raises ValueError if the bundle cannot be used.
 
         Args:
             precision: "int8" or "fp32"; None for the best that the bundle has.
             threads: of the model's arithmetic; None for all CPUs that this process may use.
-
-        Raises:
-            ValueError: the bundle cannot be used; the message says which file and why.
         """
         from service.engine.cpu.runner import CpuRunner
         from service.engine.loop import EngineLoop
@@ -86,19 +77,11 @@ class LocalTranslator:
         return cls(codec, EngineLoop(runner), info, window=window)
 
     def require(self, *, model: str | None = None, source_language: str = "", target_language: str = "") -> None:
-        """Check that this is the model that a caller means; empty languages and no name fit every model.
-
-        Raises:
-            NotFound: the caller means another model.
-        """
+        """Raise NotFound if a caller means another model; empty languages and no name fit every model."""
         index_of([self.info], model=model, source_language=source_language, target_language=target_language)
 
     def translate_all(self, texts: Iterable[str], options: TranslateOptions | None = None) -> Iterator[Translation]:
-        """Yield one translation per text, in order, each as soon as all translations before it are there.
-
-        Raises:
-            InvalidInput: an option is out of range.
-        """
+        """Yield one translation per text, in order, each as soon as all translations before it are there."""
         return self._run(_Call(enumerate(texts), search_params(self.info, options or TranslateOptions())))
 
     def _run(self, call: _Call) -> Iterator[Translation]:

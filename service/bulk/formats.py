@@ -70,7 +70,6 @@ def parts_of(ends: Iterable[int], part_size: int, start: int = 0) -> Iterator[Bu
 
 
 def concatenate(head: bytes, parts: Iterable[Path], output: Path) -> None:
-    """Write the head and all parts, one after another."""
     with output.open("wb") as stream:
         stream.write(head)
         for part in parts:

@@ -88,7 +88,6 @@ class BulkSource:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Raise JobError if the file is another one than it was."""
         if _stamp(self.file) != self.stamp:
             raise JobError(
                 f"{self.file} has changed while it was translated; what is done stays: "
@@ -158,7 +157,6 @@ class BulkJob:
         return [] if self._is_done() else [part for part in self.parts if not self.part_file(part).exists()]
 
     def part_file(self, part: BulkPart) -> Path:
-        """Return where a part's output is."""
         return self._folder / f"{part.index:06d}.part"
 
     def failures(self, part: BulkPart) -> Failures:

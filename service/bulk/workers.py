@@ -38,7 +38,6 @@ _CONNECT_S = 2.0  # a server that is there has said within this that it serves, 
 
 
 def say_on_stderr(line: str) -> None:
-    """Tell whoever looks on."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated
@@ -97,7 +97,6 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", check_python),
         ("onnxruntime", check_runtime),
-        ("torch", check_torch),
         ("instructions", lambda: check_instructions(cpu_flags())),
         ("threads", check_threads),
         ("open files", check_open_files),
@@ -154,13 +153,6 @@ def check_runtime() -> Finding:
         detail = f"{onnxruntime.__version__}, with CUDA for models that have fp16 graphs"
         return Finding(Level.PASS, "onnxruntime", detail)
     return Finding(Level.PASS, "onnxruntime", f"{onnxruntime.__version__}, on the CPU")
-
-
-def check_torch() -> Finding:
-    """Warn of torch, which serving does not need."""
-    if util.find_spec("torch") is None:
-        return Finding(Level.PASS, "torch", "absent, as it should be where models are only served")
-    return Finding(Level.WARN, "torch", "installed; serving never imports it, a lean environment needs no torch")
 
 
 def check_instructions(flags: frozenset[str]) -> Finding:

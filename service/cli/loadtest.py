@@ -34,7 +34,7 @@ from service.loadtest.records import OK, Summary, summarize
 from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
 from service.loadtest.run import LoadConfig, OnProgress, SendProgress, StageOutcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS
-from service.loadtest.search import LatencyTarget, highest_rate
+from service.loadtest.search import highest_rate
 from service.records import Priority, TranslateOptions, TranslationRequest
 from service.text.lines import text_of_line
 
@@ -143,12 +143,7 @@ def loadtest(command: LoadTest) -> None:
 
 
 def run(command: LoadTest, console: Console) -> None:
-    """Make the load, print a table and write the reports, also of a test that is ended early by Ctrl-C or the server.
-
-    Raises:
-        ValueError: the texts cannot be used.
-        Unavailable: no server answers.
-    """
+    """Make the load, print a table and write the reports, also of a test that Ctrl-C or the server ends early."""
     test = _Test(command, console)
     try:
         headline = test.run()
@@ -184,13 +179,14 @@ class _Test:
         """Run all stages and return their result in one sentence."""
         command = self._command
         if command.find_p99_ms is not None:
-            target = LatencyTarget(p99_ms=command.find_p99_ms)
-            held, tried = highest_rate(self._at_rate, target, first=command.first_rate)
+            held, tried = highest_rate(self._at_rate, p99_ms=command.find_p99_ms, first=command.first_rate)
             found = f"{held:.1f} calls/s hold" if held else "no rate held"
             return f"{found} a p99 of {command.find_p99_ms:g} ms{_why_unanswered(*tried[-1])}"
         if command.concurrency is not None:
-            summary = self._closed(command.concurrency)
-            return f"{summary.done_rate:.1f} calls/s answered to {command.concurrency} callers"
+            name = f"{command.concurrency} callers"
+            with self._shown(name, None) as on_progress:
+                outcome = run_closed(self._load, command.concurrency, command.duration_s, on_progress)
+            return f"{self._add(name, outcome).done_rate:.1f} calls/s answered to {name}"
         for rate in command.rates or ():
             self._at_rate(rate)
         return _most_answered(self.stages)
@@ -199,11 +195,6 @@ class _Test:
         duration_s = self._command.duration_s
         with self._shown(f"{rate:.1f} calls/s", rate * duration_s) as on_progress:
             return self._add(f"{rate:.1f} calls/s", run_stage(self._load, rate, duration_s, on_progress))
-
-    def _closed(self, concurrency: int) -> Summary:
-        with self._shown(f"{concurrency} callers", None) as on_progress:
-            outcome = run_closed(self._load, concurrency, self._command.duration_s, on_progress)
-            return self._add(f"{concurrency} callers", outcome)
 
     def _add(self, name: str, outcome: StageOutcome) -> Summary:
         command = self._command

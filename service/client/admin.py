@@ -9,14 +9,14 @@ from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceStub
 from service.client.channel import ClientConfig, call_metadata, open_channel
 from service.client.failures import CLOSED, domain_error
-from service.errors import DragomanError, Unavailable
+from service.errors import Unavailable
 
 DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
 _SWITCH_ON = "the admin port is off by default, switch it on with `dragoman serve --admin-port 50052`"
 
 
 class AdminClient:
-    """Calls a server's admin port and blocks until it answers."""
+    """Calls a server's admin port and blocks until it answers; raises DragomanError where there is no answer."""
 
     def __init__(self, address: str = DEFAULT_ADMIN_ADDRESS, config: ClientConfig | None = None) -> None:
         self.address = address
@@ -25,29 +25,17 @@ class AdminClient:
         self._stub: Any = AdminServiceStub(self._channel)
 
     def status(self, max_requests: int = 0, timeout_s: float = 5.0) -> pb.GetStatusResponse:
-        """Return what the server is doing now; see the contract.
-
-        Raises:
-            DragomanError: there is no answer; the message says what to do about it.
-        """
+        """Return what the server is doing now; see the contract."""
         request = pb.GetStatusRequest(max_requests=max_requests)
         return cast("pb.GetStatusResponse", self._call(self._stub.GetStatus, request, timeout_s))
 
     def reload_models(self, model: str = "", timeout_s: float = 600.0) -> pb.ReloadModelsResponse:
-        """Have the server look at its models again.
-
-        Raises:
-            DragomanError: a bundle was refused, or there is no answer.
-        """
+        """Have the server look at its models again; raises FailedPrecondition if a bundle was refused."""
         request = pb.ReloadModelsRequest(model=model)
         return cast("pb.ReloadModelsResponse", self._call(self._stub.ReloadModels, request, timeout_s))
 
     def set_log_level(self, level: str, timeout_s: float = 5.0) -> str:
-        """Change the level of the server's log and return the level before.
-
-        Raises:
-            DragomanError: there is no such level, or no answer.
-        """
+        """Change the level of the server's log and return the level before."""
         return str(self._call(self._stub.SetLogLevel, pb.SetLogLevelRequest(level=level), timeout_s).previous)
 
     def close(self) -> None:
@@ -68,12 +56,11 @@ class AdminClient:
         except ValueError as error:  # gRPC's word for a channel that is closed
             raise Unavailable(CLOSED) from error
         except grpc.RpcError as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: Any) -> DragomanError:
-        match error.code():
-            case grpc.StatusCode.UNIMPLEMENTED:
-                return Unavailable(f"the server at {self.address} has no admin service there; {_SWITCH_ON}")
-            case grpc.StatusCode.UNAVAILABLE:
-                return Unavailable(f"no admin port answers at {self.address} ({error.details()}); {_SWITCH_ON}")
-        return domain_error(error)
+            match error.code():
+                case grpc.StatusCode.UNIMPLEMENTED:
+                    why = f"the server at {self.address} has no admin service there"
+                case grpc.StatusCode.UNAVAILABLE:
+                    why = f"no admin port answers at {self.address} ({error.details()})"
+                case _:
+                    raise domain_error(error) from error
+            raise Unavailable(f"{why}; {_SWITCH_ON}") from error

@@ -7,13 +7,21 @@ with one text of several stays in that text's `Translation`.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import replace
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import grpc
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -29,21 +37,20 @@ from service.grpc.codec import decode_models, decode_result, encode_request, enc
 from service.records import ModelInfo, Priority, TranslateOptions, Translation, TranslationRequest, TranslationResult
 
 
-def request_of(
-    options: TranslateOptions | None,
-    model: str | None,
-    source_language: str,
-    target_language: str,
-    priority: Priority | None,
-) -> TranslationRequest:
-    """Return what a caller's arguments ask for, without texts."""
-    return TranslationRequest(
-        options=options or TranslateOptions(),
-        model=model,
-        source_language=source_language,
-        target_language=target_language,
-        priority=priority,
-    )
+class RequestOptions(TypedDict, total=False):
+    """What a caller may say beside the texts; all of it may be left out."""
+
+    options: TranslateOptions | None
+    model: str | None  # None: the first one that fits the languages
+    source_language: str  # BCP 47; empty: the model's
+    target_language: str
+    priority: Priority | None  # None: the highest that the caller may have
+
+
+def request_of(texts: Sequence[str] = (), **wanted: Unpack[RequestOptions]) -> TranslationRequest:
+    """Return the request for these texts."""
+    wanted["options"] = wanted.get("options") or TranslateOptions()
+    return TranslationRequest(texts=texts, **wanted)  # type: ignore[arg-type]  # the options are not None
 
 
 Call = TypeVar("Call", "asyncio.Task[TranslationResult]", "Future[TranslationResult]")
@@ -84,15 +91,7 @@ class AsyncClient:
         self._health: Any = HealthStub(self._channel)  # here, as it must not be made when the channel is closed
 
     async def translate(
-        self,
-        texts: Iterable[str],
-        *,
-        options: TranslateOptions | None = None,
-        model: str | None = None,
-        source_language: str = "",
-        target_language: str = "",
-        priority: Priority | None = None,
-        timeout_s: float | None = None,
+        self, texts: Iterable[str], *, timeout_s: float | None = None, **wanted: Unpack[RequestOptions]
     ) -> TranslationResult:
         """Translate these texts in one call; empty languages and model take the server's first choice.
 
@@ -103,19 +102,10 @@ class AsyncClient:
             TypeError: the texts are one str, or something among them is none; so in the other methods.
         """
         require_several(texts)
-        wanted = request_of(options, model, source_language, target_language, priority)
-        return await self.send(replace(wanted, texts=list(texts)), timeout_s)
+        return await self.send(request_of(list(texts), **wanted), timeout_s)
 
     async def translate_all(
-        self,
-        texts: Iterable[str],
-        *,
-        options: TranslateOptions | None = None,
-        model: str | None = None,
-        source_language: str = "",
-        target_language: str = "",
-        priority: Priority | None = None,
-        timeout_s: float | None = None,
+        self, texts: Iterable[str], *, timeout_s: float | None = None, **wanted: Unpack[RequestOptions]
     ) -> AsyncIterator[Translation]:
         """Translate any number of texts, in order, `batch_size` a call and `max_calls` calls at a time.
 
@@ -128,11 +118,10 @@ class AsyncClient:
         Raises:
             DragomanError: a call failed; the others are cancelled.
         """
-        wanted = request_of(options, model, source_language, target_language, priority)
         tasks: list[asyncio.Task[TranslationResult]] = []
 
         def start(texts_of_call: list[str]) -> asyncio.Task[TranslationResult]:
-            task = asyncio.create_task(self.send(replace(wanted, texts=texts_of_call), timeout_s))
+            task = asyncio.create_task(self.send(request_of(texts_of_call, **wanted), timeout_s))
             tasks.append(task)
             return task
 
@@ -150,12 +139,8 @@ class AsyncClient:
         self,
         texts: Iterable[str] | AsyncIterable[str],
         *,
-        options: TranslateOptions | None = None,
-        model: str | None = None,
-        source_language: str = "",
-        target_language: str = "",
-        priority: Priority | None = None,
         timeout_s: float | None = None,
+        **wanted: Unpack[RequestOptions],
     ) -> AsyncGenerator[tuple[int, Translation], None]:
         """Translate texts as they come: each one's number, from 0, with its translation as soon as that is there.
 
@@ -170,8 +155,9 @@ class AsyncClient:
             DragomanError: the stream failed, or could not be resumed.
         """
         require_several(texts)
-        wanted = request_of(options, model, source_language, target_language, priority)
-        return _one_by_one(self.stream(wanted, TaskReader(texts, self.config.max_stream_texts), timeout_s))
+        return _one_by_one(
+            self.stream(request_of(**wanted), TaskReader(texts, self.config.max_stream_texts), timeout_s)
+        )
 
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """Return the loaded models, in the order in which a request that names none tries them."""

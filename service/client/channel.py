@@ -84,9 +84,6 @@ def config_from_environment(environment: Mapping[str, str] = os.environ) -> Clie
 
     DRAGOMAN_API_KEY; DRAGOMAN_TLS=1 for TLS with the authorities of the system, or what `TlsOptions` has:
     DRAGOMAN_TLS_CA, DRAGOMAN_TLS_CLIENT_CERTIFICATE, DRAGOMAN_TLS_CLIENT_KEY, DRAGOMAN_TLS_SERVER_NAME.
-
-    Raises:
-        ValueError: a value that is not accepted.
     """
     names = ("DRAGOMAN_TLS_CA", "DRAGOMAN_TLS_CLIENT_KEY", "DRAGOMAN_TLS_CLIENT_CERTIFICATE")
     ca, key, certificate = (Path(environment[name]) if environment.get(name) else None for name in names)
@@ -128,11 +125,7 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
 
 
 def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
-    """Open a blocking channel with these settings; each call brings its deadline and key.
-
-    Raises:
-        OSError, ValueError: see `credentials`.
-    """
+    """Open a blocking channel with these settings; each call brings its deadline and key."""
     if config.tls is None:
         return grpc.insecure_channel(address, channel_options(config))
     return grpc.secure_channel(address, credentials(config.tls), channel_options(config))
@@ -146,12 +139,7 @@ def open_aio_channel(address: str, config: ClientConfig) -> grpc.aio.Channel:
 
 
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
-    """Read the files and return gRPC's credentials.
-
-    Raises:
-        OSError: a file cannot be read.
-        ValueError: a certificate without its key, or the other way round.
-    """
+    """Read the files and return gRPC's credentials; raises ValueError for a certificate or a key without the other."""
     if (tls.private_key is None) != (tls.certificate_chain is None):
         raise ValueError("private_key and certificate_chain need each other")
     files_of_tls = (tls.root_certificates, tls.private_key, tls.certificate_chain)
@@ -194,5 +182,4 @@ class Backoff:
         return max(at_least_s, pause * random.uniform(1 - _JITTER, 1 + _JITTER))
 
     def reset(self) -> None:
-        """Begin with the shortest pause again, because something succeeded."""
         self._failures = 0

@@ -17,17 +17,16 @@ import weakref
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, suppress
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-from service.client.aio import AsyncClient, in_turn, request_of
+from service.client.aio import AsyncClient, RequestOptions, in_turn, request_of
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig
 from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
 from service.client.texts import require_several, split_into_calls
 from service.errors import Unavailable
-from service.records import ModelInfo, Priority, TranslateOptions, Translation, TranslationResult
+from service.records import ModelInfo, Translation, TranslationResult
 
 _Result = TypeVar("_Result")
 
@@ -47,12 +46,7 @@ class _LoopThread:
         self._thread.start()
 
     def submit(self, coroutine: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
-        """Start a coroutine on the loop.
-
-        Raises:
-            Unavailable: the clients are closed.
-            RuntimeError: the process was forked since; its child has no such thread.
-        """
+        """Start a coroutine on the loop; raises Unavailable if the clients are closed."""
         if self._pid != os.getpid():
             coroutine.close()
             raise RuntimeError("this client was made before the process was forked: make one in each process")
@@ -100,11 +94,7 @@ class _LoopThread:
 
 
 def result_of(future: "Future[_Result]") -> _Result:
-    """Wait for a result; whoever is interrupted meanwhile cancels it.
-
-    Raises:
-        Unavailable: the client was closed.
-    """
+    """Wait for a result, Unavailable if the client was closed; whoever is interrupted meanwhile cancels it."""
     try:
         return future.result()
     except CancelledError as error:
@@ -164,12 +154,7 @@ class Client:
     """Calls a server and blocks until it answers; may be shared by threads, not by processes."""
 
     def __init__(self, address: str = DEFAULT_ADDRESS, config: ClientConfig | None = None) -> None:
-        """Open a channel; nothing is sent yet.
-
-        Args:
-            address: "host:port", "dns:///name:port" or "unix:/path".
-            config: None for the defaults.
-        """
+        """Do as `AsyncClient`."""
 
         async def make() -> AsyncClient:
             return AsyncClient(address, config)
@@ -184,37 +169,19 @@ class Client:
         self._close = weakref.finalize(self, _end, self._loop, self._client)
 
     def translate(
-        self,
-        texts: Iterable[str],
-        *,
-        options: TranslateOptions | None = None,
-        model: str | None = None,
-        source_language: str = "",
-        target_language: str = "",
-        priority: Priority | None = None,
-        timeout_s: float | None = None,
+        self, texts: Iterable[str], *, timeout_s: float | None = None, **wanted: Unpack[RequestOptions]
     ) -> TranslationResult:
         """Do as `AsyncClient.translate`."""
         require_several(texts)
-        wanted = request_of(options, model, source_language, target_language, priority)
-        return self._loop.run(self._client.send(replace(wanted, texts=list(texts)), timeout_s))
+        return self._loop.run(self._client.send(request_of(list(texts), **wanted), timeout_s))
 
     def translate_all(
-        self,
-        texts: Iterable[str],
-        *,
-        options: TranslateOptions | None = None,
-        model: str | None = None,
-        source_language: str = "",
-        target_language: str = "",
-        priority: Priority | None = None,
-        timeout_s: float | None = None,
+        self, texts: Iterable[str], *, timeout_s: float | None = None, **wanted: Unpack[RequestOptions]
     ) -> Iterator[Translation]:
         """Do as `AsyncClient.translate_all`; texts are read in the caller's thread."""
-        wanted = request_of(options, model, source_language, target_language, priority)
 
         def start(texts_of_call: list[str]) -> "Future[TranslationResult]":
-            return self._loop.submit(self._client.send(replace(wanted, texts=texts_of_call), timeout_s))
+            return self._loop.submit(self._client.send(request_of(texts_of_call, **wanted), timeout_s))
 
         config = self._client.config
         parts = split_into_calls(texts, config.batch_size, config.max_text_bytes)
@@ -223,21 +190,12 @@ class Client:
                 yield from part.answered(result_of(call).translations)
 
     def translate_stream(
-        self,
-        texts: Iterable[str],
-        *,
-        options: TranslateOptions | None = None,
-        model: str | None = None,
-        source_language: str = "",
-        target_language: str = "",
-        priority: Priority | None = None,
-        timeout_s: float | None = None,
+        self, texts: Iterable[str], *, timeout_s: float | None = None, **wanted: Unpack[RequestOptions]
     ) -> Generator[tuple[int, Translation], None, None]:
         """Do as `AsyncClient.translate_stream`; texts are read in a thread of their own.  `close()` leaves it early."""
         require_several(texts)
-        wanted = request_of(options, model, source_language, target_language, priority)
         reader = ThreadReader(texts, self._client.config.max_stream_texts)
-        return self._one_by_one(self._client.stream(wanted, reader, timeout_s), reader)
+        return self._one_by_one(self._client.stream(request_of(**wanted), reader, timeout_s), reader)
 
     def _one_by_one(self, call: StreamCall, reader: ThreadReader) -> Generator[tuple[int, Translation], None, None]:
         try:

@@ -63,9 +63,6 @@ async def connection_failure(health: Any) -> str:
 
     Args:
         health: HealthStub of the client's channel.
-
-    Raises:
-        Unavailable: the channel is closed.
     """
     try:
         with closed_is_unavailable():
@@ -79,9 +76,6 @@ async def wait_until_ready(health: Any, address: str, timeout_s: float) -> None:
     """Return as soon as the server says SERVING; without any time, ask a server that is there once.
 
     A server that restarts ends the Watch it has answered; another Watch is opened until the time is over.
-
-    Args:
-        health: HealthStub of the client's channel.
 
     Raises:
         Unavailable: it did not within the timeout, or the channel was closed.

@@ -38,16 +38,13 @@ class TaskReader:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, call: "StreamCall") -> None:
-        """Begin to read."""
         self._task = asyncio.create_task(self._read(call))
 
     def make_room(self, num_texts: int) -> None:
-        """Read so many texts more."""
         for _ in range(num_texts):
             self._room.release()
 
     async def stop(self) -> None:
-        """Read no more."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -75,18 +72,15 @@ class ThreadReader:
         self._read_texts: list[str | None] = []  # on their way to the loop, which is woken once for all of them
 
     def start(self, call: "StreamCall") -> None:
-        """Begin to read."""
         arguments = (call, asyncio.get_running_loop())
         threading.Thread(target=self._read, args=arguments, name="stream-texts", daemon=True).start()
 
     def make_room(self, num_texts: int) -> None:
-        """Read so many texts more."""
         with self._changed:
             self._room += num_texts
             self._changed.notify()
 
     async def stop(self) -> None:
-        """Read no more."""
         self.end()
 
     def end(self) -> None:
@@ -142,17 +136,11 @@ class StreamCall:
         *,
         deadline: float | None,
     ) -> None:
-        """Make a call that has not begun.
-
-        Args:
-            open_stream: opens one connection; raises UsageError on a channel that is closed.
-            deadline: of the whole stream, on time.monotonic(); None for none.
-        """
-        self._open_stream = open_stream
+        self._open_stream = open_stream  # raises UsageError on a channel that is closed
         self._settings = settings
         self._reader = reader
         self._unanswered = unanswered
-        self._deadline = deadline
+        self._deadline = deadline  # of the whole stream, on time.monotonic()
         self._changed = asyncio.Event()  # for the task that sends: a text was taken, or an answer came
         self._has_begun = False
         self._call: Any = None  # of the connection that is open
@@ -176,12 +164,7 @@ class StreamCall:
             self._call.cancel()
 
     async def next_answers(self) -> Answers:
-        """Return the answers of the next message, over however many connections; none at the end.
-
-        Raises:
-            DragomanError: the call failed, or could not be resumed.
-            BaseException: what the caller's iterable raised.
-        """
+        """Return the answers of the next message, over however many connections; none at the end."""
         if not self._has_begun:
             self._has_begun = True
             self._reader.start(self)
@@ -200,7 +183,6 @@ class StreamCall:
         return []
 
     async def close(self) -> None:
-        """Leave the stream."""
         self._disconnect()
         await self._reader.stop()
 

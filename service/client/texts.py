@@ -20,23 +20,14 @@ MAX_MESSAGE_TEXTS = 64
 
 
 def require_several(texts: object) -> None:
-    """Refuse one text where several are needed.
-
-    Raises:
-        TypeError: it is one text, of which every character would be translated for itself.
-    """
+    """Raise TypeError for one text where several are needed: every character would be translated for itself."""
     if isinstance(texts, str | bytes):
         kind = type(texts).__name__
         raise TypeError(f"texts is one {kind}, an iterable of them is needed: for one text give a list, [text]")
 
 
 def checked(texts: Iterable[str]) -> Iterator[str]:
-    """Yield these texts, one at a time.
-
-    Raises:
-        TypeError: something among them is no str; the message has its number, from 0.
-        InvalidInput: UTF-8 cannot carry one of them; likewise.
-    """
+    """Yield these texts; TypeError and InvalidInput name by number one that is no str or that UTF-8 cannot carry."""
     for number, text in enumerate(texts):
         check_encodable(text, f"texts[{number}]")
         yield text
@@ -78,11 +69,7 @@ class CallTexts:
 
 
 def split_into_calls(texts: Iterable[str], size: int, max_text_bytes: int) -> Iterator[CallTexts]:
-    """Yield `size` texts at a time, or as many as fit in a message; a full one comes before the next text is taken.
-
-    Raises:
-        TypeError, InvalidInput: as `require_several` and `checked`.
-    """
+    """Yield `size` texts at a time, or as many as fit in a message; a full one comes before the next text is taken."""
     require_several(texts)
     call, num_characters = CallTexts(), 0
     for text in checked(texts):
@@ -116,14 +103,8 @@ class Unanswered:
     """
 
     def __init__(self, *, max_text_bytes: int, give_up_s: float, retry: RetryPolicy) -> None:
-        """Begin without a text.
-
-        Args:
-            max_text_bytes: of one text; a larger one fails, and a blank one is sent in its place.
-            give_up_s: trouble that lasts longer, without an answer in between, is passed on to the caller.
-        """
         self._max_text_bytes = max_text_bytes
-        self._give_up_s = give_up_s
+        self._give_up_s = give_up_s  # trouble that lasts longer without an answer is passed on to the caller
         self._backoff = Backoff(retry)
         self._texts: OrderedDict[int, str] = OrderedDict()
         self._too_large: dict[int, TooLong] = {}
@@ -150,7 +131,6 @@ class Unanswered:
         self._num_taken += 1
 
     def close(self) -> None:
-        """Expect no more texts."""
         self._is_closed = True
 
     def next_message(self, now: float) -> list[tuple[int, str]]:
@@ -192,8 +172,7 @@ class Unanswered:
     def lost(self, error: DragomanError, now: float) -> float:
         """Return the seconds to wait before a new connection, which has to be sent everything again.
 
-        Raises:
-            DragomanError: `error`, where it does not pass, or has lasted too long.
+        Raises `error` where it does not pass, or has lasted too long.
         """
         # A server ends streams after some hours: no reason to stop unless nothing was answered in that time.
         is_passing = isinstance(error, Unavailable) or (isinstance(error, DeadlineExceeded) and self._has_progress)

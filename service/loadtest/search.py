@@ -6,34 +6,21 @@ A stage without a single answer ends the search at once, unless overload is why:
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from service.loadtest.records import OK, Summary
 
 _BY_OVERLOAD = {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyTarget:
-    """When a rate is held."""
-
-    p99_ms: float
-    max_failed_ratio: float = 0.001
-
-    def is_held(self, summary: Summary) -> bool:
-        """Whether this stage was within the target."""
-        answered = summary.codes.get(OK, 0)
-        failed_ratio = 1 - answered / summary.calls if summary.calls else 1.0
-        return failed_ratio <= self.max_failed_ratio and summary.latency_ms.get("p99", float("inf")) <= self.p99_ms
+_MAX_FAILED_RATIO = 0.001
 
 
 def highest_rate(
-    try_rate: Callable[[float], Summary], target: LatencyTarget, *, first: float, precision: float = 0.03
+    try_rate: Callable[[float], Summary], *, p99_ms: float, first: float, precision: float = 0.03
 ) -> tuple[float, list[tuple[float, Summary]]]:
     """Return the highest rate tried that held, 0.0 if none did, and every stage in the order of trying.
 
     Args:
         try_rate: runs a stage at this many calls a second.
+        p99_ms: a rate holds if its p99 is within this and next to no call failed.
         first: the rate of the first stage.
         precision: the search ends when the next rate to try differs by less than this part.
     """
@@ -43,7 +30,9 @@ def highest_rate(
     while rate is not None:
         summary = try_rate(rate)
         tried.append((rate, summary))
-        if target.is_held(summary):
+        answered = summary.codes.get(OK, 0)
+        is_answered = answered > 0 and summary.calls - answered <= _MAX_FAILED_RATIO * summary.calls
+        if is_answered and summary.latency_ms["p99"] <= p99_ms:
             held = max(held, rate)
         else:
             broken[rate] += 1

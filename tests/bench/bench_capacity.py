@@ -27,7 +27,7 @@ from model.bundle import Bundle, default_bundle_dir
 from protos import translation_pb2 as pb
 from service.loadtest.records import OK, Summary, summarize
 from service.loadtest.run import LoadConfig, StageOutcome, run_closed, run_stage
-from service.loadtest.search import LatencyTarget, highest_rate
+from service.loadtest.search import highest_rate
 from service.threads import available_threads
 from tests.bench import machine
 from tests.fakes.own_text import own_sentences
@@ -92,7 +92,7 @@ class Sender:
         for number in CALLERS:
             found.callers[number] = self._summary(run_closed(load, number, self._stage_s))
         first = round(FIRST * max(summary.done_rate for summary in found.callers.values()), 1)
-        found.held_rate, _ = highest_rate(at_rate, LatencyTarget(p99_ms=TARGET_MS), first=first, precision=PRECISION)
+        found.held_rate, _ = highest_rate(at_rate, p99_ms=TARGET_MS, first=first, precision=PRECISION)
         found.shares = {share: at_rate(share * found.held_rate) for share in SHARES if found.held_rate}
         return found
 
