@@ -146,11 +146,11 @@ class Dispatcher:
         now, loop = time.monotonic(), asyncio.get_running_loop()
         caller, priority, deadline = _terms_of(call)
         job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
-        pending = Pending(job, loop.create_future(), call)
+        pending = Pending(job, caller, priority, now, future=loop.create_future(), call=call)
         if refusal := self._refusal():
             pending.fail(refusal)
             return pending.future
-        self._queue.add(job, caller=caller, priority=priority, now=now)
+        self._queue.add(pending)
         self._waiting[job.id] = pending
         pending.future.add_done_callback(partial(self._settle, pending))
         if deadline is not None:
@@ -215,10 +215,10 @@ class Dispatcher:
         if pending.timer is not None:
             pending.timer.cancel()
         if pending.engine is None:
-            self._waiting.pop(pending.job.id, None)
-            self._queue.remove(pending.job)
+            self._waiting.pop(pending.item.id, None)
+            self._queue.remove(pending.item)
         else:
-            pending.engine.cancel(pending.job)
+            pending.engine.cancel(pending.item)
         if future.cancelled():  # a call takes its jobs back when its deadline has passed, and when its client goes
             is_late = pending.call is not None and pending.call.is_late(time.monotonic())
             reason = "deadline" if is_late else "cancelled"

@@ -11,6 +11,7 @@ from service.engine.spec import EngineSpec
 from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
 from service.queue.cost_model import CostModel
+from service.queue.fair_queue import Entry
 from service.queue.placement import EngineLoad
 from service.records import Call
 
@@ -49,11 +50,10 @@ class EngineObserver(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Pending:
-    """A job somebody waits for."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending(Entry[Job]):
+    """A job that somebody waits for, in the queue or in an engine."""
 
-    job: Job
     future: "asyncio.Future[JobResult]"
     call: Call | None = None  # that it belongs to; None for a self-test
     engine: "EngineHandle | None" = None  # None: not given to an engine
@@ -124,8 +124,8 @@ class EngineHandle:
             pending.engine = self
             if pending.call is not None:
                 pending.call.phase = "decode"
-            self.jobs[pending.job.id] = pending
-        self._send([pending.job for pending in jobs])
+            self.jobs[pending.item.id] = pending
+        self._send([pending.item for pending in jobs])
 
     def cancel(self, job: Job) -> None:
         """Have the engine drop a job, if it has not answered yet; it counts until it has."""
@@ -164,9 +164,9 @@ class EngineHandle:
             pending = self.jobs.pop(outcome.job_id, None)
             if pending is None:  # failed meanwhile
                 continue
-            self.load.remove(pending.job)
+            self.load.remove(pending.item)
             if isinstance(outcome, JobResult):
-                self._cost_model.finished(pending.job, outcome)
+                self._cost_model.finished(pending.item, outcome)
             pending.resolve(outcome)
         if stats := report.stats:
             self.live_rows = stats.live_rows

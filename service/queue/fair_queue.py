@@ -31,15 +31,15 @@ _LineKey = tuple[Identity, Priority]  # caller, the class that it asked for
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[Item]):
-    """One piece of work in the queue, or no longer there."""
+    """One piece of work: in the queue, before that, or no longer there."""
 
     item: Item
-    cost: float
     caller: Caller
     priority: Priority  # as asked for
     arrived_at: float
-    number: int  # of its arrival
-    line: "_CallerLine[Item] | None" = None  # None: it has left
+    cost: float = 0.0
+    number: int = -1  # of its arrival
+    line: "_CallerLine[Item] | None" = None  # None: it is not there
 
 
 @dataclass(slots=True, eq=False)
@@ -82,16 +82,15 @@ class FairQueue(Generic[Item]):
         """Cost of everything that waits."""
         return sum(lines.cost for lines in self._classes)
 
-    def push(self, item: Item, *, caller: Caller, priority: Priority, cost: float, now: float) -> Entry[Item]:
-        """Put an item behind all others of its caller and class; the entry is its name in the queue."""
-        self.typical_cost += (cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else cost
-        entry = Entry(item, cost, caller, priority, now, next(self._numbers))
-        if priority is Priority.BATCH:
+    def push(self, entry: Entry[Item]) -> None:
+        """Put an entry, whose cost is known, behind all others of its caller and class."""
+        self.typical_cost += (entry.cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else entry.cost
+        entry.number = next(self._numbers)
+        if entry.priority is Priority.BATCH:
             self._batch.add(entry, quantum=self.typical_cost)
             self._aging[entry.number] = entry
         else:
             self._interactive.add(entry, quantum=self.typical_cost)
-        return entry
 
     def remove(self, entry: Entry[Item]) -> bool:
         """Take an entry out, wherever it stands; False if it has left."""

@@ -43,10 +43,12 @@ class JobQueue:
         """The jobs that wait, in order of arrival."""
         return (entry.item for entry in self._entries.values())
 
-    def add(self, job: Job, *, caller: Caller, priority: Priority, now: float) -> None:
+    def add(self, entry: Entry[Job]) -> None:
         """Put a job at the end of its caller's line."""
-        cost = self.cost_model.cost(len(job.source_ids), job.params)
-        self._entries[job.id] = self._queue.push(job, caller=caller, priority=priority, cost=cost, now=now)
+        job = entry.item
+        entry.cost = self.cost_model.cost(len(job.source_ids), job.params)
+        self._queue.push(entry)
+        self._entries[job.id] = entry
         self.source_tokens += len(job.source_ids)
 
     def remove(self, job: Job) -> None:

@@ -38,6 +38,7 @@ from service.engine.loop import EngineLoop
 from service.engine.process import return_freed_memory
 from service.engine.runner import Floats, Ints
 from service.engine.scheduler import SchedulerConfig
+from service.queue.fair_queue import Entry
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
 from service.records import Caller, Priority
@@ -208,7 +209,7 @@ def _queue(waiting: int, num_callers: int, turns: int = 2_000) -> Row:
     def add(caller: Caller) -> None:
         job = Job(id=next(ids), source_ids=source_ids, params=PARAMS)
         owners[job.id] = caller
-        queue.add(job, caller=caller, priority=Priority.INTERACTIVE, now=0.0)
+        queue.add(Entry(job, caller, Priority.INTERACTIVE, 0.0))
 
     result = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=SHORT)
     for _ in range(32):

@@ -18,6 +18,7 @@ from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchP
 from service.engine.scheduler import Scheduler, SchedulerConfig
 from service.errors import Overloaded
 from service.queue.admission import Admission, Permit
+from service.queue.fair_queue import Entry
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
 from service.records import Caller, Priority
@@ -168,7 +169,7 @@ class SimulatedServer:
         job = Job(id=next(self.ids), source_ids=(5,) * request.source_tokens, params=params, deadline=deadline)
         request.steps_left = request.num_steps
         self.requests[job.id] = request
-        self.queue.add(job, caller=caller, priority=priority, now=now)
+        self.queue.add(Entry(job, caller, priority, now))
 
     def _hand_out(self, now: float) -> list[Job]:
         found = self.queue.hand_out([self.load], now)

@@ -25,7 +25,8 @@ class Line:
         self, item: str, caller: str = "a", *, cost: float = 1.0, priority: Priority = INTERACTIVE, weight: float = 1.0
     ) -> None:
         who = Caller(name=caller, weight=weight)
-        self.entries[item] = self.queue.push(item, caller=who, priority=priority, cost=cost, now=self.now)
+        self.entries[item] = Entry(item, who, priority, self.now, cost)
+        self.queue.push(self.entries[item])
 
     def push_many(self, caller: str, number: int, *, priority: Priority = INTERACTIVE, **options: float) -> None:
         for index in range(number):

@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from service.engine.job import Job, JobResult, SearchParams, StepStats
+from service.queue.fair_queue import Entry
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
 from service.records import Caller, Priority
@@ -45,7 +46,7 @@ def measured() -> JobQueue:
 
 def add(queue: JobQueue, number: int = 1, caller: Caller = A, priority: Priority = INTERACTIVE) -> None:
     for _ in range(number):
-        queue.add(job(), caller=caller, priority=priority, now=0.0)
+        queue.add(Entry(job(), caller, priority, 0.0))
 
 
 def load_of(num_jobs: int) -> EngineLoad:
@@ -143,7 +144,7 @@ class TestHandOut:
 
     def test_nothing_is_handed_out_while_no_engine_is_up(self):
         queue = measured()
-        queue.add(job(deadline=0.001), caller=A, priority=INTERACTIVE, now=0.0)
+        queue.add(Entry(job(deadline=0.001), A, INTERACTIVE, 0.0))
 
         found = queue.hand_out([], now=5.0)
 
@@ -151,7 +152,7 @@ class TestHandOut:
 
     def test_job_that_was_removed_is_not_handed_out(self):
         queue, gone = new(), job()
-        queue.add(gone, caller=A, priority=INTERACTIVE, now=0.0)
+        queue.add(Entry(gone, A, INTERACTIVE, 0.0))
 
         queue.remove(gone)
         queue.remove(gone)
@@ -172,7 +173,7 @@ class TestHandOut:
     def test_job_with_too_little_time_for_its_own_steps_leaves_the_queue(self, left_s, num_held, is_too_late):
         queue, loads = measured(), [load_of(num_held)]
         hurried = job(None if left_s is None else 5.0 + left_s)
-        queue.add(hurried, caller=A, priority=INTERACTIVE, now=5.0)
+        queue.add(Entry(hurried, A, INTERACTIVE, 5.0))
 
         found = queue.hand_out(loads, now=5.0)
 
