@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model.bundle import (
-    MANIFEST_NAME,
-    WEIGHTS_NAME,
-    Bundle,
-    BundleError,
-    GoldenSentence,
-    write_golden_sentences,
-)
+from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError, GoldenSentence, write_golden_sentences
 from model.config import ModelConfig
 from model.manifest import DecodingDefaults
 from tests.fakes.echo_bundle import edit_manifest

@@ -7,11 +7,7 @@ import torch
 from torch import nn
 
 from model.config import NormPlacement
-from model.layers import (
-    Dropout,
-    Residual,
-    scaled_dot_product_attention,
-)
+from model.layers import Dropout, Residual, scaled_dot_product_attention
 
 
 def test_attention_is_equation_1_row_by_row():

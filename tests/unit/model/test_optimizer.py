@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from model.config import ModelConfig
-from model.optimizer import (
-    Muon,
-    build_optimizer,
-    choose_device,
-    learning_rate,
-)
+from model.optimizer import Muon, build_optimizer, choose_device, learning_rate
 from model.recipe import OptimizerConfig
 from model.transformer import Transformer
 

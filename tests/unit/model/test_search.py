@@ -69,15 +69,6 @@ def test_patience_waits_for_more_hypotheses():
     assert len(patient) > 2
 
 
-def test_the_last_step_finishes_live_hypotheses_as_they_stand():
-    endless = ScriptedModel({(A,) * length: {A: 0.9, B: 0.1} for length in range(10)})
-
-    finished = beam_search(endless, [A, EOS_ID], BeamConfig(beam_size=2, max_target_tokens=3))
-
-    assert finished[0].tokens == [A, A, A]
-    assert finished[0].score == pytest.approx(math.log(0.9), abs=1e-5)
-
-
 def test_score_is_the_searchs_own_score():
     model = Transformer(ModelConfig(vocab_size=12, d_model=8, d_ff=16, num_heads=2)).initialize(3).eval()
 

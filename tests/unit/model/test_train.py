@@ -11,14 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import model.train
-from model.checkpoint import (
-    RECIPE_NAME,
-    Checkpoint,
-    CheckpointMeta,
-    CurveLog,
-    load_checkpoint,
-    step_directories,
-)
+from model.checkpoint import RECIPE_NAME, Checkpoint, CheckpointMeta, CurveLog, load_checkpoint, step_directories
 from model.data import TrainingBatch
 from model.tokenizer import train_tokenizer
 from model.train import Trainer, prepare_run

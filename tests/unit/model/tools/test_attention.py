@@ -2,10 +2,7 @@
 
 from typer.testing import CliRunner
 
-from model.tools.attention import (
-    MAX_TOKENS,
-    app,
-)
+from model.tools.attention import MAX_TOKENS, app
 from tests.fakes.tiny_model import write_tiny_checkpoint
 
 

@@ -15,14 +15,7 @@ from service.bulk.workers import OtherVersion
 from service.cli import bulk as bulk_command
 from service.cli.bulk import Bulk, run
 from service.cli.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
-from service.errors import (
-    InternalError,
-    InvalidInput,
-    NotFound,
-    PermissionDenied,
-    TooLong,
-    Unavailable,
-)
+from service.errors import InternalError, InvalidInput, NotFound, PermissionDenied, TooLong, Unavailable
 from service.records import ModelInfo, TranslateAll, Translation
 from tests.fakes.bulk_jobs import shout
 from tests.fakes.model_info import model_info

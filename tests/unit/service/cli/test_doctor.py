@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.cli import doctor
-from service.cli.doctor import (
-    Finding,
-    Level,
-    check_instructions,
-    check_port,
-    check_runtime,
-    examine,
-)
+from service.cli.doctor import Finding, Level, check_instructions, check_port, check_runtime, examine
 from service.config import EngineConfig, ListenConfig, ModelsConfig, ServerConfig
 from tests.fakes.command_line import run
 from tests.fakes.echo_bundle import ModelRepository, tamper

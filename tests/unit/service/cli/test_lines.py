@@ -3,9 +3,9 @@
 import io
 import json
 
-from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
+from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored
 from service.engine.job import FinishReason
-from service.errors import DragomanError, InternalError, InvalidInput
+from service.errors import InternalError, InvalidInput
 from service.records import TranslatedText, Translation
 from service.registry.model_info import BLANK_TRANSLATION
 
@@ -67,19 +67,3 @@ def test_json_holds_source_hypotheses_and_error():
     assert (row["source_tokens"], row["error"]) == (2, None)
     assert failed["error"] == {"kind": "InternalError", "message": "the model produced non-finite scores"}
     assert failed["hypotheses"] == []
-
-
-def test_failures_are_told_with_their_line_number_and_counted():
-    told: list[tuple[int, str]] = []
-
-    def tell(number: int, error: DragomanError) -> None:
-        told.append((number, str(error)))
-
-    lines = LineTranslation(from_bytes(io.BytesIO(b"one\n\xff\nthree\n")), plain)
-    texts = list(lines.texts())
-    rendered = list(lines.rendered([translated("eins"), BLANK_TRANSLATION, FAILED], tell))
-
-    assert texts == ["one", "", "three"]
-    assert rendered == ["eins", "", ""]
-    assert [number for number, _ in told] == [2, 3]
-    assert lines.num_failed == 2

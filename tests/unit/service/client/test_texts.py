@@ -67,19 +67,6 @@ def taken(*texts: str, give_up_s: float = 60.0) -> Unanswered:
     return unanswered
 
 
-def test_texts_are_numbered_sent_and_answered_once():
-    bad = Translation(error=InvalidInput("too long", field="texts.text"))
-    unanswered = taken("a", "b")
-    unanswered.close()
-
-    assert unanswered.next_message(0.0) == [(0, "a"), (1, "b")]
-    assert unanswered.next_message(0.0) == []
-    assert [unanswered.answered(number, GOOD, 0.0) for number in (0, 0, 7)] == [GOOD, None, None]
-    assert not unanswered.is_done
-    assert unanswered.answered(1, bad, 0.0) is bad
-    assert unanswered.is_done
-
-
 def test_messages_are_bounded_in_texts_and_in_characters():
     short, long = taken(*["a"] * (MAX_MESSAGE_TEXTS + 1)), taken("a", "x" * MAX_MESSAGE_CHARACTERS, "b")
 

@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import EOS_ID
-from service.engine.beam import (
-    BeamSearch,
-    Candidates,
-    StepOutcome,
-    find_non_finite,
-)
+from service.engine.beam import BeamSearch, Candidates, StepOutcome, find_non_finite
 from service.engine.job import SearchParams
 from tests.fakes.plain_search import (
     VOCABULARY,

@@ -7,14 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from service.engine.job import (
-    Command,
-    Job,
-    JobResult,
-    Report,
-    SearchParams,
-    StepStats,
-)
+from service.engine.job import Command, Job, JobResult, Report, SearchParams, StepStats
 from service.engine.loop import EngineLoop
 from service.engine.process import _create_engine, _serve, environment
 from service.engine.scheduler import SchedulerConfig

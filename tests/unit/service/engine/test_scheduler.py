@@ -52,21 +52,6 @@ def test_width_of_a_source_is_the_power_of_two_that_holds_it(num_tokens, width):
     assert Job(id=0, source_ids=(5,) * num_tokens, params=SearchParams()).source_width == width
 
 
-def test_running_sentences_count_with_the_width_of_their_source():
-    config = replace(ROOMY, max_source_tokens=64 + 64 + 128)
-    scheduler = scheduler_with(config, job(0, length=10), job(1, length=65), job(2, length=64), job(3, length=1))
-
-    assert started(scheduler.schedule(0.0)) == [0, 1, 2]
-    scheduler.release(0)
-    assert started(scheduler.schedule(0.0)) == [3]
-    scheduler.add(job(4, length=128))
-    assert started(scheduler.schedule(0.0)) == []
-    scheduler.release(2)
-    assert started(scheduler.schedule(0.0)) == []  # 64 are free, 128 are needed
-    scheduler.release(3)
-    assert started(scheduler.schedule(0.0)) == [4]
-
-
 def test_what_starts_at_once_counts_with_its_width():
     lengths = (2, 65, 2, 300)
     scheduler = scheduler_with(
@@ -181,18 +166,6 @@ class TestMemory:
         scheduler.halve(now=181.0)
 
         assert self.rows_at(scheduler, 240.0, 241.0) == [50, 100]
-
-
-@pytest.mark.parametrize("is_running", [True, False])
-def test_job_is_dropped_when_its_deadline_has_come(is_running):
-    late = job(0, deadline=10.0)
-    scheduler = scheduler_with(ROOMY, late)
-    if is_running:
-        assert started(scheduler.schedule(9.99)) == [0]
-
-    assert scheduler.schedule(10.0) == Plan((Drop(late, FailureKind.DEADLINE, was_running=is_running),), ())
-    assert (scheduler.num_waiting, scheduler.num_running, scheduler.rows) == (0, 0, 0)
-    assert scheduler.schedule(11.0) == Plan((), ())
 
 
 def test_late_jobs_are_found_at_once_in_any_order_of_deadlines():

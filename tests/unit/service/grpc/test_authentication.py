@@ -39,6 +39,12 @@ class TestKeys:
     def test_everybody_may_call_everything_where_no_keys_are_asked_for(self):
         assert Authenticator().authenticate(STATUS, []) is None
 
+    def test_good_key_tells_whose_it_is(self, guard):
+        key = guard.authenticate(TRANSLATE, bearing(USER))
+
+        assert guard.caller_of(key, bearing(USER), "ipv4:10.0.0.1:5") is key.caller
+        assert (key.caller.name, key.caller.source) == ("user", "key")
+
     @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
     def test_scheme_is_read_as_http_reads_it(self, guard, scheme):
         assert guard.authenticate(TRANSLATE, [("authorization", f"{scheme} {USER}")])

@@ -137,3 +137,9 @@ def test_admin_port_that_strangers_reach_is_warned_of(log, listen, settings, war
     events = [json.loads(line) for line in log.getvalue().splitlines()]
     assert {event["event"] for event in events} == warnings
     assert all(event["admin_host"] == "0.0.0.0" for event in events)
+
+
+def test_each_port_has_credentials_of_its_own(pair):
+    tls = ServerTls(files_of(pair), period_s=10.0)
+
+    assert tls.credentials() is not tls.credentials()

@@ -106,3 +106,8 @@ def test_a_stage_that_says_too_little_is_refused(stage, message):
 def test_what_is_no_report_is_named(text):
     with pytest.raises(ValueError, match=r"x\.json is no JSON report"):
         read([("x.json", text)])
+
+
+def test_one_rate_is_too_little():
+    with pytest.raises(ValueError, match="kept up with 1 of 1 stages, at least 2"):
+        measured_in(report(TRUE, [10.0]))

@@ -43,3 +43,8 @@ def test_a_target_below_an_empty_replicas_latency_is_refused():
 
     with pytest.raises(ValueError, match=r"900 ms cannot be held: .* 1000 ms"):
         planner.needed()
+
+
+def test_more_than_the_most_is_an_error():
+    with pytest.raises(ValueError, match="more than 8 replicas"):
+        fewest(lambda _: False, 1, 8)

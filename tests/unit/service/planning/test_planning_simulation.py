@@ -5,7 +5,7 @@ from math import factorial
 import numpy as np
 import pytest
 
-from service.planning.simulation import Distribution, Replica, Traffic, simulate
+from service.planning.simulation import Balancer, Distribution, Replica, Traffic, simulate
 from tests.fakes.planned_replicas import CONSTANT, EXPONENTIAL, latencies
 
 
@@ -45,3 +45,11 @@ def test_a_replica_has_the_capacity_that_was_asked_for(capacity, sharing):
     if replica.rows > 1:
         assert replica.capacity == pytest.approx(capacity, rel=1e-6)
     assert replica.growth >= 0.0
+
+
+def test_the_more_the_balancer_looks_at_the_shorter_the_wait():
+    replica = Replica(EXPONENTIAL, rows=1, growth=0.0)
+
+    p99s = [np.quantile(latencies(replica, 6.4, 8, balancer), 0.99) for balancer in Balancer]
+
+    assert p99s == sorted(p99s)

@@ -95,15 +95,6 @@ class TestReload:
         await eventually(lambda: old.is_closed)
         assert [id(host) for host in models.registry.hosts] == [id(models.hosts[1])]
 
-    async def test_same_bundle_is_unchanged_and_another_manifest_of_the_same_version_is_another_model(self):
-        models = await loaded("a/1")
-
-        assert await models.reloader.reload() == [change("a/1", Result.UNCHANGED)]
-        models.content["a/1"] = "2"
-        await models.reloader.reload()
-
-        assert len(models.hosts) == 2
-
     async def test_removed_version_leaves_its_place_to_the_next_and_a_removed_name_leaves(self):
         models = await loaded("a/1", "a/2", "b/1")
         del models.content["a/2"], models.content["b/1"]

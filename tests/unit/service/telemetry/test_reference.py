@@ -1,9 +1,6 @@
 """docs/metrics.md says what the code defines, and the definitions keep Prometheus' rules."""
 
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,6 @@ from service.telemetry.reference import LABELS, definitions, page
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "metrics.md"
 FAMILIES = {family.name: family for family in definitions()}
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="no promtool: it comes with the Debian package prometheus"
-)
 NOT_BASE_UNITS = ("_ms", "_milliseconds", "_us", "_minutes", "_kb", "_kilobytes", "_mb", "_percent")
 
 
@@ -48,25 +42,3 @@ def test_what_is_exported_is_what_is_defined():
     exported = {family.name for family in metrics.registry.collect() if family.name.startswith("dragoman_")}
 
     assert exported == {name.removesuffix("_total") for name in FAMILIES}
-
-
-@needs_promtool
-def test_promtool_has_nothing_to_say_of_the_metrics():
-    metrics = Metrics(methods=("One",))
-    metrics.model("m")
-    page = b"".join(metrics.exposition())
-
-    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
-
-    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
-
-
-@needs_promtool
-def test_queries_are_promql(tmp_path):
-    rules = [{"record": f"query{index}", "expr": family.query} for index, family in enumerate(FAMILIES.values())]
-    file = tmp_path / "rules.json"  # YAML, of which JSON is a part
-    file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
-
-    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stdout + done.stderr

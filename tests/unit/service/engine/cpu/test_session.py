@@ -1,12 +1,11 @@
 """How ONNX Runtime is told to run: exact int8 products on every CPU, and graphs that several engines share."""
 
 import shutil
-from pathlib import Path
 
 import onnxruntime as ort
 import pytest
 
-from model.bundle import Bundle, BundleError, default_bundle_dir
+from model.bundle import Bundle, default_bundle_dir
 from service.engine.cpu.instructions import cpu_flags
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import EXACT_INT8, prepare_graphs, session_options
@@ -70,12 +69,3 @@ def test_prepared_graphs_that_cannot_be_used_leave_the_bundle_s_own(bundle, tmp_
         runner = CpuRunner(bundle, precision="int8", prepared_dir=tmp_path)
 
     assert runner.encode([(5, 3)]).num_columns == 2
-
-
-def test_a_graph_of_the_bundle_that_cannot_be_loaded_is_the_bundle_s_error(tmp_path):
-    copy = Path(shutil.copytree(default_bundle_dir(), tmp_path / "copy"))
-    bundle = Bundle.load(copy)
-    (copy / "int8" / "encoder.onnx").write_bytes(b"no graph")
-
-    with pytest.raises(BundleError, match=r"encoder\.onnx cannot be loaded"):
-        CpuRunner(bundle, precision="int8", prepared_dir=tmp_path / "nothing there")
