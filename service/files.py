@@ -16,9 +16,6 @@ def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
 
     Args:
         mode: its permissions, whatever the umask; None for those of any new file.
-
-    Raises:
-        OSError: it cannot be written; nothing is left behind.
     """
     draft = file.with_name(f".{file.name}.{os.getpid()}.draft")
     draft.unlink(missing_ok=True)  # of a process with this number that was killed

@@ -31,12 +31,7 @@ def affine_cpus() -> int:
 
 
 def cpu_quota(membership: Path = _PROC_SELF_CGROUP, mount: Path = _CGROUP_MOUNT) -> float | None:
-    """CPUs' worth of time that the cgroup and all its ancestors allow, or None without a limit.
-
-    Args:
-        membership: the file that says which cgroups the process is in.
-        mount: where the cgroup file systems are mounted.
-    """
+    """Return the CPUs' worth of time that the cgroup and all its ancestors allow, or None without a limit."""
     quotas = [
         quota for directory in _cgroup_directories(membership, mount) if (quota := _quota_of(directory)) is not None
     ]

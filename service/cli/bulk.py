@@ -115,12 +115,7 @@ def bulk(wanted: Bulk) -> None:
 
 
 def run(wanted: Bulk, console: Console) -> int:
-    """Translate what is missing, and return the number of texts that have no translation.
-
-    Raises:
-        ValueError: the files cannot be used, or a job of another kind is there.
-        DragomanError: no such model, or no answer; the finished parts stay.
-    """
+    """Translate what is missing, and return the number of texts that have no translation."""
     worker = _worker(wanted)
     info = worker.info()
     index_of([info], model=wanted.model, source_language=wanted.source_language, target_language=wanted.target_language)

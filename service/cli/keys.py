@@ -89,10 +89,6 @@ def append_entry(file: Path, entry: str) -> None:
     """Add the entry to the file in one move, so that a running server never sees half of it.
 
     Processes that add entries at the same time take turns: else one entry would be lost, and its key shown as good.
-
-    Raises:
-        ValueError: the file with the entry would be none that the server takes.
-        OSError: it cannot be read or written.
     """
     file = file.resolve()  # a link stays one
     descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)  # not the file itself, which is replaced

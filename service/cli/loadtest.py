@@ -266,9 +266,6 @@ def requests_of(command: LoadTest) -> list[bytes]:
     """Return serialised requests: the texts in order, `texts_per_call` each, with beam sizes and priorities in turn.
 
     Every request has its number of texts: where they run out, they begin again, within one request too.
-
-    Raises:
-        ValueError: the file has no text, or there is no such priority.
     """
     classes = {item.label: item for item in Priority}
     for name in command.priorities or ():

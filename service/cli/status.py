@@ -100,10 +100,9 @@ def _summary(status: pb.GetStatusResponse) -> Text:
 def _models(status: pb.GetStatusResponse) -> Table:
     table = _table("MODEL", "VERSION", "STATE", "FROM", "TO", "PRECISION", "DEVICE", "SHA256", "QUEUED", "TOKENS")
     for model in status.models:
-        languages = (model.source_language, model.target_language)
-        what = (model.precision, model.device, model.sha256_12)
+        what = (model.source_language, model.target_language, model.precision, model.device, model.sha256_12)
         counts = (str(model.queued_jobs), str(model.queued_tokens))
-        table.add_row(model.name, model.version, _state(model.state), *languages, *what, *counts)
+        table.add_row(model.name, model.version, _state(model.state), *what, *counts)
         if model.reason:
             table.add_row("", "", Text(model.reason, style="red"))
     return table

@@ -93,23 +93,14 @@ class LoadTestReport:
         )
 
     def write(self, file: Path) -> None:
-        """Write the format that the suffix names: .html, .json or .csv.
-
-        Raises:
-            ValueError: another suffix.
-            OSError: it cannot be written.
-        """
+        """Write the format that the suffix names: .html, .json or .csv."""
         check_file(file)
         formats = {".html": self.to_html, ".json": self.to_json, ".csv": self.to_csv}
         file.write_text(formats[file.suffix](), encoding="utf-8")
 
 
 def check_file(file: Path) -> None:
-    """Refuse a file that `LoadTestReport.write` could not write, before the load is made.
-
-    Raises:
-        ValueError: an unknown suffix, a chart without matplotlib, or nothing can be written there.
-    """
+    """Raise ValueError for a file that `LoadTestReport.write` could not write, before the load is made."""
     if file.suffix not in SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(SUFFIXES)}")
     if file.suffix == ".html" and find_spec("matplotlib") is None:

@@ -45,14 +45,7 @@ class Measured:
 
 
 def read(reports: Iterable[tuple[str, str]]) -> Measured:
-    """Return the stages of these reports together.
-
-    Args:
-        reports: name, for messages, and content.
-
-    Raises:
-        ValueError: one is no report of a load test, or there is too little to go by.
-    """
+    """Return the stages of these reports, each a name and a content; raises ValueError if they are too little."""
     found = [stage for name, text in reports for stage in _stages(name, text)]
     _check(found)
     kept_up = sorted((stage.measured for stage in found if stage.is_kept_up), key=lambda stage: stage.traffic.rate)

@@ -48,11 +48,7 @@ class Planner:
     predictions: dict[int, Prediction] = field(default_factory=dict)
 
     def needed(self) -> int:
-        """Return the fewest replicas that hold the p99.
-
-        Raises:
-            ValueError: not even an empty replica does, or it takes more than MAX_REPLICAS.
-        """
+        """Return the fewest replicas that hold the p99; raises ValueError if MAX_REPLICAS do not."""
         demand = self.demand
         calls = Traffic(rate=1e-3 / self.replica.work.mean_s, duration_s=1.0, texts_per_call=demand.texts_per_call)
         alone_s = float(np.quantile(simulate(self.replica, calls.lasting(_CALLS), seed=self.seed), 0.99))
@@ -117,11 +113,7 @@ class Planner:
 def fewest(holds: Callable[[int], bool], least: int, most: int) -> int:
     """Return the smallest number from `least` to `most` that holds, by doubling and halving.
 
-    Args:
-        holds: true of all numbers above one of which it is true.
-
-    Raises:
-        ValueError: not even `most` does.
+    What holds for a number holds for all above it; raises ValueError if it does not even for `most`.
     """
     broken, step = least - 1, 1
     while (number := min(broken + step, most)) > broken and not holds(number):
