@@ -63,8 +63,9 @@ class Slots(Protocol):
         ...
 
     def resize(self, num_used: int, num_slots: int, num_columns: int) -> None:
-        """Make room for this many slots and columns, of which used slots keep theirs; give back memory that is mostly
-        free.
+        """Make room for this many slots and columns, and give back memory that is mostly free.
+
+        Used slots keep what they hold.
         """
         ...
 

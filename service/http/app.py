@@ -14,8 +14,8 @@ from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import CONTENT_TYPE
 
 MAX_BLOCKED_S = 0.0005  # the longest that writing a page keeps the event loop from the calls
-# A page that more readers than this have shared is given to those, too, who come so soon after it was begun.  Without,
-# 32 scrapers in a row kept the front process writing pages, and calls beside them took twice as long.
+# A page that more readers than this have shared is also given to readers who come soon after it was begun.  Without
+# this, a crowd of scrapers keeps the front process writing pages while calls wait.
 CROWD = 4
 SHARED_FOR_S = 0.25
 

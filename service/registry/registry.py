@@ -109,7 +109,11 @@ class Registry:
         target_language: str,
         may_use: Callable[[str], bool] = lambda _: True,
     ) -> ModelHost:
-        """Return the first model that fits and that the caller may use, or raise NotFound; what is empty fits all."""
+        """Return the first model that fits and that the caller may use; an empty language, and no model, fit all.
+
+        Raises:
+            NotFound: no model fits; the message lists the models that there are.
+        """
         hosts = [host for host in self._serving.values() if may_use(host.info.name)]
         infos = [host.info for host in hosts]
         return hosts[index_of(infos, model=model, source_language=source_language, target_language=target_language)]

@@ -40,8 +40,9 @@ class Reloader:
         *,
         watch_period_s: float | None = None,
     ) -> None:
-        """Nothing runs yet.  `check` runs in a thread and raises ValueError; without a period, `watch` waits for
-        requests.
+        """Nothing runs yet.
+
+        `check` is called in a thread and may raise ValueError.  Without a period, `watch` looks only on request.
         """
         self._registry = registry
         self._scan_source = scan
@@ -71,8 +72,10 @@ class Reloader:
                 raise error
 
     async def load(self) -> None:
-        """Start what `prepare` found, all names at once; raise the error where nothing, or a required model not,
-        serves.
+        """Start what `prepare` found, all names at once.
+
+        Raises:
+            ValueError, DragomanError: no model serves, or a required one does not; the error says why.
         """
 
         async def update_all() -> None:
@@ -86,7 +89,15 @@ class Reloader:
             raise refusal.error if refusal.is_foreseen else InternalError(refusal.reason) from refusal.error
 
     async def reload(self, model: str = "") -> list[ModelChange]:
-        """Look at the source, or one model of it, again, also at what was refused; return changes and refusals."""
+        """Look at the source again, and try again what was refused; return all changes and refusals.
+
+        Args:
+            model: the only model to look at; empty for all.
+
+        Raises:
+            NotFound: neither the registry nor the source has this model.
+            FailedPrecondition: the source is gone; everything stays as it was.
+        """
 
         async def look_again() -> list[ModelChange]:
             return await self._apply(await self._scan(), model, retry=True)

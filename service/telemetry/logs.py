@@ -150,8 +150,9 @@ class LogStream:
         return self._stream is not None and self._stream.isatty()
 
     def _write_now(self, descriptor: int, data: bytes) -> None:
-        """Write all of it without waiting, or raise OSError; a non-blocking descriptor would be so for all who share
-        it.
+        """Write all of it without waiting, or raise OSError.
+
+        The descriptor is not made non-blocking, because that would change it for other processes that share it.
         """
         for begin in range(0, len(data), _ATOMIC_BYTES):
             piece = data[begin : begin + _ATOMIC_BYTES]

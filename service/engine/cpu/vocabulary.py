@@ -33,8 +33,9 @@ class Projection(NamedTuple):
 
 
 class LiveVocabulary:
-    """Columns of the projection, at the beginning of larger memories that seldom move, and which sentence may use
-    which.
+    """Columns of the projection and which sentence may use which.
+
+    They lie at the beginning of larger memories, which seldom move.
     """
 
     def __init__(self, shortlist: Shortlist, projection: Projection) -> None:
