@@ -37,7 +37,6 @@ ENVOY_OPTIONS = ("--disable-hot-restart", "--concurrency", "1", "--log-level", "
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -115,7 +114,6 @@ class Callers:
         await eventually(lambda: self.num_answers >= wanted)
 
     async def call(self, client: AsyncClient) -> None:
-        """Call until it is over."""
         while not self.is_over:
             try:
                 await client.translate(["some words"])

@@ -78,5 +78,4 @@ def problems(resources: Sequence[Resource]) -> list[str]:
 
 
 def of_kind(resources: Sequence[Resource], kind: str) -> dict[str, Resource]:
-    """Those of one kind, by name."""
     return {resource["metadata"]["name"]: resource for resource in resources if resource["kind"] == kind}

@@ -24,8 +24,6 @@ from tests.docs_run.scene import NotRun, Scene, StepFailed
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one step of a page."""
-
     page: str
     step: str
     result: Literal["held", "failed", "not run"]

@@ -41,8 +41,6 @@ def imbalance(page: str) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One look at the server."""
-
     at: float  # time.monotonic()
     scrape_s: float
     front_bytes: int  # resident memory of the front process
@@ -52,19 +50,15 @@ class Moment:
 
 @dataclass(slots=True)
 class Watch:
-    """What was seen of a server over some time."""
-
     moments: list[Moment] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)  # pages that could not be had
 
     @property
     def imbalances(self) -> list[dict[str, float]]:
-        """Pages whose books did not balance."""
         return [moment.imbalance for moment in self.moments if moment.imbalance]
 
     @property
     def slowest_scrape_s(self) -> float:
-        """The longest time a page took."""
         return max(moment.scrape_s for moment in self.moments)
 
     def growth_bytes(self, *, part: str = "front_bytes", skip: float = 0.25) -> int:
@@ -80,7 +74,6 @@ def _median(values: list[int]) -> int:
 
 
 def look(server: ServerProcess) -> Moment:
-    """The server as it is now."""
     began = time.monotonic()
     status, page = server.get("/metrics")
     scrape_s = time.monotonic() - began

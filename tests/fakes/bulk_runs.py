@@ -47,7 +47,6 @@ def parts_folder(output: Path) -> Path:
 
 
 def parts_done(output: Path) -> list[Path]:
-    """Files of the parts that are there."""
     return sorted(parts_folder(output).glob("*.part"))
 
 
@@ -57,7 +56,6 @@ def drafts(output: Path) -> list[Path]:
 
 
 def await_parts(output: Path, count: int, process: "subprocess.Popen[str]", within_s: float = WITHIN_S) -> None:
-    """Return when so many parts are there."""
     end = time.monotonic() + within_s
     while len(parts_done(output)) < count:  # another process: there is nothing to await
         assert process.poll() is None, "it ended too early"

@@ -21,8 +21,6 @@ TIMEOUT_S = 30.0
 
 
 class Calls:
-    """Calls over one channel."""
-
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
 
@@ -31,7 +29,6 @@ class Calls:
         return self.send(pb.TranslateRequest(texts=texts, **fields), timeout=timeout, metadata=metadata)
 
     def send(self, request: pb.TranslateRequest, **options: Any) -> Any:
-        """Start a Translate call with this message."""
         method = self.channel.unary_unary(
             TRANSLATE, pb.TranslateRequest.SerializeToString, pb.TranslateResponse.FromString
         )
@@ -45,11 +42,9 @@ class Calls:
         return method(**options)
 
     def method(self, name: str) -> Any:
-        """A unary method that takes and gives bytes."""
         return self.channel.unary_unary(name)
 
     def stream(self, name: str) -> Any:
-        """A started bidirectional stream of bytes."""
         method: Any = self.channel.stream_stream(name)
         return method()
 
@@ -64,7 +59,6 @@ class Calls:
         return method(data, timeout=TIMEOUT_S)
 
     async def texts(self, *texts: str, **fields: Any) -> list[str]:
-        """The best translation of each text."""
         response = await self.translate(*texts, **fields)
         return [translation.hypotheses[0].text for translation in response.translations]
 
@@ -90,12 +84,10 @@ async def calling(
 
 
 def details_of(error: grpc.aio.AioRpcError) -> str:
-    """The message of an error."""
     return error.details() or ""
 
 
 async def failure(call: Any) -> grpc.aio.AioRpcError:
-    """The error that a call must end with."""
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await asyncio.wait_for(call, TIMEOUT_S)
     return error.value
@@ -121,7 +113,6 @@ def status_of(error: grpc.aio.AioRpcError) -> status_pb2.Status:
 
 
 def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
-    """What a program reads of an error."""
     info = error_details_pb2.ErrorInfo()
     assert status_of(error).details[0].Unpack(info)
     return info

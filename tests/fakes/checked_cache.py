@@ -22,7 +22,6 @@ def encoded(*lengths: int, seed: int = 0) -> CpuEncoded:
 
 
 def memories(cache: CpuCache) -> list[npt.NDArray[np.float32]]:
-    """All there is, used or not."""
     return [memory for slots in (cache.own, cache.cross) for memory in slots._memory]
 
 
@@ -98,7 +97,6 @@ class CheckedCache:
         self._check_keys()
 
     def check(self) -> None:
-        """The cache against the lists."""
         cache = self.cache
         assert cache.num_sentences == len(self.pasts)
         assert cache.past_lengths[:, 0].tolist() == [past.num_steps for past in self.pasts]
@@ -139,7 +137,6 @@ def numbers_of(cache: CpuCache) -> list[npt.NDArray[np.int64] | npt.NDArray[np.i
 
 
 def random_parents(rng: np.random.Generator, num_sentences: int, beam_size: int) -> Ints:
-    """[B, K], whatever they are."""
     return rng.integers(0, beam_size, (num_sentences, beam_size))
 
 

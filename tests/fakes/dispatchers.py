@@ -33,8 +33,6 @@ from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
 
 
 class EchoDispatcher:
-    """Answers at once, or fails."""
-
     def __init__(self, score: float = -0.5, error: Exception | None = None) -> None:
         self.score = score
         self.error = error  # of the next start and of every sentence
@@ -155,7 +153,6 @@ class HandSteppedEngine:
 
     @property
     def process(self) -> "HandSteppedEngine | None":
-        """Itself while it is up."""
         return self if self._loop is not None else None
 
     @property
@@ -163,18 +160,15 @@ class HandSteppedEngine:
         return self._loop is None
 
     async def start(self) -> None:
-        """Be up."""
         self._loop = self._new_loop()
 
     async def stop(self) -> None:
-        """Be gone."""
         self._loop = None
 
     def condemn(self, fault: str) -> None:
         self.fault = fault
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Hand on to the engine, if there is one."""
         if self._loop is None:
             return
         for command in commands:
@@ -187,7 +181,6 @@ class HandSteppedEngine:
                     self._loop.cancel(job_id)
 
     def step(self) -> StepStats:
-        """One decoder step, and a report of it."""
         if self._loop is None:
             return StepStats()
         outcomes: tuple[Outcome, ...] = tuple(self._loop.step())
@@ -209,7 +202,6 @@ class HandSteppedEngine:
                 self.on_change()
 
     def come_back(self) -> None:
-        """A new engine in the old one's place."""
         if self._loop is None:
             self.is_delayed, self.retry_in_s = False, None
             self._loop = self._new_loop()

@@ -29,7 +29,6 @@ def run(loop: EngineLoop, jobs: Iterable[Job] = (), arrivals: np.random.Generato
 
 
 def hypotheses(outcome: Outcome) -> tuple[Hypothesis, ...]:
-    """Those of a job that has a result."""
     assert isinstance(outcome, JobResult), outcome
     return outcome.hypotheses
 
@@ -64,7 +63,6 @@ def alone(each: Job) -> Outcome:
 
 
 def tokens(outcome: Outcome) -> object:
-    """What must not depend on the neighbours."""
     return outcome.hypotheses if isinstance(outcome, JobResult) else outcome
 
 
@@ -74,7 +72,6 @@ def kind_of(outcome: Outcome) -> FailureKind | None:
 
 
 def assert_nothing_is_left(loop: EngineLoop) -> None:
-    """No sentence has left a trace."""
     assert loop.is_idle
     assert loop._encoded == {}
     assert loop._arrived_at == {}
@@ -82,7 +79,6 @@ def assert_nothing_is_left(loop: EngineLoop) -> None:
 
 
 def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-    """A script that does not end a sentence."""
     log_probs = misbehaving_script(source, prefix)
     log_probs[EOS_ID] = -1000.0
     return log_probs

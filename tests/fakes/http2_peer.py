@@ -52,23 +52,19 @@ def grpc_message(payload: bytes) -> bytes:
 
 
 def headers_frame(stream: int, block: bytes, *, is_end: bool = False) -> bytes:
-    """A whole header block in one frame."""
     flags = ["END_HEADERS", "END_STREAM"] if is_end else ["END_HEADERS"]
     return HeadersFrame(stream, block, flags=flags).serialize()
 
 
 def data_frame(stream: int, data: bytes, *, is_end: bool = False) -> bytes:
-    """A frame of data."""
     return DataFrame(stream, data, flags=["END_STREAM"] if is_end else []).serialize()
 
 
 def reset_frame(stream: int) -> bytes:
-    """The end of a stream by its sender."""
     return RstStreamFrame(stream, error_code=CANCEL).serialize()
 
 
 def ping_frame() -> bytes:
-    """A ping."""
     return PingFrame(0, opaque_data=b"01234567").serialize()
 
 
@@ -106,7 +102,6 @@ class Peer:
             threading.Thread(target=self._read, daemon=True).start()
 
     def next_stream(self) -> int:
-        """The id of a new stream."""
         self.num_streams += 1
         return 2 * self.num_streams - 1
 
@@ -125,7 +120,6 @@ class Peer:
         return self.goaways[-1].error_code, self.goaways[-1].additional_data
 
     def close(self) -> None:
-        """End the connection."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -207,5 +201,4 @@ def is_open(connection: socket.socket) -> bool:
 
 
 def num_open_files(pid: int) -> int:
-    """Descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

@@ -59,12 +59,10 @@ class Harness:
             yield item
 
     def one(self, request: bytes = b"hi", **options: Any) -> Any:
-        """A started call."""
         method: Any = self.channel.unary_unary(f"/{ONE}")
         return method(request, **options)
 
     def many(self, request: bytes = b"hi") -> Any:
-        """A started stream."""
         method: Any = self.channel.unary_stream(f"/{MANY}")
         return method(request)
 
@@ -86,7 +84,6 @@ class Harness:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Harness"]:
-        """Itself, with a channel to it."""
         await self.server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as self.channel:
             yield self
@@ -108,8 +105,6 @@ async def impatient() -> AsyncIterator[Harness]:
 
 
 def raising(error: BaseException) -> Behaviour:
-    """Fails with this."""
-
     async def behaviour(request: bytes, call: Call) -> bytes:
         raise error
 
@@ -126,7 +121,6 @@ def answering(answer: bytes) -> Behaviour:
 
 
 async def forever(request: bytes, call: Call) -> bytes:
-    """Has no end of its own."""
     await asyncio.Event().wait()
     raise AssertionError
 

@@ -24,20 +24,15 @@ LATE_END_S = 60.0  # a generator that has not ended this long after its plan han
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Ended calls."""
-
     records: tuple[Record, ...]
 
     def where(self, is_meant: Callable[[Record], bool]) -> "Load":
-        """Those calls."""
         return Load(tuple(record for record in self.records if is_meant(record)))
 
     def phase(self, number: int) -> "Load":
-        """Calls of one phase of the plan."""
         return self.where(lambda record: record.phase == number)
 
     def of(self, *codes: str) -> "Load":
-        """Calls that ended with one of these codes."""
         return self.where(lambda record: record.code in codes)
 
     def between(self, first_s: float, last_s: float) -> "Load":
@@ -47,7 +42,6 @@ class Load:
 
     @property
     def codes(self) -> dict[str, int]:
-        """How many calls ended with each code."""
         return dict(Counter(record.code for record in self.records))
 
     def good(self, deadline_s: float) -> int:
@@ -121,8 +115,6 @@ async def closed_loop_rate(address: str, texts: Sequence[str], *, seconds: float
 
 @dataclass
 class Probe:
-    """Calls, one after another."""
-
     waits: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 

@@ -83,8 +83,6 @@ def arrivals(phases: Sequence[tuple[float, float]], random: np.random.Generator)
 
 
 class Generator:
-    """Sends what a plan says."""
-
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._random = np.random.default_rng(plan.seed)
@@ -98,7 +96,6 @@ class Generator:
         return channel, channel.unary_unary(TRANSLATE, None, None)
 
     async def run(self) -> list[Record]:
-        """All calls, ended."""
         channels = [channel for methods in self._methods for channel, _ in methods]
         await asyncio.gather(*(asyncio.wait_for(channel.channel_ready(), 30) for channel in channels))
         start = max(self._plan.start_at, time.monotonic())

@@ -25,12 +25,10 @@ class Trend:
 
     @property
     def low(self) -> float:
-        """The slope is hardly less than this."""
         return self.slope - self.half_width
 
     @property
     def high(self) -> float:
-        """The slope is hardly more than this."""
         return self.slope + self.half_width
 
 
@@ -59,7 +57,6 @@ WARM_UP = 0.2  # of the time, before memory counts
 
 
 def after_warm_up(watch: Watch) -> list[Moment]:
-    """The looks that count."""
     return watch.moments[int(WARM_UP * len(watch.moments)) :]
 
 

@@ -38,8 +38,6 @@ def codec(tokenizer: SupportsTokens) -> TextCodec:
 
 @dataclass(frozen=True)
 class Submitted:
-    """What a dispatcher was given."""
-
     source_ids: tuple[int, ...]
     params: SearchParams
     call: Call | None
@@ -67,7 +65,6 @@ class ManualDispatcher:
         return self.futures[-1]
 
     def answer(self, index: int, *texts: str, **times: float) -> None:
-        """Resolve a job with these hypotheses."""
         hypotheses = tuple(
             Hypothesis(
                 token_ids=tuple(ord(character) + 100 for character in text),
@@ -80,7 +77,6 @@ class ManualDispatcher:
         self.futures[index].set_result(JobResult(job_id=0, hypotheses=hypotheses, **seconds, num_steps=1))
 
     async def submitted(self, count: int) -> None:
-        """Return when so many jobs were submitted."""
         async with asyncio.timeout(5):
             while len(self.futures) < count:  # noqa: ASYNC110  a list raises no events
                 await asyncio.sleep(0)
@@ -88,8 +84,6 @@ class ManualDispatcher:
 
 @dataclass(eq=False)
 class ManualModel:
-    """In the place of a `ModelHost`."""
-
     info: ModelInfo = field(default_factory=lambda: model_info("m"))
     codec: TextCodec = field(default_factory=lambda: codec(CharacterTokenizer()))
     dispatcher: Any = field(default_factory=ManualDispatcher)
@@ -102,7 +96,6 @@ class ManualModel:
 
 
 def registry_of(*models: ManualModel) -> Registry:
-    """A registry in which these models serve."""
     registry = Registry(Metrics(), drain_s=5.0)
     for model in models:
         registry.publish(cast("ModelHost", model))

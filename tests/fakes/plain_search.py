@@ -42,8 +42,6 @@ def reluctant_script(seed: int, reluctance: float) -> Script:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a sentence."""
-
     hypotheses: tuple[Hypothesis, ...]
     num_steps: int
 

@@ -87,7 +87,6 @@ class Directory:
         return {name: tuple(self.candidates(name)) for name in names}
 
     def candidates(self, name: str) -> list[BundleCandidate]:
-        """Its versions, the highest first."""
         versions = [key.partition("/")[2] for key in self.content if key.startswith(f"{name}/")]
         return [
             BundleCandidate(
@@ -117,7 +116,6 @@ class Directory:
         return self.hosts[-1]
 
     async def load(self) -> None:
-        """As at the start of a server."""
         await self.reloader.prepare()
         await self.reloader.load()
 

@@ -47,7 +47,6 @@ async def shout_each(
 
 
 def shouted(*texts: pb.StreamText) -> pb.TranslateStreamResponse:
-    """The answers to these texts."""
     translations = [
         pb.StreamTranslation(id=text.id, translation=pb.Translation(hypotheses=[pb.Hypothesis(text=text.text.upper())]))
         for text in texts
@@ -100,7 +99,6 @@ class ScriptedServer:
 
 @pytest.fixture
 async def running() -> AsyncIterator[ScriptedServer]:
-    """One that serves."""
     scripted = ScriptedServer()
     await scripted.server.start()
     yield scripted

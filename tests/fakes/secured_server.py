@@ -54,12 +54,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 @pytest.fixture
 def guarded(start_server: StartServer, keys: Keys) -> ServerProcess:
-    """A server that asks for those keys."""
     return start_server(DRAGOMAN_SECURITY__API_KEYS=str(keys.file), DRAGOMAN_SECURITY__RELOAD_S=QUICK)
 
 
 def with_key(key: str, request_id: str = "call-1") -> tuple[tuple[str, str], ...]:
-    """Metadata of a call."""
     return ("authorization", f"Bearer {key}"), ("x-request-id", request_id)
 
 

@@ -27,8 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class ServerProcess:
-    """A running `dragoman serve`."""
-
     process: subprocess.Popen[str]
     log: Path
     grpc_port: int
@@ -53,12 +51,10 @@ class ServerProcess:
         return {item.raddr.port for item in connections if item.laddr.port == self.grpc_port and item.raddr}
 
     def listening_ports(self) -> set[int]:
-        """Ports on which it takes connections."""
         connections = psutil.Process(self.process.pid).net_connections("tcp")
         return {item.laddr.port for item in connections if item.status == psutil.CONN_LISTEN}
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of an HTTP page."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -79,11 +75,9 @@ class ServerProcess:
         return total
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self, timeout_s: float = 20.0) -> int:
-        """The exit status once it has ended."""
         return self.process.wait(timeout_s)
 
     def log_text(self) -> str:
@@ -138,7 +132,6 @@ def run_to_end(bundle: Path | None, *options: str, **variables: str) -> tuple[in
 
 
 def start(bundle: Path | None, directory: Path, *options: str, **variables: str) -> ServerProcess:
-    """A server that serves."""
     log, ports_file = directory / "server.log", directory / "ports.json"
     ports_file.unlink(missing_ok=True)
     own = {"TMPDIR": str(directory), "DRAGOMAN_LIFECYCLE__PORTS_FILE": str(ports_file)}  # leaves nothing elsewhere
@@ -158,7 +151,6 @@ StartServer = Callable[..., ServerProcess]
 
 @pytest.fixture(scope="session")
 def echo_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle for the echo runner."""
     return write_echo_bundle(tmp_path_factory.mktemp("bundle") / "echo")
 
 

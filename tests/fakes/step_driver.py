@@ -23,8 +23,6 @@ Edit = tuple[int, int, int]  # sentence, hypothesis, token
 
 
 class StepDriver:
-    """One batch of sentences and their caches."""
-
     def __init__(
         self, decoder_step: Path, config: ModelConfig, num_sentences: int, beam: int, num_columns: int
     ) -> None:
@@ -127,7 +125,6 @@ def memory_of(graphs: TinyGraphs, sentences: Sequence[Sequence[int]], num_column
 
 
 def driver(graphs: TinyGraphs, num_sentences: int, beam: int, num_columns: int = 48) -> StepDriver:
-    """Of a new batch."""
     return StepDriver(graphs.directory / DECODER_STEP_NAME, graphs.config, num_sentences, beam, num_columns)
 
 

@@ -93,8 +93,6 @@ class LoudPipeline(Pipeline):
 
 
 class Harness:
-    """The service with one method."""
-
     def __init__(self, limits: LimitsConfig = LIMITS) -> None:
         self.metrics = Metrics()
         self.pipeline = LoudPipeline(self.metrics, limits)
@@ -127,7 +125,6 @@ def limits() -> LimitsConfig:
 
 @pytest.fixture
 async def harness(limits: LimitsConfig) -> AsyncIterator[Harness]:
-    """One that serves."""
     harness = Harness(limits)
     await harness.server.start()
     yield harness
@@ -136,7 +133,6 @@ async def harness(limits: LimitsConfig) -> AsyncIterator[Harness]:
 
 @pytest.fixture
 async def calls(harness: Harness) -> AsyncIterator[Calls]:
-    """Calls to it."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{harness.port}") as channel:
         yield Calls(channel)
 

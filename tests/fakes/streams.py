@@ -24,7 +24,6 @@ def message(*texts: tuple[int, str], **settings: Any) -> pb.TranslateStreamReque
 
 
 async def opened(calls: Calls, *messages: pb.TranslateStreamRequest, **options: object) -> Any:
-    """A stream that these messages were sent on."""
     call = calls.translate_stream(**options)
     for each in messages:
         await call.write(each)
@@ -32,7 +31,6 @@ async def opened(calls: Calls, *messages: pb.TranslateStreamRequest, **options: 
 
 
 async def answers_of(call: Any) -> AsyncIterator[pb.StreamTranslation]:
-    """Each answer as it comes."""
     async for response in call:
         for translation in response.translations:
             yield translation
@@ -46,7 +44,6 @@ async def all_of(call: Any) -> dict[int, str]:
 
 
 async def end_of(call: Any) -> grpc.aio.AioRpcError:
-    """The error that the stream must end with."""
     return await failure(all_of(call))
 
 

@@ -56,7 +56,6 @@ def tiny_model(config: ModelConfig, seed: int = 0) -> Transformer:
 
 
 def state_of(model: Transformer) -> State:
-    """The model's parameters as NumPy arrays."""
     return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 

@@ -74,7 +74,6 @@ def trainer(
     matrices: str = "adam",
     **schedule: Any,
 ) -> Trainer:
-    """The trainer of a run in this directory."""
     run.mkdir(parents=True, exist_ok=True)
     recipe = tiny_recipe(data, matrices, **schedule)
     return Trainer(recipe, data, run, device=torch.device("cpu"), precision=precision, initial=initial)

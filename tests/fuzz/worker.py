@@ -30,8 +30,6 @@ LOST = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 
 
 class Worker:
-    """One connection."""
-
     def __init__(self, channel: grpc.aio.Channel, num_messages: int, seed: int) -> None:
         self._call: Any = channel.unary_unary(TRANSLATE, None, None)
         self._stream: Any = channel.stream_stream(STREAM, None, None)
@@ -42,7 +40,6 @@ class Worker:
         self._num_admitted = 0
 
     async def run(self) -> None:
-        """Send everything."""
         await asyncio.gather(*(self._keep_sending() for _ in range(CALLERS)))
 
     async def _keep_sending(self) -> None:
@@ -76,7 +73,6 @@ class Worker:
             self._num_admitted += len(messages)
 
     def report(self) -> None:
-        """Print where it stands."""
         print(json.dumps({"kinds": self._kinds, "admitted": self._num_admitted, "codes": self._codes}), flush=True)
 
 

@@ -18,8 +18,6 @@ CALLER = (("traceparent", f"00-{TRACE}-b7ad6b7169203331-01"), ("x-request-id", "
 
 
 class Collector:
-    """Takes what it is sent."""
-
     def __init__(self) -> None:
         self.requests: list[Any] = []
 

@@ -29,7 +29,6 @@ class Output(NamedTuple):
 
 
 async def node(address: str, *arguments: str, stdin: str = "") -> Output:
-    """The example, run against a server."""
     process = await asyncio.create_subprocess_exec(
         str(NODE),
         str(EXAMPLE / "translate.js"),

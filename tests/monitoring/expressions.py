@@ -37,7 +37,6 @@ class Target:
 
     @property
     def has_values(self) -> bool:
-        """Whether there is anything to draw."""
         return any(len(series.finite) for series in self.series)
 
     @property
@@ -51,8 +50,6 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart."""
-
     title: str
     targets: tuple[Target, ...]
 

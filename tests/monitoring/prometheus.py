@@ -41,14 +41,11 @@ class Series:
 
     @property
     def finite(self) -> npt.NDArray[np.float64]:
-        """The values that are some."""
         return self.values[np.isfinite(self.values)]
 
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """One that runs."""
-
     url: str
 
     def range_query(self, expression: str, began: float, ended: float, step_s: float) -> list[Series]:

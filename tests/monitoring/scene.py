@@ -39,14 +39,11 @@ PACED = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A server with its clients."""
-
     server: ServerProcess
     repository: ModelRepository
     keys: dict[str, str]  # by client
 
     def metadata(self, client: str) -> tuple[tuple[str, str], ...]:
-        """What its calls carry."""
         return (("authorization", f"Bearer {self.keys[client]}"),)
 
     async def play(self, seconds: float, scratch: Path) -> Load:

@@ -84,7 +84,6 @@ def start_paced(start_server: StartServer) -> StartServer:
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
-    """A directory for records."""
     directory = tmp_path / "records"
     directory.mkdir()
     return directory

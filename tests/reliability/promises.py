@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One row."""
-
     fault: str
     promise: str
     not_run: str = ""

@@ -42,7 +42,6 @@ class Row:
             self.seen += [str(value) for key, value in report.user_properties if key == "seen"]
 
     def status(self, promise: Promise) -> str:
-        """One word or two."""
         if self.failed:
             return "FAILED"
         if self.passed:

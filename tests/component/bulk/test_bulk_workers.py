@@ -91,7 +91,6 @@ async def translated(worker: ServerWorker, texts: Iterable[str], say: Say = say_
 
 
 def sizes(running) -> list[int]:
-    """How many texts each call had."""
     return [len(request.texts) for request in running.service.requests]
 
 

@@ -54,8 +54,6 @@ class Pages:
 
 
 class Peer:
-    """A connection to the server."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self.writer = writer
