@@ -5,21 +5,41 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
-from export.onnx_export import ExportOptions, Samples, export_bundle
+from export.linear import FloatProducts
+from export.onnx_export import ExportOptions, Samples, export_bundle, write_cuda_graphs
 from export.source import ExportSource
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
+from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.cuda.runner import CudaRunner, CudaState, graph_paths
+from service.engine.cpu.session import open_session
+from service.engine.cuda.cache import CudaStorage
+from service.engine.cuda.runner import GRAPHS, CudaRunner, CudaState, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.key_value_cache import MASKED
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
-from tests.fakes.device_engine import device_runner, float32_twin
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
-from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
+
+
+def device_runner(bundle: Bundle, graphs: Path) -> CudaRunner:
+    """A runner of float16 graphs in a directory, on the CPU."""
+    sessions = {name: open_session(graphs / f"{name}.onnx", 1) for name in GRAPHS}
+    return CudaRunner(bundle, sessions, "cpu")
+
+
+def float32_twin(bundle: Bundle, model: Transformer, directory: Path) -> CudaRunner:
+    """The same with float32 in all places."""
+    write_cuda_graphs(model.config, state_of(model), FloatProducts(dtype=TensorProto.FLOAT), directory)
+    sessions = {name: open_session(directory / f"{name}.onnx", 1) for name in GRAPHS}
+    storage = CudaStorage("cpu", sessions["arrange"], sessions["extend"], dtype=np.float32, masked=MASKED)
+    return CudaRunner(bundle, sessions, "cpu", storage=storage)
+
 
 SEEDS = (1, 2, 3)
 
