@@ -77,7 +77,8 @@ async def _spawn() -> "EngineProcess":
             writer.close()
             if isinstance(error, asyncio.CancelledError):  # a process that is half made must not be left behind
                 process = await starting
-                process.kill()
+                with suppress(ProcessLookupError):
+                    process.kill()
                 await process.wait()
             raise
     return EngineProcess(process, reader, writer)

@@ -9,6 +9,7 @@ import pickle
 import secrets
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,7 +78,8 @@ async def _run(spec: EngineSpec) -> None:
     try:
         _, said = await process.communicate(pickle.dumps(spec))
     except BaseException:
-        process.kill()
+        with suppress(ProcessLookupError):  # it has ended a moment ago; a cancellation must stay one
+            process.kill()
         await process.wait()
         raise
     if process.returncode != 0:
