@@ -4,12 +4,16 @@ import json
 import socket
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from service.cli import doctor
-from service.cli.doctor import Finding, Level, check_instructions, check_port, check_runtime, examine
+from service.cli.doctor import Finding, Level, check_instructions, check_model, check_port, check_runtime, examine
 from service.config import EngineConfig, ListenConfig, ModelsConfig, ServerConfig
+from service.engine.job import FinishReason
+from service.local import LocalTranslator
+from service.records import TranslatedText, TranslateOptions, Translation
 from tests.fakes.command_line import run
 from tests.fakes.echo_bundle import ModelRepository, tamper
 
@@ -111,3 +115,26 @@ def test_the_command_fails_only_for_failures_and_prints_one_line_a_finding(monke
     assert result.exit_code == exit_code
     assert result.stdout.splitlines() == [f"{item.level.upper()}  {item.subject}: detail" for item in findings]
     assert [row["level"] for row in json.loads(run("doctor", "--json").stdout)] == [str(level) for level in levels]
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"), [(FinishReason.END_OF_SENTENCE, Level.PASS), (FinishReason.LENGTH, Level.WARN)]
+)
+def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, level):
+    class OneAnswer:
+        info = SimpleNamespace(
+            precision="int8", source_language="de", default_options=TranslateOptions(max_target_tokens=20)
+        )
+
+        def translate_all(self, texts: list[str], options: TranslateOptions) -> list[Translation]:
+            assert options.max_target_tokens == 20
+            assert texts == ["Das Wetter ist heute schön."]  # in the model's language
+            text = TranslatedText(text="Today " * 50, score=-1.0, finish_reason=reason, target_tokens=20)
+            return [Translation(hypotheses=(text,)) for _ in texts]
+
+    monkeypatch.setattr(LocalTranslator, "open", lambda *_, **__: OneAnswer())
+    finding = check_model(Path("anywhere"), None)
+
+    assert finding.level is level
+    assert "Today" in finding.detail
+    assert len(finding.detail) < 200

@@ -88,21 +88,6 @@ def test_arrays_are_contiguous_and_as_the_graph_wants_them():
     assert all(array.flags.c_contiguous for array in [*floats, *numbers_of(cache)])
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_sentence_with_nan_leaves_none_behind(index):
-    checked = CheckedCache(2)
-    checked.append(encoded(9, 3), [0, 1])
-    checked.step(own_parents(2, 2))
-
-    checked.remove(index, is_finite=False)
-
-    checked.check()
-    checked.append(encoded(5, 12), [0, 1])
-    checked.step(own_parents(3, 2))
-    live = [*checked.cache.self_arrays(), *checked.cache.cross_arrays(), checked.cache.mask]
-    assert all(np.isfinite(array).all() for array in live)
-
-
 BEAM_SIZES = (1, 4, 5, 16)
 
 

@@ -190,3 +190,13 @@ def test_late_jobs_are_found_at_once_in_any_order_of_deadlines():
             assert ended.get(number, -1.0) == -1.0
         elif ended[number] >= 0:
             assert ended[number] - 1 < deadline <= ended[number]
+
+
+def test_deadline_holds_after_a_thousand_jobs_with_later_ones_have_ended():
+    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
+    for number in range(1, 1_000):
+        scheduler.add(job(number, deadline=1e9))
+        scheduler.schedule(0.0)
+        scheduler.release(number)
+
+    assert [drop.job.id for drop in scheduler.schedule(10.0).drops] == [0]

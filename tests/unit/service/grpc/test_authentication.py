@@ -100,6 +100,7 @@ class TestPeer:
             ("ipv6:%5Bfe80::1%25eth0%5D:80", "fe80::/64"),
             ("unix:/run/dragoman.sock", "unix"),
             ("", ""),
+            ("ipv4:nonsense:1", "ipv4"),
             ("\x1b" * 200, "\\x1b" * 125 + "..."),
         ],
     )

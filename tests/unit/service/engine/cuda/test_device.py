@@ -1,5 +1,7 @@
 """A GPU that is asked for works or is refused with the command that helps."""
 
+import importlib.metadata
+
 import onnxruntime as ort
 import pytest
 
@@ -55,3 +57,16 @@ def test_auto_takes_the_gpu_where_it_works_and_says_why_not_elsewhere(monkeypatc
     assert (without_graphs.device, without_driver.device) == ("cpu", "cpu")
     assert "--precision fp16" in without_graphs.reason
     assert without_driver.reason == "no driver"
+
+
+def _has_cpu_build() -> bool:
+    names = {distribution.metadata["Name"] for distribution in importlib.metadata.distributions()}
+    return "onnxruntime-gpu" not in names
+
+
+@pytest.mark.skipif(not _has_cpu_build(), reason="ONNX Runtime's build for GPUs is installed")
+def test_the_build_for_cpus_is_found_out_by_a_process_of_its_own():
+    choice = choose_device("auto", has_graphs=True)
+
+    assert choice.device == "cpu"
+    assert choice.reason.startswith("this build of ONNX Runtime has no CUDA; `pip ")
