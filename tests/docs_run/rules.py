@@ -30,12 +30,10 @@ REPLACED = {
     "key.pub.pem ...": "key.pub.pem --bundle BUNDLE",
     "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # an example before it made german.txt
     "--file tatoeba.de": "--file english.txt",
-    "--workers 8": "--workers 1",
     "--duration 60 --report one.json": "--duration 8 --report one.json",  # a plan needs 30 calls at the lowest rate
     "--duration 60": "",
     "dragoman loadtest": "dragoman loadtest --duration 2 --warm-up 0.5",
     "--find-p99 250": "--find-p99 250 --first-rate 40 --duration 0.6 --warm-up 0.1",
-    "--run-time 60s": "--run-time 5s",
     "dragoman status --watch": "(timeout --preserve-status -s INT 4 dragoman status --watch || [ $? -eq 130 ])",
     "grpc.health.v1.Health/Watch": "grpc.health.v1.Health/Watch || [ $? -eq 68 ]",  # its DEADLINE_EXCEEDED
 }

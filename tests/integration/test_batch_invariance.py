@@ -1,6 +1,6 @@
 """A sentence's translation does not depend on who else is being translated: the real server, the trained model.
 
-500 different sentences with beams of 1, 2, 4, 5 and 8, sent by 64 clients at once: in three orders to int8 graphs, in
+500 different sentences with beams of 1, 2, 4, 5 and 8, sent by 64 clients at once: in two orders to int8 graphs, in
 one to fp32 graphs.  Text, score and length of every answer must be those the sentence gets alone.
 """
 
@@ -20,7 +20,7 @@ from tests.fakes.server_process import ServerProcess, start
 
 BEAM_SIZES = (1, 2, 4, 5, 8)
 NUM_CLIENTS = 64
-ORDERS = {"int8": (1, 2, 3), "fp32": (1,)}  # seeds
+ORDERS = {"int8": (1, 2), "fp32": (1,)}  # seeds
 REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
 
 Texts = list[tuple[str, int]]  # a sentence and its beam size
