@@ -1,6 +1,7 @@
 """What several kinds of test share: a text of our own and a tokenizer learnt from it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import settings
 
 # Before torch is imported: threads of several tests, waiting for each other on few cores, made one test take minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A job that a shell runs in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes depends on the machine's other work
 settings.load_profile("untimed")
