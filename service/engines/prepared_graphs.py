@@ -6,6 +6,7 @@ Knows the directory and the process that fills it; what lies there is known to `
 import asyncio
 import os
 import pickle
+import re
 import secrets
 import shutil
 import sys
@@ -17,7 +18,7 @@ from service.engine.process import environment
 from service.engine.spec import ONNX_RUNTIME, EngineSpec
 from service.telemetry.logs import get_logger
 
-_PREFIX = "dragoman-"
+_NAME = re.compile(r"dragoman-weights-(\d{1,10})-[0-9a-f]{16}")  # with the process id of the server that has made it
 _in_use: set[Path] = set()  # directories of this process
 
 
@@ -30,7 +31,7 @@ class PreparedGraphs:
         if spec.shared_weights and spec.device == "cpu" and spec.runner_factory == ONNX_RUNTIME:
             # `tempfile` would take the first of several directories in which it can write, the working one at last.
             parent = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the name cannot be guessed
-            self._directory = parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+            self._directory = parent / f"dragoman-weights-{os.getpid()}-{secrets.token_hex(8)}"
         self.spec = replace(spec, prepared_dir=self._directory)  # what the engines are told
 
     async def prepare(self, timeout_s: float) -> None:
@@ -88,19 +89,22 @@ async def _run(spec: EngineSpec) -> None:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove directories of processes that were killed; a container's next process can have the same process id."""
-    for path in parent.glob(f"{_PREFIX}*-*"):
-        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
-        if not pid.isdecimal() or path in _in_use:
+    """Remove directories of processes that were killed; a container's next process can have the same process id.
+
+    Only what bears exactly such a name and belongs to this user: the parent is full of other people's files.
+    """
+    for path in parent.iterdir():
+        named = _NAME.fullmatch(path.name)
+        if named is None or path in _in_use or path.lstat().st_uid != os.getuid():
             continue
-        if int(pid) == os.getpid() or not _is_running(int(pid)):
+        if int(named[1]) == os.getpid() or not _is_running(int(named[1])):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):  # the latter if a stranger has made up the number
+    except (ProcessLookupError, OverflowError):  # the latter if somebody has made up the number
         return False
     except PermissionError:  # another user's
         return True

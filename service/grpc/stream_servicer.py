@@ -22,8 +22,8 @@ from service.queue.waiting_lines import WaitingLines
 from service.records import Call, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.pipeline import Pipeline
-from service.translation.stream_texts import StreamTexts
-from service.translation.text_stream import TextStream
+from service.translation.stream_buffer import StreamBuffer
+from service.translation.stream_translator import StreamTranslator
 
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
 METHOD = f"{SERVICE_NAME}/TranslateStream"
@@ -80,9 +80,9 @@ class _Session:
         call: Call,
         permit: Permit,
     ) -> None:
-        self._texts = StreamTexts(pipeline, lines, call, permit)
+        self._texts = StreamTranslator(pipeline, lines, call, permit)
         translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
-        self.stream = TextStream(translate, max_texts=pipeline.limits.max_stream_texts)
+        self.stream = StreamBuffer(translate, max_texts=pipeline.limits.max_stream_texts)
         self._max_texts = max(pipeline.limits.max_texts, ALWAYS_TEXTS)
         self._permit = permit
         self._reader = asyncio.create_task(self._read(requests))
@@ -130,7 +130,7 @@ class _Session:
             await self.stream.take_in([(text.id, text.text) for text in request.texts])
 
 
-async def _translate(texts: StreamTexts, metrics: Metrics, text: str) -> TranslationResult:
+async def _translate(texts: StreamTranslator, metrics: Metrics, text: str) -> TranslationResult:
     result = await texts.translate(text)
     if (error := result.translations[0].error) is not None:
         metrics.model(result.model).stream_text_failed(code_of(error).name)

@@ -85,9 +85,11 @@ class Pipeline:
         with model.lease:
             num_characters = sum(map(len, request.texts))
             permit.take_characters(num_characters)
-            if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
+            is_small = num_characters <= INLINE_CHARACTERS
+            if not is_small:  # refused before it costs anything
                 _check_time((), model, params, call, permit)
-            sources = await self._encode(request.texts, model.codec, call, {} if encoded is None else encoded)
+            encoded = {} if encoded is None else encoded
+            sources = await self._encode(request.texts, model.codec, call, encoded, is_small=is_small)
             lengths = [len(source) for source in sources if isinstance(source, list) and source]
             call.source_tokens = sum(lengths)
             permit.take_tokens(call.source_tokens)
@@ -133,12 +135,17 @@ class Pipeline:
         return model
 
     async def _encode(
-        self, texts: Sequence[str], codec: TextCodec, call: Call, encoded: dict[TextCodec, Sequence[Encoded]]
+        self,
+        texts: Sequence[str],
+        codec: TextCodec,
+        call: Call,
+        encoded: dict[TextCodec, Sequence[Encoded]],
+        *,
+        is_small: bool,
     ) -> Sequence[Encoded]:
         call.phase = "tokenize"
         if codec not in encoded:
             started = time.monotonic()
-            is_small = sum(map(len, texts)) <= INLINE_CHARACTERS
             encoded[codec] = await self._compute(
                 is_small, lambda: [_encode_one(codec, text, index) for index, text in enumerate(texts)]
             )

@@ -13,7 +13,7 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.errors import DragomanError, Unavailable
-from service.translation.text_stream import TextStream
+from service.translation.stream_buffer import StreamBuffer
 from tests.fakes.calls import eventually, failure
 from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
 from tests.fakes.streams import answers_of
@@ -107,7 +107,7 @@ async def test_stream_that_has_ended_leaves_nothing_for_the_garbage_collector(ha
         await send(call, "slow")
         await call.done_writing()
         await harness.pipeline.begun.get()
-        (stream,) = (weakref.ref(each) for each in gc.get_objects() if type(each) is TextStream and each.num_held)
+        (stream,) = (weakref.ref(each) for each in gc.get_objects() if type(each) is StreamBuffer and each.num_held)
         gate.set()
         assert [answer.id async for answer in answers_of(call)] == [0]
         await eventually(lambda: bool(harness.ended))

@@ -61,8 +61,9 @@ async def test_graphs_lie_in_a_private_directory_until_they_are_removed(temporar
 async def test_directories_of_processes_that_were_killed_are_removed(temporary):
     ended = await asyncio.create_subprocess_exec("true")
     await ended.wait()
-    abandoned = [temporary / f"dragoman-{pid}-0123456789abcdef" for pid in (ended.pid, os.getpid(), 10**20)]
-    kept = [temporary / f"dragoman-{os.getppid()}-0123456789abcdef", temporary / "dragoman-notes-of-mine"]
+    abandoned = [temporary / f"dragoman-weights-{pid}-0123456789abcdef" for pid in (ended.pid, os.getpid(), 10**10 - 1)]
+    mine = (f"dragoman-{ended.pid}-backup", f"dragoman-weights-{ended.pid}-notes", f"dragoman-weights-{ended.pid}")
+    kept = [temporary / name for name in (f"dragoman-weights-{os.getppid()}-0123456789abcdef", *mine)]
     for path in (*abandoned, *kept):
         path.mkdir()
 

@@ -21,7 +21,7 @@ from service.errors import (
 from service.queue.admission import MIN_RETRY_S
 from service.records import Call, Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
-from service.translation.stream_texts import StreamTexts
+from service.translation.stream_translator import StreamTranslator
 from tests.fakes.stream_service import LIMITS, OUT_OF_MEMORY, LoudPipeline
 
 
@@ -37,10 +37,10 @@ class Setup:
         self.pipeline = LoudPipeline(self.metrics)
         self.call, self.texts = self.stream()
 
-    def stream(self, *, timeout_s: float = 60.0, priority: Priority | None = None) -> tuple[Call, StreamTexts]:
+    def stream(self, *, timeout_s: float = 60.0, priority: Priority | None = None) -> tuple[Call, StreamTranslator]:
         now = time.monotonic()
         call = Call(method="m", started=now, deadline=now + timeout_s, phase="stream")
-        texts = StreamTexts(self.pipeline, self.pipeline.lines, call, self.pipeline.admission.admit_stream())
+        texts = StreamTranslator(self.pipeline, self.pipeline.lines, call, self.pipeline.admission.admit_stream())
         texts.use(TranslationRequest(priority=priority))
         return call, texts
 

@@ -9,8 +9,8 @@ import pytest
 from service.engine.job import FinishReason
 from service.errors import InvalidInput, Unavailable
 from service.records import TranslatedText, Translation, TranslationResult
-from service.translation import text_stream
-from service.translation.text_stream import TextStream
+from service.translation import stream_buffer
+from service.translation.stream_buffer import StreamBuffer
 
 
 class Desk:
@@ -18,7 +18,7 @@ class Desk:
 
     def __init__(self, max_texts: int = 4) -> None:
         self.futures: dict[int, asyncio.Future[TranslationResult]] = {}
-        self.stream = TextStream(self._translate, max_texts=max_texts)
+        self.stream = StreamBuffer(self._translate, max_texts=max_texts)
 
     async def _translate(self, text: str) -> TranslationResult:
         text_id = int(text.removeprefix("text "))
@@ -83,7 +83,7 @@ async def test_places_are_taken_until_the_answer_is_sent():
 
 
 async def test_characters_are_bounded_too(monkeypatch):
-    monkeypatch.setattr(text_stream, "MAX_HELD_CHARACTERS", 12)
+    monkeypatch.setattr(stream_buffer, "MAX_HELD_CHARACTERS", 12)
     desk = Desk(max_texts=100)
     taking = await desk.take(1, 2, 3)
     assert sorted(desk.futures) == [1, 2]  # of 6 characters each
@@ -161,7 +161,7 @@ async def test_answers_of_different_models_come_in_different_messages():
 
 
 async def test_messages_are_bounded(monkeypatch):
-    monkeypatch.setattr(text_stream, "MAX_MESSAGE_CHARACTERS", 10)
+    monkeypatch.setattr(stream_buffer, "MAX_MESSAGE_CHARACTERS", 10)
     desk = Desk()
     await desk.take(1, 2, 3)
     for number, length in ((1, 6), (2, 6), (3, 11)):

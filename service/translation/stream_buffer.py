@@ -23,7 +23,7 @@ TranslateText = Callable[[str], Coroutine[Any, Any, TranslationResult]]
 Answer: TypeAlias = tuple[int, TranslationResult]  # id of a text and its result, which has one translation
 
 
-class TextStream:
+class StreamBuffer:
     """One stream: texts go in on one side, answers come out on the other, in the order in which they finish."""
 
     def __init__(self, translate: TranslateText, *, max_texts: int) -> None:

@@ -18,7 +18,7 @@ from service.translation.pipeline import Encoded, Pipeline
 _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order
 
 
-class StreamTexts:
+class StreamTranslator:
     """Translates the texts of one stream, any number at a time."""
 
     def __init__(self, pipeline: Pipeline, lines: WaitingLines, call: Call, permit: Permit) -> None:
