@@ -144,7 +144,7 @@ class EngineLoop:
         return outcomes
 
     def _start(self, plan: Plan) -> list[Outcome]:
-        """Give jobs rows, encoded in company of those that come next; those that cannot be encoded fail."""
+        """Start jobs; the encoder runs them with the jobs that come next.  A job that cannot be encoded fails."""
         if any(job.id not in self._encoded for job in plan.starts):
             missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
             for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):

@@ -25,4 +25,4 @@ class EngineSpec:
     heartbeat_interval_s: float = 0.25
     runner_factory: str = ONNX_RUNTIME  # "module:function", called with this spec
     preflight: str = ""  # "module:function", called with this spec before; its error ends the start.  Empty: nothing
-    manifest_sha256: str = ""  # of the bundle that is meant; empty: whichever lies there
+    manifest_sha256: str = ""  # of the bundle to load; empty: any bundle in that directory

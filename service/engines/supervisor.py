@@ -28,7 +28,7 @@ class SupervisorConfig:
 
 
 class EngineSupervisor:
-    """Keeps one engine process, whichever it is at the moment."""
+    """Keeps one engine process running: the first one, and each that replaces it."""
 
     def __init__(
         self,

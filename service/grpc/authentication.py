@@ -59,7 +59,7 @@ def trusted_proxies(config: SecurityConfig) -> TrustedProxies | None:
     """Return what the settings say about proxies; None: nobody is trusted.
 
     Raises:
-        ConfigError: one setting without the other, or a value that is none.
+        ConfigError: one setting stands without the other, or its value cannot be read.
     """
     header, written = config.identity_header, config.trusted_proxies.strip()
     if header is None and not written:

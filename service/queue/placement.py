@@ -1,4 +1,4 @@
-"""Which engine takes a job: the least loaded one of those that have room.
+"""Chooses the engine that takes a job: the least loaded one that has room.
 
 An engine's load is counted as its scheduler counts: in rows and in source tokens.  Pure; knows neither the queue nor
 the engine processes.
