@@ -4,7 +4,7 @@ Gives the same `Translation` records as the client and knows no gRPC.  For one t
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -133,6 +133,6 @@ class LocalTranslator:
             hypotheses = self._codec.decode(outcome.hypotheses)
             call.done[position] = Translation(hypotheses=hypotheses, source_tokens=source_tokens)
         elif outcome.kind is FailureKind.OUT_OF_MEMORY and num_tries < _MAX_TRIES:
-            self._submit(call, position, replace(job, id=next(self._job_ids)), num_tries + 1)
+            self._submit(call, position, job._replace(id=next(self._job_ids)), num_tries + 1)
         else:
             call.done[position] = Translation(error=InternalError(outcome.message), source_tokens=source_tokens)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -129,7 +129,7 @@ def run(wanted: Bulk, console: Console) -> int:
         model=info.name,
         model_version=info.version,
         precision=info.precision,
-        options=asdict(search_params(info, wanted.options)),
+        options=search_params(info, wanted.options)._asdict(),
     )
     job = BulkJob(source, wanted.output.resolve(), file_format, description)
     with job.opened(is_forced=wanted.is_forced):

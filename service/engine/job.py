@@ -1,6 +1,7 @@
 """What goes into the engine and what comes out of it: token ids, search parameters, outcomes, and their frames.
 
-Plain records; no text, no gRPC, no tensors.  A frame is a pickled record with its length, four bytes, in front.
+Plain records; no text, no gRPC, no tensors.  A frame is a pickled record with its length, four bytes, in front.  What
+crosses for each sentence is a named tuple: it is pickled in a third of the time that a dataclass takes.
 
     front -> engine     EngineSpec, then tuples of Job | Cancel
     engine -> front     Ready or StartFailed, then Reports: outcomes at once, and a sign of life every heartbeat
@@ -10,6 +11,7 @@ import pickle
 import struct
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 _LENGTH = struct.Struct("!I")
 FRAME_HEADER_BYTES = _LENGTH.size
@@ -33,8 +35,7 @@ class FailureKind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchParams:
+class SearchParams(NamedTuple):
     """How to search for one sentence; semantics as in `protos/translation.proto`."""
 
     beam_size: int = 4
@@ -45,8 +46,7 @@ class SearchParams:
     use_shortlist: bool = False  # where the model has one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """One sentence to translate."""
 
     id: int
@@ -61,8 +61,7 @@ class Job:
         return max(SMALLEST_WIDTH, 1 << (len(self.source_ids) - 1).bit_length())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """One finished translation."""
 
     token_ids: tuple[int, ...]  # without end-of-sentence
@@ -70,8 +69,7 @@ class Hypothesis:
     finish_reason: FinishReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobResult:
+class JobResult(NamedTuple):
     """A job's hypotheses, best first, and where its time went."""
 
     job_id: int
@@ -82,8 +80,7 @@ class JobResult:
     num_steps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFailure:
+class JobFailure(NamedTuple):
     """A job that ended without a result."""
 
     job_id: int
@@ -117,8 +114,7 @@ class StepStats:
     max_source_tokens: int = 0  # budget of running sentences' source tokens; 0 means the configured budget
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(NamedTuple):
     """End a job at the next step; its outcome still comes."""
 
     job_id: int
@@ -141,8 +137,7 @@ class StartFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """What has happened in an engine since its last report, if anything: also its sign of life."""
 
     outcomes: tuple[Outcome, ...] = ()

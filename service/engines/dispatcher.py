@@ -14,11 +14,11 @@ from itertools import count
 
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.spec import EngineSpec
-from service.engines.engine_process import EngineStartError
 from service.engines.handle import EngineHandle, EngineObserver, EngineSnapshot, Pending
 from service.engines.prepared_graphs import PreparedGraphs
-from service.engines.supervisor import SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
+from service.processes.child import StartError
+from service.processes.supervisor import SupervisorConfig
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
 from service.records import ANYBODY, Call, Caller, Priority
@@ -117,7 +117,7 @@ class Dispatcher:
         except BaseException as error:
             await self._stop_engines()
             reason = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
-            if isinstance(reason, EngineStartError):
+            if isinstance(reason, StartError):
                 raise InternalError(f"the engine did not start: {reason}") from reason
             raise
         self._schedule()

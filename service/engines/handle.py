@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from service.engine.job import Cancel, Command, FailureKind, Job, JobResult, Outcome, Report, StepStats
+from service.engine.process import command_line
 from service.engine.spec import EngineSpec
-from service.engines.supervisor import EngineSupervisor, SupervisorConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
+from service.processes.child import Program
+from service.processes.supervisor import Supervisor, SupervisorConfig
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry
 from service.queue.placement import EngineLoad
@@ -98,8 +100,12 @@ class EngineHandle:
             observer: counts what happens.
             on_change: called when the engine may have room, and when its replacement has to wait.
         """
-        self.supervisor = EngineSupervisor(
-            spec, config, on_report=self._take_report, on_lost=self._lose_jobs, on_change=on_change
+        self.supervisor = Supervisor(
+            Program(name="engine", command_line=command_line, spec=spec),
+            config,
+            on_record=self._take_report,
+            on_lost=self._lose_jobs,
+            on_change=on_change,
         )
         self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
         self.load = EngineLoad(spec.scheduler.max_rows, spec.scheduler.max_source_tokens)
@@ -155,7 +161,7 @@ class EngineHandle:
 
     def _send(self, commands: Sequence[Command]) -> None:
         if self.supervisor.process is not None:
-            self.supervisor.process.send(commands)
+            self.supervisor.process.send(tuple(commands))
 
     def _take_report(self, report: Report) -> None:
         self._heard_at = time.monotonic()

@@ -5,7 +5,6 @@ say the same.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from model.bundle import Bundle
@@ -121,7 +120,7 @@ def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float |
     if threshold_s is None or waiting_s < threshold_s:
         return params
     num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
-    return replace(params, beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
+    return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
 
 
 class SupportsTokens(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -27,7 +27,8 @@ from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.engines.handle import EngineObserver
-from service.engines.supervisor import SupervisorConfig
+from service.processes.child import Program
+from service.processes.supervisor import SupervisorConfig
 from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
 
@@ -70,7 +71,7 @@ SPEC = EngineSpec(
 )
 CONFIG = DispatchConfig(lookahead_jobs=1, restart_backoff_s=0.01, start_timeout_s=60.0)
 PARAMS = SearchParams(beam_size=2, max_target_tokens=12)
-LONG = replace(PARAMS, max_target_tokens=500)
+LONG = PARAMS._replace(max_target_tokens=500)
 NORMAL = (5, 6, EOS_ID)
 SLOW = (SLOW_TOKEN, *range(5, 25), EOS_ID)  # so long that it needs a good second
 
@@ -125,18 +126,17 @@ def expected(source: tuple[int, ...], params: SearchParams = PARAMS) -> JobResul
 
 
 class HandSteppedEngine:
-    """In place of `EngineSupervisor`: the engine loop itself around a scripted model."""
+    """In place of `Supervisor`: the engine loop itself around a scripted model."""
 
     def __init__(
         self,
         spec: EngineSpec,
-        config: SupervisorConfig,
         *,
-        on_report: Callable[[Report], None],
+        on_record: Callable[[Report], None],
         on_lost: Callable[[str], None],
         on_change: Callable[[], None],
     ) -> None:
-        self.report, self.on_lost, self.on_change = on_report, on_lost, on_change
+        self.report, self.on_lost, self.on_change = on_record, on_lost, on_change
         self.started_ids: list[int] = []
         self.most_rows = 0
         self.is_delayed = False
@@ -214,11 +214,11 @@ def make_dispatcher(
     """A dispatcher that is not started, and its engines."""
     engines: list[HandSteppedEngine] = []
 
-    def make(spec: EngineSpec, config: SupervisorConfig, **events: Callable[..., None]) -> HandSteppedEngine:
-        engines.append(HandSteppedEngine(spec, config, **events))
+    def make(program: Program, config: SupervisorConfig, **events: Callable[..., None]) -> HandSteppedEngine:
+        engines.append(HandSteppedEngine(spec, **events))
         return engines[-1]
 
-    with mock.patch("service.engines.handle.EngineSupervisor", make):
+    with mock.patch("service.engines.handle.Supervisor", make):
         return Dispatcher(spec, config, observer=observer), engines
 
 

@@ -126,7 +126,7 @@ def test_sentence_with_nan_or_infinity_fails_alone_and_leaves_the_others_bit_for
     """Also those that get its slot, whose masked columns must not hold what it left."""
     sound = [job for job in random_jobs(model, 60, seed=7) if job.source_ids[0] != FaultyRunner.FAULTY_TOKEN]
     jobs = [
-        replace(job, source_ids=(FaultyRunner.FAULTY_TOKEN, *job.source_ids[1:])) if job.id % 5 == 0 else job
+        job._replace(source_ids=(FaultyRunner.FAULTY_TOKEN, *job.source_ids[1:])) if job.id % 5 == 0 else job
         for job in sound
     ]
     undisturbed = run(EngineLoop(CpuRunner(bundle, precision="fp32")), sound)

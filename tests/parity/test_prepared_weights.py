@@ -1,6 +1,5 @@
 """Graphs with packed weights translate bit for bit as those of the bundle do."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ SOURCES = ([40, 61, 7, 3], [9, 3], [71, 80, 94, 100, 65, 12, 3])
 def translations(runner: CpuRunner) -> list[object]:
     """Tokens and scores, of all tokens and of a shortlist's."""
     params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=20)
-    return [translate(runner, SOURCES, replace(params, use_shortlist=shortlist)) for shortlist in (False, True)]
+    return [translate(runner, SOURCES, params._replace(use_shortlist=shortlist)) for shortlist in (False, True)]
 
 
 def prepared_graphs(directory: Path) -> int:

@@ -1,6 +1,5 @@
 """A step with a part of the vocabulary against the step with all of it, and against itself in other company."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +54,7 @@ def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precisi
     runner = CpuRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), everything), precision=precision)
     jobs = jobs_for(model, 20, seed=1, num_hypotheses=4)
     with_list = run(EngineLoop(runner), jobs)
-    without = run(EngineLoop(runner), [replace(job, params=replace(job.params, use_shortlist=False)) for job in jobs])
+    without = run(EngineLoop(runner), [job._replace(params=job.params._replace(use_shortlist=False)) for job in jobs])
 
     for number in without:
         ours, theirs = hypotheses(with_list[number]), hypotheses(without[number])
@@ -87,7 +86,7 @@ def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
     lists = Shortlist.from_links(VOCABULARY, allowed, np.zeros(0, np.int64), np.zeros(0, np.int64))
     runner = CpuRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), lists), precision=precision)
     jobs = jobs_for(model, 12, seed=6, beam_size=8, num_hypotheses=8)
-    jobs += [replace(job, id=100 + job.id, params=replace(job.params, max_target_tokens=1)) for job in jobs]
+    jobs += [job._replace(id=100 + job.id, params=job.params._replace(max_target_tokens=1)) for job in jobs]
 
     for result in run(EngineLoop(runner), jobs).values():
         assert hypotheses(result)
@@ -101,7 +100,7 @@ def test_model_without_a_list_uses_the_whole_vocabulary(model, tmp_path):
     (job,) = jobs_for(model, 1, seed=5)
 
     assert runner.new_state(1, use_shortlist=True).vocabulary is None
-    without = replace(job, params=replace(job.params, use_shortlist=False))
+    without = job._replace(params=job.params._replace(use_shortlist=False))
     assert hypotheses(run(EngineLoop(runner), [job])[0]) == hypotheses(run(EngineLoop(runner), [without])[0])
 
 

@@ -1,7 +1,7 @@
 """The vectorised search gives each sentence what a plain one gives it; what the plain one cannot show, in examples."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -207,7 +207,7 @@ def test_no_last_step_is_missed_whoever_joins_and_leaves(beam_size, seed, reluct
         for joins in rng.random(3) < 0.3:
             if joins:
                 limit = int(rng.choice([1, 2, 3, 5, 9, 20]))
-                params = replace(params_of(beam_size, int(rng.integers(10**6))), max_target_tokens=limit)
+                params = params_of(beam_size, int(rng.integers(10**6)))._replace(max_target_tokens=limit)
                 sentences[len(sentences)] = reluctant_script(seed + name, reluctance), params
                 driver.join(len(sentences) - 1, *sentences[len(sentences) - 1])
         if driver.scripts and rng.random() < 0.3:

@@ -1,7 +1,6 @@
 """What crosses between the front process and an engine, and what importing it costs."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -17,7 +16,7 @@ from tests.fakes.fake_runner import FakeRunner
 JOB = Job(
     id=1, source_ids=(5, 3), params=SearchParams(beam_size=2, max_target_tokens=3), deadline=1.5, submitted_at=0.5
 )
-JOB_WITHOUT_DEADLINE = replace(JOB, deadline=None, submitted_at=None)
+JOB_WITHOUT_DEADLINE = JOB._replace(deadline=None, submitted_at=None)
 
 
 @pytest.mark.parametrize("max_rows", [1, 128, 1_000])

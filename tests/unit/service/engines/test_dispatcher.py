@@ -9,9 +9,9 @@ import pytest
 
 from service.engine.job import JobResult, Report, StepStats
 from service.engine.scheduler import SchedulerConfig
-from service.engines.engine_process import EngineStartError
 from service.engines.prepared_graphs import PreparedGraphs
 from service.errors import DeadlineExceeded, InternalError, Unavailable
+from service.processes.child import StartError
 from service.records import ANYBODY, Call, Caller, Priority
 from tests.fakes.dispatchers import (
     CONFIG,
@@ -45,7 +45,7 @@ async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_wh
     async def fail() -> None:
         await settle()
         assert engines[0].process is not None
-        raise EngineStartError("no such graph")
+        raise StartError("no such graph")
 
     monkeypatch.setattr(engines[1], "start", fail)
     monkeypatch.setattr(PreparedGraphs, "remove", lambda _: removed.append(True))

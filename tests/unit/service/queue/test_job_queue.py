@@ -1,7 +1,6 @@
 """The jobs that wait for a model's engines: who gets them, how long they wait, and which are too late."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -190,7 +189,7 @@ class TestHandOut:
     def test_engine_is_given_the_sentences_of_two_steps_ahead(self, queue, step_s, ahead):
         if step_s:
             for _ in range(400):
-                queue.cost_model.finished(job(), replace(RESULT, decode_s=10 * step_s))
+                queue.cost_model.finished(job(), RESULT._replace(decode_s=10 * step_s))
         add(queue, 30)
 
         assert len(queue.hand_out([load_of(10)], now=0.0)) == ahead

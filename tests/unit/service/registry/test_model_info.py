@@ -65,7 +65,7 @@ class TestDefaults:
 
         params = search_params(INFO, TranslateOptions(**{option: value}))
 
-        assert params == replace(defaults, **{option: value})
+        assert params == defaults._replace(**{option: value})
 
 
 class TestRanges:

@@ -1,19 +1,17 @@
-"""Replacement of engines, with scripted processes."""
+"""Replacement of processes, with scripted processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from service.engine.job import Report
-from service.engine.spec import EngineSpec
-from service.engines import supervisor as supervisor_module
-from service.engines.engine_process import EngineStartError
-from service.engines.supervisor import EngineSupervisor, SupervisorConfig
+from service.processes import supervisor as supervisor_module
+from service.processes.child import Program, StartError
+from service.processes.supervisor import Supervisor, SupervisorConfig
 
-SPEC = EngineSpec(bundle_dir=Path("no-bundle"))
+PROGRAM = Program(name="engine", command_line=lambda _: [], spec=None)
 CONFIG = SupervisorConfig(restart_backoff_s=0.5, max_restart_backoff_s=1.5, heartbeat_timeout_s=7.0)
 
 
@@ -29,9 +27,9 @@ class ScriptedProcess:
     def condemn(self, fault: str) -> None:
         self.is_condemned = True
 
-    async def listen(self, on_report: Callable[[Report], None], silence_limit_s: float) -> None:
+    async def listen(self, on_record: Callable[[Report], None], silence_limit_s: float) -> None:
         assert silence_limit_s == CONFIG.heartbeat_timeout_s
-        on_report(Report())
+        on_record(Report())
         await self.is_lost.wait()
 
     async def finish(self, timeout_s: float) -> str:
@@ -49,10 +47,10 @@ class World:
         self.events: list[str] = []
         self.num_bugs = 0  # reports that the owner fails to take
         self.changed = asyncio.Event()
-        self.engine = EngineSupervisor(
-            SPEC,
+        self.engine = Supervisor(
+            PROGRAM,
             CONFIG,
-            on_report=self.take_report,
+            on_record=self.take_report,
             on_lost=lambda reason: self.note(f"lost: {reason}"),
             on_change=self.note_change,
         )
@@ -92,8 +90,8 @@ class World:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     world, real_sleep = World(), asyncio.sleep
 
-    async def start_engine(spec: EngineSpec, timeout_s: float) -> ScriptedProcess:
-        assert (spec, timeout_s) == (SPEC, CONFIG.start_timeout_s)
+    async def start_child(program: Program, timeout_s: float) -> ScriptedProcess:
+        assert (program, timeout_s) == (PROGRAM, CONFIG.start_timeout_s)
         start = world.starts.pop(0)
         if isinstance(start, Exception):
             raise start
@@ -103,8 +101,8 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         world.note(f"sleeps {delay_s:g} s")
         await real_sleep(0)
 
-    monkeypatch.setattr(supervisor_module, "start_engine", start_engine)
-    monkeypatch.setattr("service.engines.supervisor.asyncio.sleep", sleep)
+    monkeypatch.setattr(supervisor_module, "start_child", start_child)
+    monkeypatch.setattr("service.processes.supervisor.asyncio.sleep", sleep)
     yield world
     await world.engine.stop()
 
@@ -132,9 +130,7 @@ async def test_condemned_engine_takes_nothing_more_and_is_replaced(world):
     assert not world.engine.is_missing
 
 
-@pytest.mark.parametrize(
-    "error", [EngineStartError("no"), OSError(24, "Too many open files"), KeyError("a bug of ours")]
-)
+@pytest.mark.parametrize("error", [StartError("no"), OSError(24, "Too many open files"), KeyError("a bug of ours")])
 async def test_attempts_in_a_row_wait_twice_as_long_each_up_to_the_limit_however_they_fail(world, error):
     first, last = ScriptedProcess(1), ScriptedProcess(2)
     await world.start(first, *[error] * 4, last)
@@ -162,8 +158,8 @@ async def test_engine_that_is_soon_lost_again_waits_and_one_that_lived_long_does
 
 
 async def test_first_start_that_fails_is_the_callers_to_handle(world):
-    with pytest.raises(EngineStartError, match="no bundle"):
-        await world.start(EngineStartError("no bundle"))
+    with pytest.raises(StartError, match="no bundle"):
+        await world.start(StartError("no bundle"))
 
     assert (world.engine.is_missing, world.pid) == (False, None)
 

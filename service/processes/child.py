@@ -1,6 +1,6 @@
-"""One engine process from its start to its end, as the front process sees it.
+"""One child process from its start to its end, as the front process sees it.
 
-Knows the pipe and the process; neither jobs nor queues, nor what to do when the engine is lost.
+Knows the socket and the process; not what it is for, nor what to do when it is lost.
 """
 
 import asyncio
@@ -8,63 +8,65 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
-from service.engine.job import (
-    FRAME_HEADER_BYTES,
-    Command,
-    Ready,
-    Report,
-    StartFailed,
-    frame_length,
-    from_payload,
-    to_frame,
-)
-from service.engine.process import command_line, environment
-from service.engine.spec import EngineSpec
+from service.engine.job import Ready, StartFailed
+from service.engine.process import environment
+from service.processes.channel import FrameChannel
 from service.telemetry.logs import get_logger
 
 
-class EngineStartError(Exception):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a child process runs."""
+
+    name: str  # in the log and in messages
+    command_line: Callable[[int], list[str]]  # for the descriptor of its end of the socket
+    spec: object  # the first record that it is sent; it answers with Ready or StartFailed
+
+
+class StartError(Exception):
     """The process did not become ready; `str(error)` says why."""
 
 
-async def start_engine(spec: EngineSpec, timeout_s: float) -> "EngineProcess":
-    """Return an engine process that is loaded and warm.
+async def start_child(program: Program, timeout_s: float) -> "ChildProcess":
+    """Return a process that has said that it is ready.
 
     Raises:
-        EngineStartError: it could not be made, reported a failure, died, or was not ready in time.
+        StartError: it could not be made, reported a failure, died, or was not ready in time.
     """
     try:
-        process = await _spawn()
+        process = await _spawn(program)
     except OSError as error:  # no descriptors, processes or memory left
-        raise EngineStartError(f"no process could be made: {error}") from error
+        raise StartError(f"no process could be made: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            await process.greet(spec)
+            await process.greet(program.spec)
     except BaseException as error:
         killing = asyncio.create_task(process.kill())
         try:
             await asyncio.shield(killing)
-        except asyncio.CancelledError:  # as when another engine did not start either: no process is left behind
+        except asyncio.CancelledError:  # as when another process did not start either: no process is left behind
             await killing
             raise
         if isinstance(error, TimeoutError):
-            raise EngineStartError(f"it was not ready within {timeout_s:g} s") from error
-        if isinstance(error, Exception) and not isinstance(error, EngineStartError):
-            raise EngineStartError(f"it cannot be understood: {type(error).__name__}: {error}") from error
+            raise StartError(f"it was not ready within {timeout_s:g} s") from error
+        if isinstance(error, Exception) and not isinstance(error, StartError):
+            raise StartError(f"it cannot be understood: {type(error).__name__}: {error}") from error
         raise
     return process
 
 
-async def _spawn() -> "EngineProcess":
+async def _spawn(program: Program) -> "ChildProcess":
     ours, theirs = socket.socketpair()
     with theirs:
-        reader, writer = await asyncio.open_connection(sock=ours)
+        _, channel = await asyncio.get_running_loop().create_connection(FrameChannel, sock=ours)
         starting = asyncio.create_task(
             asyncio.create_subprocess_exec(
-                *command_line(theirs.fileno()),
+                *program.command_line(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.__stderr__,  # standard output belongs to the front process
@@ -74,63 +76,56 @@ async def _spawn() -> "EngineProcess":
         try:
             process = await asyncio.shield(starting)
         except BaseException as error:
-            writer.close()
+            channel.close()
             if isinstance(error, asyncio.CancelledError):  # a process that is half made must not be left behind
                 process = await starting
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
             raise
-    return EngineProcess(process, reader, writer)
+    return ChildProcess(process, channel, program.name)
 
 
-class EngineProcess:
-    """A running engine process; `start_engine` makes one."""
+class ChildProcess:
+    """A running process; `start_child` makes one."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, channel: FrameChannel, name: str) -> None:
         self.pid = process.pid
+        self.send = channel.send  # a record
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._channel = channel
+        self._name = name
         self._heard = True
         self._fault: str | None = None  # why this process ended it
 
-    async def greet(self, spec: EngineSpec) -> None:
-        """Return when the engine is loaded and warm.
+    async def greet(self, spec: object) -> None:
+        """Return when the process is ready.
 
         Raises:
-            EngineStartError: it cannot be.
+            StartError: it cannot be.
         """
-        self._writer.write(to_frame(spec))
-        match await self._read():
+        self.send(spec)
+        match await self._channel.read():
             case Ready(warnings):
                 for warning in warnings:
-                    get_logger().warning("engine_warning", pid=self.pid, reason=warning)
+                    get_logger().warning(f"{self._name}_warning", pid=self.pid, reason=warning)
             case StartFailed(message):
-                raise EngineStartError(message)
+                raise StartError(message)
             case _:
-                raise EngineStartError(f"it died while starting: {await self.describe_end()}")
+                raise StartError(f"it died while starting: {await self.describe_end()}")
 
-    def send(self, commands: Sequence[Command]) -> None:
-        """Send commands; what the engine cannot take in any more is lost with it."""
-        if not self._writer.is_closing():
-            self._writer.write(to_frame(tuple(commands)))
+    async def listen(self, on_record: Callable[[Any], None], silence_limit_s: float) -> None:
+        """Hand on what the process says until it is lost; one that is silent for too long is killed."""
 
-    async def listen(self, on_report: Callable[[Report], None], silence_limit_s: float) -> None:
-        """Hand on the engine's reports until it is lost; an engine that is silent for too long is killed."""
-        reading = asyncio.create_task(self._hand_on(on_report))
+        def hear(record: object) -> None:
+            self._heard = True
+            on_record(record)
+
         watchdog = asyncio.create_task(self._watch(silence_limit_s))
         try:
-            await reading
+            await self._channel.hand_on(hear)
         finally:
             watchdog.cancel()
-
-    async def _hand_on(self, on_report: Callable[[Report], None]) -> None:
-        while isinstance(record := await self._read(), Report):
-            self._heard = True
-            on_report(record)
 
     async def describe_end(self) -> str:
         """Return why the process ended, once it has."""
@@ -163,9 +158,7 @@ class EngineProcess:
     async def kill(self) -> None:
         """Kill the process; one that has ended is no error."""
         self._kill()
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        self._channel.close()
         await self._process.wait()
 
     def _kill(self) -> None:
@@ -182,11 +175,3 @@ class EngineProcess:
             await asyncio.sleep(silence_limit_s / 2)
             num_silent = 0 if self._heard else num_silent + 1
         self.condemn("stopped answering")
-
-    async def _read(self) -> object | None:
-        """Return the next record, None when the process is gone."""
-        try:
-            header = await self._reader.readexactly(FRAME_HEADER_BYTES)
-            return from_payload(await self._reader.readexactly(frame_length(header)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None

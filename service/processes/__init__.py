@@ -1,0 +1,1 @@
+"""Child processes of the front process: started, watched, replaced, and talked to in frames."""
