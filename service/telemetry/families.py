@@ -6,11 +6,12 @@ is outside its set counts as `_other`.  Base units throughout; a new quantity is
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
+
+from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily
 
 OTHER = "_other"
 UNKNOWN: tuple[str, ...] = ()  # values of a label that are not known before they occur
@@ -60,14 +61,13 @@ class Definition:
 
 
 class Families:
-    """The families in one registry.  `labels` remembers its answers: to look a series up takes longer than to count."""
+    """The families in one registry."""
 
     def __init__(self, registry: CollectorRegistry, methods: Sequence[str] = ()) -> None:
         """Define the families; `methods` are those of calls for a model, as labels."""
         self._registry = registry
-        self._counted: list[tuple[Definition, Counter | Histogram]] = []
-        self.definitions: list[Definition] = []
-        self.watched: dict[str, Gauge] = {}  # those that are read at each scrape, by name
+        self._families: list[tuple[Definition, CounterFamily | GaugeFamily | HistogramFamily]] = []
+        self.watched: dict[str, GaugeFamily] = {}  # those that are read at each scrape, by name
         self._define_calls(methods)
         self._define_texts(methods)
         self._define_engines()
@@ -77,10 +77,14 @@ class Families:
 
     def export_zeros(self, **known: str) -> None:
         """Export as 0 every series with these labels whose other labels are of closed sets."""
-        for definition, family in self._counted:
-            if definition.labels and definition.labels.keys() >= known.keys():
+        for definition, family in self._families:
+            if definition.kind != "gauge" and definition.labels.keys() >= known.keys():
                 for values in product(*({**definition.labels, **{name: (known[name],) for name in known}}.values())):
                     family.labels(*values)
+
+    @property
+    def definitions(self) -> list[Definition]:
+        return [definition for definition, _ in self._families]
 
     def _define_calls(self, methods: Sequence[str]) -> None:
         self.requests_received = self._counter("requests_received", "Calls that reached a handler.", method=UNKNOWN)
@@ -105,7 +109,9 @@ class Families:
         self.rejected = self._counter(
             "rejected", "Calls, and too long texts, that were refused.", reason=REJECT_REASONS
         )
-        self.slow_requests = self._counter("slow_requests", "Calls that took longer than telemetry.slow_request_s.")
+        self.slow_requests = self._counter(
+            "slow_requests", "Calls that took longer than telemetry.slow_request_s."
+        ).labels()
         client = (OTHER,)
         self.client_texts = self._counter("client_texts", "Texts answered.", client=client)
         self.client_characters = self._counter("client_characters", "Characters of those.", client=client)
@@ -238,39 +244,39 @@ class Families:
         )
         self.event_loop_lag = self._histogram(
             "event_loop_lag_seconds", "How late the event loop wakes up.", LAG_BUCKETS
-        )
+        ).labels()
         self.build_info = self._gauge(
             "build_info", "1 for the version that runs.", "version", query="count(dragoman_build_info) by (version)"
         )
-        self.log_dropped = self._counter("log_dropped", "Log lines that could not be written.")
+        self.log_dropped = self._counter("log_dropped", "Log lines that could not be written.").labels()
 
-    def _counter(self, name: str, description: str, query: str = "", **labels: Sequence[str]) -> Counter:
+    def _counter(self, name: str, description: str, query: str = "", **labels: Sequence[str]) -> CounterFamily:
         seen_as = f"dragoman_{name}_total"
         by = f" by ({', '.join(labels)})" if labels else ""
         query = query or f"sum(rate({seen_as}[5m])){by}"
-        family = Counter(f"dragoman_{name}", description, tuple(labels), registry=self._registry)
+        family = CounterFamily(f"dragoman_{name}", description, tuple(labels))
         self._add(Definition(seen_as, "counter", description, query, labels), family)
         return family
 
     def _histogram(
         self, name: str, description: str, buckets: Sequence[float], query: str = "", **labels: Sequence[str]
-    ) -> Histogram:
+    ) -> HistogramFamily:
         name = f"dragoman_{name}"
         query = query or f"histogram_quantile(0.99, sum(rate({name}_bucket[5m])) by ({', '.join(['le', *labels])}))"
-        family = Histogram(name, description, tuple(labels), buckets=buckets, registry=self._registry)
+        family = HistogramFamily(name, description, tuple(labels), buckets)
         self._add(Definition(name, "histogram", description, query, labels, tuple(buckets)), family)
         return family
 
-    def _add(self, definition: Definition, family: Counter | Histogram) -> None:
-        family.labels = cache(family.labels)  # type: ignore[assignment,method-assign]
-        self.definitions.append(definition)
-        self._counted.append((definition, family))
-
-    def _gauge(self, name: str, description: str, *labels: str, query: str = "") -> Gauge:
+    def _gauge(self, name: str, description: str, *labels: str, query: str = "") -> GaugeFamily:
         name = f"dragoman_{name}"
         query = query or f"sum({name})" + (f" by ({', '.join(labels)})" if labels else "")
-        self.definitions.append(Definition(name, "gauge", description, query, dict.fromkeys(labels, UNKNOWN)))
-        return Gauge(name, description, labels, registry=self._registry)
+        family = GaugeFamily(name, description, labels)
+        self._add(Definition(name, "gauge", description, query, dict.fromkeys(labels, UNKNOWN)), family)
+        return family
+
+    def _add(self, definition: Definition, family: CounterFamily | GaugeFamily | HistogramFamily) -> None:
+        self._registry.register(family)
+        self._families.append((definition, family))
 
     def _watch(self, name: str, description: str, *labels: str, query: str = "") -> None:
         self.watched[name] = self._gauge(name, description, *labels, query=query)

@@ -4,24 +4,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, GCCollector, Metric, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, GCCollector, Metric, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
-from service.records import Call, Translation
+from service.records import Call, Priority, Translation
 from service.telemetry.families import (
     CHANGES,
+    DIRECTIONS,
     DROP_REASONS,
     OTHER,
     REJECT_REASONS,
+    STAGES,
     STREAM_TEXT_CODES,
     Families,
 )
+from service.telemetry.series import Counter, Gauge, Histogram
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
@@ -38,7 +42,6 @@ class Metrics:
 
     def __init__(self, *, methods: Sequence[str] = ()) -> None:
         """Nothing has happened; `methods` are those of calls for a model, as labels."""
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each one, which nobody asked for
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -47,6 +50,10 @@ class Metrics:
         self._methods = methods
         self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
         self._models: dict[str, ModelMetrics] = {}
+        # Series that are counted together, by the values of their labels: one look-up for all of them.
+        self._of_start = cache(self._series_of_start)
+        self._of_end = cache(self._series_of_end)
+        self._of_client = cache(self._series_of_client)
 
     def model(self, name: str) -> "ModelMetrics":
         if name not in self._models:
@@ -54,17 +61,16 @@ class Metrics:
         return self._models[name]
 
     def call_received(self, method: str) -> None:
-        self.families.requests_received.labels(method).inc()
-        self.families.requests_in_flight.labels(method).inc()
+        received, in_flight = self._of_start(method)
+        received.inc()
+        in_flight.inc()
 
     def call_answered(self, method: str, model: str, code: str, duration_s: float, *, priority: str = "") -> None:
         """Count the end of a call; `priority` is empty where it has no work, or ended before its priority was known."""
-        if code == "NOT_FOUND" and not model:  # whatever its name was
-            model = OTHER
-        code_class = "ok" if code == "OK" else "client_error" if code in _CLIENT_ERRORS else "server_error"
-        self.families.requests_in_flight.labels(method).dec()
-        self.families.requests.labels(method, model, code).inc()
-        self.families.request_duration.labels(method, model, priority, code_class).observe(duration_s)
+        in_flight, answered, duration = self._of_end(method, model, code, priority)
+        in_flight.dec()
+        answered.inc()
+        duration.observe(duration_s)
 
     def rejected(self, reason: str) -> None:
         self.families.rejected.labels(_one_of(REJECT_REASONS, reason)).inc()
@@ -73,11 +79,12 @@ class Metrics:
         self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
     ) -> None:
         """Count what was translated for a client, by its label ("_other" without a key)."""
-        self.families.client_texts.labels(client).inc(texts)
-        self.families.client_characters.labels(client).inc(characters)
-        self.families.client_row_steps.labels(client).inc(row_steps)
-        self.families.client_tokens.labels(client, "source").inc(source_tokens)
-        self.families.client_tokens.labels(client, "target").inc(target_tokens)
+        of_texts, of_characters, of_source_tokens, of_target_tokens, of_row_steps = self._of_client(client)
+        of_texts.inc(texts)
+        of_characters.inc(characters)
+        of_source_tokens.inc(source_tokens)
+        of_target_tokens.inc(target_tokens)
+        of_row_steps.inc(row_steps)
 
     def observe_lag(self, seconds: float) -> None:
         self.families.event_loop_lag.observe(seconds)
@@ -90,7 +97,7 @@ class Metrics:
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """Have a gauge of `Families.watched` read at each scrape."""
-        self.families.watched[name].set_function(read)
+        self.families.watched[name].labels().set_function(read)
 
     def exposition(self) -> Iterator[bytes]:
         """Yield everything in Prometheus' text format, a family at a time.
@@ -100,6 +107,28 @@ class Metrics:
         """
         for family in list(self.registry.collect()):
             yield generate_latest(_Single(family))
+
+    def _series_of_start(self, method: str) -> tuple[Counter, Gauge]:
+        return self.families.requests_received.labels(method), self.families.requests_in_flight.labels(method)
+
+    def _series_of_end(self, method: str, model: str, code: str, priority: str) -> tuple[Gauge, Counter, Histogram]:
+        if code == "NOT_FOUND" and not model:  # whatever its name was
+            model = OTHER
+        code_class = "ok" if code == "OK" else "client_error" if code in _CLIENT_ERRORS else "server_error"
+        return (
+            self.families.requests_in_flight.labels(method),
+            self.families.requests.labels(method, model, code),
+            self.families.request_duration.labels(method, model, priority, code_class),
+        )
+
+    def _series_of_client(self, client: str) -> tuple[Counter, Counter, Counter, Counter, Counter]:
+        return (
+            self.families.client_texts.labels(client),
+            self.families.client_characters.labels(client),
+            self.families.client_tokens.labels(client, "source"),
+            self.families.client_tokens.labels(client, "target"),
+            self.families.client_row_steps.labels(client),
+        )
 
 
 class ModelMetrics:
@@ -111,26 +140,36 @@ class ModelMetrics:
         self._families = families
         self._methods = methods
         self._versions: set[tuple[str, str, str]] = set()  # that answer
+        self._queue_duration = cache(self._queue_duration_of)
+        # Series that each call or each report of an engine counts in: looked up once.
+        self._stage_duration = {stage: families.stage_duration.labels(stage) for stage in STAGES}
+        self._source_length = families.source_tokens.labels(model)
+        self._target_length = families.target_tokens.labels(model)
+        self._source_tokens, self._target_tokens = (families.tokens.labels(model, name) for name in DIRECTIONS)
+        self._decode_steps = families.decode_steps.labels(model)
+        self._engine_busy_seconds = families.engine_busy_seconds.labels(model)
+        self._batch_rows = families.batch_rows.labels(model)
 
     def translated(self, translations: Sequence[Translation], call: Call) -> None:
         """Count a request, or a text of a stream, that was answered."""
-        families = self._families
-        families.stage_duration.labels("tokenize").observe(call.tokenize_s)
-        families.stage_duration.labels("detokenize").observe(call.detokenize_s)
-        priority = call.priority.label if call.priority is not None else OTHER
-        labels = _one_of(self._methods, call.method), self._model, priority
-        families.queue_duration.labels(*labels).observe(call.queue_s)
+        self._stage_duration["tokenize"].observe(call.tokenize_s)
+        self._stage_duration["detokenize"].observe(call.detokenize_s)
+        self._queue_duration(call.method, call.priority).observe(call.queue_s)
         for translation in translations:
             if translation.error is None:
-                target_tokens = sum(hypothesis.target_tokens for hypothesis in translation.hypotheses)
-                families.source_tokens.labels(self._model).observe(translation.source_tokens)
-                families.target_tokens.labels(self._model).observe(target_tokens)
-                families.tokens.labels(self._model, "source").inc(translation.source_tokens)
-                families.tokens.labels(self._model, "target").inc(target_tokens)
+                target_tokens = sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
+                self._source_length.observe(translation.source_tokens)
+                self._target_length.observe(target_tokens)
+                self._source_tokens.inc(translation.source_tokens)
+                self._target_tokens.inc(target_tokens)
             elif isinstance(translation.error, InternalError):
-                families.failed_texts.labels(self._model).inc()
+                self._families.failed_texts.labels(self._model).inc()
             elif isinstance(translation.error, TooLong):
-                families.rejected.labels("too_long").inc()
+                self._families.rejected.labels("too_long").inc()
+
+    def _queue_duration_of(self, method: str, priority: Priority | None) -> Histogram:
+        label = OTHER if priority is None else priority.label
+        return self._families.queue_duration.labels(_one_of(self._methods, method), self._model, label)
 
     def stream_text_failed(self, code: str) -> None:
         """Count a text of a stream that was answered with this gRPC status, which is not OK."""
@@ -138,20 +177,23 @@ class ModelMetrics:
 
     def step(self, stats: StepStats) -> None:
         families, model = self._families, self._model
-        families.decode_steps.labels(model).inc(stats.steps)
-        families.engine_busy_seconds.labels(model).inc(stats.busy_s)
-        families.wasted_steps.labels("dropped").inc(stats.wasted_steps)
-        families.nonfinite.labels(model).inc(stats.non_finite_jobs)
+        self._decode_steps.inc(stats.steps)
+        self._engine_busy_seconds.inc(stats.busy_s)
+        if stats.wasted_steps:
+            families.wasted_steps.labels("dropped").inc(stats.wasted_steps)
+        if stats.non_finite_jobs:
+            families.nonfinite.labels(model).inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
             families.batch_padding_ratio.labels(model).observe(1 - stats.source_tokens / stats.padded_source_tokens)
             families.encoder_tokens.labels(model, "source").inc(stats.source_tokens)
             families.encoder_tokens.labels(model, "padding").inc(stats.padded_source_tokens - stats.source_tokens)
         for rows in stats.step_rows:
-            families.batch_rows.labels(model).observe(rows)
+            self._batch_rows.observe(rows)
         stages = (("encode", stats.encode_s), ("decode_step", stats.step_decode_s), ("beam", stats.step_beam_s))
         for stage, runs in stages:
+            duration = self._stage_duration[stage]
             for seconds in runs:
-                families.stage_duration.labels(stage).observe(seconds)
+                duration.observe(seconds)
 
     def engine_lost(self) -> None:
         self._families.engine_restarts.labels(self._model).inc()

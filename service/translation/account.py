@@ -5,13 +5,27 @@ callers that the operator has named (`Caller.source` is "key"): addresses, and n
 without end.
 """
 
+from dataclasses import asdict, dataclass
+
 from service.errors import DragomanError, Overloaded, TooLong, Unavailable
-from service.records import Call, Caller, TranslationRequest, TranslationResult
+from service.records import Call, Identity, TranslationRequest, TranslationResult
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 
 PERIOD_S = 30.0  # a line for each call would be most of the log
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one caller has used."""
+
+    calls: int = 0
+    texts: int = 0  # answered; blank ones included
+    characters: int = 0
+    source_tokens: int = 0  # end-of-sentence included
+    target_tokens: int = 0
+    row_steps: int = 0
 
 
 class Account:
@@ -20,22 +34,37 @@ class Account:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._last_written = 0.0
-        self._sums: dict[tuple[str, str], dict[str, int]] = {}  # by the caller's source and name
+        self._sums: dict[Identity, Usage] = {}
 
     def translated(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
         """Count a request, or one text of a stream, that was answered; texts with an error are not usage."""
         self._metrics.model(result.model).translated(result.translations, call)
-        answered = [
-            (text, found) for text, found in zip(request.texts, result.translations, strict=True) if found.error is None
-        ]
-        self._add(
-            call.caller,
-            texts=len(answered),  # blank ones included
-            characters=sum(len(text) for text, _ in answered),
-            source_tokens=sum(found.source_tokens for _, found in answered),  # end-of-sentence included
-            target_tokens=sum(item.target_tokens for _, found in answered for item in found.hypotheses),
-            row_steps=sum(found.row_steps for _, found in answered),
+        texts = characters = source_tokens = target_tokens = row_steps = 0
+        for text, translation in zip(request.texts, result.translations, strict=True):
+            if translation.error is None:
+                texts += 1
+                characters += len(text)
+                source_tokens += translation.source_tokens
+                target_tokens += sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
+                row_steps += translation.row_steps
+        caller = call.caller
+        self._metrics.client_used(
+            caller.name if caller.source == "key" else OTHER,
+            texts=texts,
+            characters=characters,
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            row_steps=row_steps,
         )
+        usage = self._sums.get(caller.identity)
+        if usage is None:
+            usage = self._sums[caller.identity] = Usage()
+        usage.calls += 1
+        usage.texts += texts
+        usage.characters += characters
+        usage.source_tokens += source_tokens
+        usage.target_tokens += target_tokens
+        usage.row_steps += row_steps
 
     def text_failed(self, error: DragomanError) -> None:
         """Count a text of a stream that has no answer, by the reason why it was refused."""
@@ -55,13 +84,5 @@ class Account:
     def write(self) -> None:
         """Log the usage since the last time: one line for each caller that used anything."""
         sums, self._sums = self._sums, {}
-        for (source, name), amounts in sums.items():
-            get_logger().info("usage", client=name, client_source=source, **amounts)
-
-    def _add(self, caller: Caller, **amounts: int) -> None:
-        """Count usage in the metrics, and add it to the caller's next line."""
-        self._metrics.client_used(caller.name if caller.source == "key" else OTHER, **amounts)
-        sums = self._sums.setdefault((caller.source, caller.name), {"calls": 0})
-        sums["calls"] += 1
-        for name, amount in amounts.items():
-            sums[name] = sums.get(name, 0) + amount
+        for (source, name), usage in sums.items():
+            get_logger().info("usage", client=name, client_source=source, **asdict(usage))

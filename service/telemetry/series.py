@@ -1,0 +1,149 @@
+"""Counters, gauges and histograms as plain numbers, and the families that they are shown in.
+
+A series has no lock: one thread at a time counts.  Knows Prometheus' kinds of metrics, not what is counted.
+"""
+
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Generic, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+Labels = tuple[str, ...]  # the values, in the order of the family's label names
+Numbers = tuple[float, ...]  # of one series: its value; of a histogram the number in each bucket, then their sum
+
+
+class Counter:
+    """A number that only goes up."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1.0) -> None:
+        self.value += amount
+
+    def numbers(self) -> Numbers:
+        return (self.value,)
+
+
+class Gauge:
+    """A number that is set, counted up and down, or read when somebody looks."""
+
+    __slots__ = ("_read", "_value")
+
+    def __init__(self) -> None:
+        self._value = 0.0
+        self._read: Callable[[], float] | None = None
+
+    def set(self, value: float) -> None:
+        self._value = value
+
+    def inc(self) -> None:
+        self._value += 1.0
+
+    def dec(self) -> None:
+        self._value -= 1.0
+
+    def set_function(self, read: Callable[[], float]) -> None:
+        self._read = read
+
+    def numbers(self) -> Numbers:
+        return (self._value if self._read is None else float(self._read()),)
+
+
+class Histogram:
+    """How many observations fell into each bucket, and their sum."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Count nothing yet; `bounds` are the highest values of all buckets but the last, which has none."""
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def numbers(self) -> Numbers:
+        return (*self._counts, self._sum)
+
+
+_Series = TypeVar("_Series", Counter, Gauge, Histogram)
+
+
+class Family(Collector, Generic[_Series]):
+    """The series of one name, by the values of their labels; one without labels is there from the start."""
+
+    def __init__(self, name: str, description: str, label_names: Sequence[str], new: Callable[[], _Series]) -> None:
+        """Define a family without series; `new` makes one."""
+        self.name = name
+        self._description = description
+        self._label_names = label_names
+        self._new: Callable[[], _Series] = new
+        self._series: dict[Labels, _Series] = {}
+        if not label_names:
+            self.labels()
+
+    def labels(self, *values: str) -> _Series:
+        """Return the series of these values, the same one each time."""
+        series = self._series.get(values)
+        if series is None:
+            assert len(values) == len(self._label_names), f"{self.name} has the labels {self._label_names}"
+            series = self._series[values] = self._new()
+        return series
+
+    def remove(self, *values: str) -> None:
+        """Show this series no more; counted in later, it begins at 0."""
+        self._series.pop(values, None)
+
+    def numbers(self) -> dict[Labels, Numbers]:
+        """Return what every series holds now."""
+        return {values: series.numbers() for values, series in self._series.items()}
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the family as Prometheus' client writes it."""
+        return (self._metric(self.numbers()),)
+
+    @abstractmethod
+    def _metric(self, numbers: Mapping[Labels, Numbers]) -> Metric: ...
+
+
+class CounterFamily(Family[Counter]):
+    def __init__(self, name: str, description: str, label_names: Sequence[str]) -> None:
+        super().__init__(name, description, label_names, Counter)
+
+    def _metric(self, numbers: Mapping[Labels, Numbers]) -> Metric:
+        metric = CounterMetricFamily(self.name, self._description, labels=self._label_names)
+        for values, (value,) in numbers.items():
+            metric.add_metric(values, value)
+        return metric
+
+
+class GaugeFamily(Family[Gauge]):
+    def __init__(self, name: str, description: str, label_names: Sequence[str]) -> None:
+        super().__init__(name, description, label_names, Gauge)
+
+    def _metric(self, numbers: Mapping[Labels, Numbers]) -> Metric:
+        metric = GaugeMetricFamily(self.name, self._description, labels=self._label_names)
+        for values, (value,) in numbers.items():
+            metric.add_metric(values, value)
+        return metric
+
+
+class HistogramFamily(Family[Histogram]):
+    def __init__(self, name: str, description: str, label_names: Sequence[str], bounds: Sequence[float]) -> None:
+        super().__init__(name, description, label_names, lambda: Histogram(bounds))
+        self._bucket_names = [*(str(float(bound)) for bound in bounds), "+Inf"]
+
+    def _metric(self, numbers: Mapping[Labels, Numbers]) -> Metric:
+        metric = HistogramMetricFamily(self.name, self._description, labels=self._label_names)
+        for values, (*counts, total) in numbers.items():
+            metric.add_metric(values, list(zip(self._bucket_names, accumulate(counts), strict=True)), total)
+        return metric
