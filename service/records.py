@@ -77,6 +77,9 @@ class TranslateOptions:
     allow_smaller_beam: bool | None = None
 
 
+NO_OPTIONS = TranslateOptions()  # the model's defaults for all
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationRequest:
     """Texts, and how they are to be translated."""
@@ -85,7 +88,7 @@ class TranslationRequest:
     model: str | None = None
     source_language: str = ""  # empty: the model's
     target_language: str = ""
-    options: TranslateOptions = field(default_factory=TranslateOptions)
+    options: TranslateOptions = NO_OPTIONS
     priority: Priority | None = None  # None: the highest that the caller may have
 
 

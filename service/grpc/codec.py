@@ -20,6 +20,7 @@ from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
 from service.grpc.status import code_number, decode_error
 from service.records import (
+    NO_OPTIONS,
     Call,
     ModelInfo,
     Priority,
@@ -48,7 +49,6 @@ _PRIORITIES = {
     Priority.BATCH: pb.PRIORITY_BATCH,
 }
 _PRIORITIES_OF: dict[int, Priority | None] = {number: priority for priority, number in _PRIORITIES.items()}
-_NO_OPTIONS = TranslateOptions()
 _STREAM_SUBJECT = "the text"  # a text of a stream has an id and no place in a list
 
 
@@ -127,7 +127,7 @@ def decode_request(message: pb.TranslateRequest | pb.StreamSettings) -> Translat
         model=message.model if message.HasField("model") else None,
         source_language=message.source_language,
         target_language=message.target_language,
-        options=_decode_options(message.options) if message.HasField("options") else _NO_OPTIONS,
+        options=_decode_options(message.options) if message.HasField("options") else NO_OPTIONS,
         priority=_PRIORITIES_OF.get(message.priority),  # None also for a class of a later version
     )
 

@@ -9,7 +9,6 @@ import grpc.aio
 from protos import translation_pb2 as pb
 from service.grpc.codec import add_service, decode_request, encode_model, encode_result, unary
 from service.records import Call
-from service.registry.registry import Registry
 from service.translation.pipeline import Pipeline
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -18,9 +17,8 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 class TranslationServicer:
     """Answers Translate and ListModels."""
 
-    def __init__(self, pipeline: Pipeline, registry: Registry) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._registry = registry
 
     async def translate(self, request: pb.TranslateRequest, call: Call) -> pb.TranslateResponse:
         """Return one translation per text; the contract has the statuses."""
@@ -29,7 +27,7 @@ class TranslationServicer:
 
     async def list_models(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
         """Return the loaded models that the caller may use; none while the server starts."""
-        infos = [model.info for model in self._registry.models if call.may_use(model.info.name)]
+        infos = [model.info for model in self._pipeline.catalogue.models if call.may_use(model.info.name)]
         return pb.ListModelsResponse(models=[encode_model(info) for info in infos])
 
 

@@ -8,17 +8,19 @@ A host knows one bundle; not which others there are, nor why it is started or st
 import asyncio
 from enum import StrEnum
 from functools import partial
-from types import TracebackType
 
 from model.bundle import Bundle
 from service.config import ServerConfig
 from service.engines.dispatcher import Dispatcher
-from service.records import ModelInfo
+from service.queue.admission import Permit
+from service.records import Call, ModelInfo, TranslateOptions
 from service.registry.bundle_check import load_tokenizer
 from service.registry.daemon_threads import in_daemon_thread
-from service.registry.model_info import TextCodec
+from service.registry.lease import Lease
+from service.registry.model_info import TextCodec, search_params
 from service.registry.repository import BundleCandidate
 from service.registry.self_test import run_self_test
+from service.registry.work import OnRoom, Work, WorkDone, check_time, run_work
 
 
 class HostState(StrEnum):
@@ -29,32 +31,8 @@ class HostState(StrEnum):
     DRAINING = "draining"
 
 
-class Lease:
-    """Counts the calls that use a version now; each call enters it with `with model.lease:` before it waits."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self._is_idle = asyncio.Event()
-        self._is_idle.set()
-
-    async def wait_idle(self) -> None:
-        """Return when no call uses the version."""
-        await self._is_idle.wait()
-
-    def __enter__(self) -> None:
-        self.calls += 1
-        self._is_idle.clear()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.calls -= 1
-        if self.calls == 0:
-            self._is_idle.set()
-
-
 class ModelHost:
-    """Owns the engines of one bundle, and offers what a request needs: `info`, `codec`, `dispatcher` and `lease`."""
+    """Owns the engines of one bundle; the `ServedModel` of calls where edge and core are one process."""
 
     def __init__(
         self,
@@ -75,6 +53,7 @@ class ModelHost:
         self.bundle = bundle
         self.sha256_12 = bundle.sha256_12
         self.info = info
+        self.default_params = search_params(info, TranslateOptions())
         self.dispatcher = dispatcher
         self.lease = Lease()
         self.state = HostState.LOADING
@@ -110,6 +89,14 @@ class ModelHost:
             max_source_tokens=self.info.max_source_tokens,
         )
         self.state = HostState.SERVING
+
+    def refuse_early(self, call: Call, permit: Permit) -> None:
+        """Raise Overloaded if no text, however short, can be taken."""
+        check_time((), self.default_params, call, permit, self.dispatcher)
+
+    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+        """Translate, as `run_work`."""
+        return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
 
     async def drain(self, within_s: float) -> bool:
         """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""

@@ -1,7 +1,6 @@
 """What a server translates with: the versions of models that serve, come and go, and those that were refused.
 
-The registry finds the model of a request and counts changes.  It does not know why a version comes or goes: the
-reloader decides that.
+Calls find the models that serve in the registry's catalogue.  Why a version comes or goes is the reloader's matter.
 """
 
 import asyncio
@@ -14,8 +13,8 @@ from pathlib import Path
 from service.engine.process import return_freed_memory
 from service.engines.dispatcher import Dispatcher
 from service.errors import DragomanError
+from service.registry.catalogue import Catalogue
 from service.registry.host import HostState, ModelHost
-from service.registry.model_info import index_of
 from service.registry.repository import BundleCandidate
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
@@ -72,12 +71,13 @@ class Refusal:
 
 
 class Registry:
-    """Finds the model of a request and owns the hosts of all versions; only for the event loop's thread."""
+    """Owns the hosts of all versions and says which of them serve; only for the event loop's thread."""
 
     def __init__(self, metrics: Metrics, *, drain_s: float) -> None:
         """Start without any model; a version that is replaced ends after `drain_s` even if calls still use it."""
         self._metrics = metrics
         self._drain_s = drain_s
+        self.catalogue = Catalogue()
         self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names
         self._loading: set[ModelHost] = set()
         self._leaving: dict[ModelHost, asyncio.Task[None]] = {}
@@ -100,23 +100,6 @@ class Registry:
     def is_ready(self) -> bool:
         """Whether every model that is served has an engine that takes work."""
         return bool(self._serving) and all(host.dispatcher.is_ready for host in self._serving.values())
-
-    def find(
-        self,
-        *,
-        model: str | None,
-        source_language: str,
-        target_language: str,
-        may_use: Callable[[str], bool] = lambda _: True,
-    ) -> ModelHost:
-        """Return the first model that fits and that the caller may use; an empty language, and no model, fit all.
-
-        Raises:
-            NotFound: no model fits; the message lists the models that there are.
-        """
-        hosts = [host for host in self._serving.values() if may_use(host.info.name)]
-        infos = [host.info for host in hosts]
-        return hosts[index_of(infos, model=model, source_language=source_language, target_language=target_language)]
 
     def is_refused(self, name: str) -> bool:
         """Whether a version of this model lies there, above the one that serves, that may not serve."""
@@ -150,6 +133,7 @@ class Registry:
         self._serving = dict(
             sorted(self._serving.items(), key=lambda item: (not item[1].candidate.is_default, item[0]))
         )
+        self.catalogue.replace(self._serving.values())
         of_model = self._metrics.model(info.name)
         of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
         for gauge, read in _GAUGES.items():
@@ -160,6 +144,7 @@ class Registry:
     def retire(self, name: str) -> ModelChange:
         """Have no later request find the host of this name; it ends when the calls that have found it are done."""
         host = self._serving.pop(name)
+        self.catalogue.replace(self._serving.values())
         host.state = HostState.DRAINING
         info = host.info
         self._metrics.model(info.name).unloaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)

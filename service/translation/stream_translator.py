@@ -5,7 +5,6 @@ little memory, is tried once more.  Knows neither messages nor how the answers a
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from service.errors import DeadlineExceeded, DragomanError, OutOfMemory, Overloaded, TooLong, Unavailable
@@ -76,7 +75,7 @@ class StreamTranslator:
         # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
         model = self._pipeline.find_model(request, call)
         line = (call.caller.identity, model.info.name, call.priority)
-        encoded: dict[TextCodec, Sequence[Encoded]] = {}
+        encoded: dict[TextCodec, list[Encoded]] = {}
         retry_after_s: float | None = None
         if not self._lines.has_line(line):
             try:

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
-from service.records import Call, ModelInfo
-from service.registry.host import Lease, ModelHost
-from service.registry.model_info import SupportsTokens, TextCodec
+from service.queue.admission import Permit
+from service.records import NO_OPTIONS, Call, ModelInfo
+from service.registry.host import ModelHost
+from service.registry.lease import Lease
+from service.registry.model_info import SupportsTokens, TextCodec, search_params
 from service.registry.registry import Registry
 from service.registry.repository import BundleCandidate
+from service.registry.work import OnRoom, Work, WorkDone, check_time, run_work
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
 
@@ -89,6 +93,17 @@ class ManualModel:
     dispatcher: Any = field(default_factory=ManualDispatcher)
     lease: Lease = field(default_factory=Lease)
     sha256_12: str = "abc"
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+
+    @property
+    def default_params(self) -> SearchParams:
+        return search_params(self.info, NO_OPTIONS)
+
+    def refuse_early(self, call: Call, permit: Permit) -> None:
+        check_time((), self.default_params, call, permit, self.dispatcher)
+
+    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+        return await run_work(work, call, permit, self.dispatcher, self.limits, on_room)
 
     @property
     def candidate(self) -> BundleCandidate:

@@ -13,7 +13,7 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.config import LimitsConfig
-from service.engine.job import FinishReason
+from service.engine.job import FinishReason, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
 from service.grpc import stream_servicer
 from service.grpc.interceptors import CallInterceptor
@@ -21,8 +21,7 @@ from service.grpc.stream_servicer import METHOD, StreamServicer
 from service.queue.admission import Admission, Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import Call, ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
-from service.registry.host import ModelHost
-from service.registry.registry import Registry
+from service.registry.catalogue import Catalogue, ServedModel
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
@@ -41,10 +40,10 @@ class OneModel:
     def __init__(self) -> None:
         self.info: ModelInfo | None = INFO
 
-    def find(self, **_: object) -> ModelHost:
+    def find(self, **_: object) -> ServedModel:
         if self.info is None:
             raise NotFound("there is no model; loaded: ")
-        return cast("ModelHost", SimpleNamespace(info=self.info))
+        return cast("ServedModel", SimpleNamespace(info=self.info, default_params=SearchParams()))
 
 
 class LoudPipeline(Pipeline):
@@ -53,7 +52,7 @@ class LoudPipeline(Pipeline):
     def __init__(self, metrics: Metrics, limits: LimitsConfig = LIMITS) -> None:
         self.catalog, self.lines = OneModel(), WaitingLines()
         admission = Admission(limits, on_leave=self.lines.departed)
-        super().__init__(cast("Registry", self.catalog), admission, Account(metrics), limits, ThreadPoolExecutor(1))
+        super().__init__(cast("Catalogue", self.catalog), admission, Account(metrics), limits, ThreadPoolExecutor(1))
         self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
         self.gates: dict[str, asyncio.Event] = {}
         self.begun: asyncio.Queue[str] = asyncio.Queue()

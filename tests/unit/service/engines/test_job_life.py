@@ -111,7 +111,7 @@ class JobLife(RuleBasedStateMachine):
         self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)
         registry = registry_of(ManualModel(codec=codec, dispatcher=self.dispatcher))
-        self.pipeline = Pipeline(registry, self.admission, Account(Metrics()), LIMITS, self.executor)
+        self.pipeline = Pipeline(registry.catalogue, self.admission, Account(Metrics()), LIMITS, self.executor)
         self.loop.run_until_complete(self.dispatcher.start())
 
     @rule(texts=TEXTS, beam_size=st.integers(1, 4), is_hurried=st.booleans())

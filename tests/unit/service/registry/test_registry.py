@@ -19,7 +19,7 @@ def pair(name: str, source: str, target: str) -> Any:
     return model_info(name, source_language=source, target_language=target)
 
 
-REGISTRY = registry_of(pair("a", "en", "de"), pair("b", "en", "de"), pair("c", "de", "en"))
+CATALOGUE = registry_of(pair("a", "en", "de"), pair("b", "en", "de"), pair("c", "de", "en")).catalogue
 
 
 class TestFind:
@@ -36,7 +36,7 @@ class TestFind:
         ],
     )
     def test_first_model_that_fits_is_found(self, model, source, target, found):
-        assert REGISTRY.find(model=model, source_language=source, target_language=target).info.name == found
+        assert CATALOGUE.find(model=model, source_language=source, target_language=target).info.name == found
 
     @pytest.mark.parametrize(
         ("model", "source", "target", "facts"),
@@ -50,16 +50,25 @@ class TestFind:
     )
     def test_nothing_that_fits_is_not_found_with_what_there_is(self, model, source, target, facts):
         with pytest.raises(NotFound) as error:
-            REGISTRY.find(model=model, source_language=source, target_language=target)
+            CATALOGUE.find(model=model, source_language=source, target_language=target)
 
         assert facts in str(error.value)
 
+    def test_each_question_is_answered_anew_once_the_models_have_changed(self):
+        catalogue = registry_of(pair("a", "en", "de")).catalogue
+        before = catalogue.find(model=None, source_language="", target_language="")
+
+        catalogue.replace(registry_of(pair("b", "en", "de")).catalogue.models)
+
+        after = catalogue.find(model=None, source_language="", target_language="")
+        assert (before.info.name, after.info.name) == ("a", "b")
+
     def test_model_that_the_caller_may_not_use_is_as_if_it_were_not_there(self):
-        only_b = REGISTRY.find(model=None, source_language="en", target_language="de", may_use=lambda name: name == "b")
+        only_b = CATALOGUE.find(model=None, source_language="en", target_language="de", allowed=frozenset({"b"}))
         with pytest.raises(NotFound, match="'a'; loaded: b"):
-            REGISTRY.find(model="a", source_language="", target_language="", may_use=lambda name: name == "b")
+            CATALOGUE.find(model="a", source_language="", target_language="", allowed=frozenset({"b"}))
         with pytest.raises(NotFound, match="there is no model; loaded: none"):
-            REGISTRY.find(model=None, source_language="", target_language="", may_use=lambda name: False)
+            CATALOGUE.find(model=None, source_language="", target_language="", allowed=frozenset())
 
         assert only_b.info.name == "b"
 

@@ -35,7 +35,9 @@ class Setup:
         self.dispatcher = self.model.dispatcher
         self.metrics = Metrics()
         self.admission = Admission(limits)
-        self.pipeline = Pipeline(registry_of(self.model), self.admission, Account(self.metrics), limits, executor)
+        self.pipeline = Pipeline(
+            registry_of(self.model).catalogue, self.admission, Account(self.metrics), limits, executor
+        )
         self.call = new_call()
 
     def start(self, *texts: str, priority: Priority | None = None) -> "asyncio.Task[TranslationResult]":
@@ -60,12 +62,9 @@ async def setup(executor: ThreadPoolExecutor) -> Setup:
 
 
 class TestModelAndSearch:
-    def pipeline(self, executor: ThreadPoolExecutor, brownout_seconds: float | None = None) -> Pipeline:
-        models = [ManualModel(info=model_info(name)) for name in ("first", "second")]
-        for model in models:
-            model.dispatcher.queued_work_s = 100.0
-        limits = replace(LIMITS, brownout_seconds=brownout_seconds)
-        return Pipeline(registry_of(*models), Admission(limits), Account(Metrics()), limits, executor)
+    def pipeline(self, executor: ThreadPoolExecutor) -> Pipeline:
+        catalogue = registry_of(*(ManualModel(info=model_info(name)) for name in ("first", "second"))).catalogue
+        return Pipeline(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, executor)
 
     def test_model_that_the_caller_may_not_use_does_not_exist_for_it(self, executor):
         call = new_call(models=frozenset({"second"}))
@@ -85,12 +84,18 @@ class TestModelAndSearch:
     @pytest.mark.parametrize(
         ("threshold_s", "is_allowed", "beam"), [(1.0, True, 1), (1.0, False, 4), (None, True, 4), (None, False, 4)]
     )
-    def test_beam_is_smaller_only_where_server_and_caller_say_so(self, executor, threshold_s, is_allowed, beam):
-        request = TranslationRequest(options=TranslateOptions(allow_smaller_beam=is_allowed))
+    async def test_beam_is_smaller_only_where_server_and_caller_say_so(self, executor, threshold_s, is_allowed, beam):
+        setup = Setup(executor)
+        setup.model.limits = replace(LIMITS, brownout_seconds=threshold_s)
+        setup.dispatcher.queued_work_s = 100.0
+        options = TranslateOptions(allow_smaller_beam=is_allowed)
+        task = asyncio.create_task(
+            setup.pipeline.translate(TranslationRequest(texts=["a"], options=options), setup.call)
+        )
+        await setup.dispatcher.submitted(1)
+        setup.dispatcher.answer(0, "eins")
 
-        _, params = self.pipeline(executor, brownout_seconds=threshold_s).resolve(request, new_call())
-
-        assert params.beam_size == beam
+        assert ((await task).beam_size, setup.dispatcher.jobs[0].params.beam_size) == (beam, beam)
 
 
 class TestResult:
@@ -115,7 +120,7 @@ class TestResult:
     async def test_blank_text_gives_an_empty_translation_without_a_job(self, setup, blank):
         result = await setup.start(blank)
 
-        assert setup.dispatcher.jobs == []
+        assert (setup.dispatcher.jobs, setup.dispatcher.forecasts) == ([], [])
         assert result.translations == [BLANK_TRANSLATION]
 
     @pytest.mark.parametrize(
