@@ -78,7 +78,8 @@ class _LoopThread:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._loop.stop()
+            # Not yet: a task that has just ended wakes the thread that waits for it in the loop's next iteration.
+            self._loop.call_soon(self._loop.stop)
 
         if self._pid != os.getpid():
             return
