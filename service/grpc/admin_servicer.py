@@ -8,12 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from protos import admin_pb2 as pb
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
-from service.grpc.codec import add_service, unary
+from service.grpc.codec import Handler, unary
 from service.records import Call
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
@@ -21,7 +18,6 @@ from service.registry.reloader import Reloader
 from service.telemetry.logs import describe_error, get_logger, set_log_level
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
-METHODS = frozenset(f"{SERVICE_NAME}/{name}" for name in ("GetStatus", "ReloadModels", "SetLogLevel"))
 DEFAULT_MAX_REQUESTS = 100
 
 
@@ -66,13 +62,14 @@ class AdminServicer:
         return pb.SetLogLevelResponse(previous=previous)
 
 
-def add_to_server(servicer: AdminServicer, server: grpc.aio.Server) -> None:
+def handlers(servicer: AdminServicer) -> dict[str, Handler]:
+    """Return the handlers of all methods, by their full names."""
     methods = {
         "GetStatus": unary(servicer.get_status, pb.GetStatusRequest),
         "ReloadModels": unary(servicer.reload_models, pb.ReloadModelsRequest),
         "SetLogLevel": unary(servicer.set_log_level, pb.SetLogLevelRequest),
     }
-    add_service(server, SERVICE_NAME, methods)
+    return {f"{SERVICE_NAME}/{name}": handler for name, handler in methods.items()}
 
 
 def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:

@@ -153,9 +153,9 @@ class Authenticator:
             raise PermissionDenied(f"the API key of {key.caller.name} has no admin rights")
         return key
 
-    def caller_of(self, key: ApiKey | None, metadata: Metadata, peer: str) -> Caller:
-        """Return in whose name the call is made: the key's, else a trusted proxy's word, else the peer's address."""
-        return key.caller if key else identify(peer, metadata, self._proxies)
+    def caller_at(self, peer: str, metadata: Metadata) -> Caller:
+        """Return in whose name a call without a key is made: a trusted proxy's word, else the peer's address."""
+        return identify(peer, metadata, self._proxies)
 
 
 def authenticator(config: SecurityConfig) -> Authenticator:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
-import grpc.aio
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
@@ -84,11 +83,6 @@ def stream(behaviour: Any, request: type[Message]) -> Handler:
     return grpc.stream_stream_rpc_method_handler(
         behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
     )
-
-
-def add_service(server: grpc.aio.Server, name: str, methods: dict[str, Handler]) -> None:
-    """Serve these methods, by their names, on `server`."""
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
 
 
 def encode_request(request: TranslationRequest) -> pb.TranslateRequest:

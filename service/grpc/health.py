@@ -2,22 +2,19 @@
 
 grpcio-health-checking brings the messages, but its servicer has no List and its Watch cannot be told apart from a leak.
 
-These methods need no key, so strangers may call them.  grpc.aio gives a unary call to its handler together with its
-message; until then the call holds one of the places that `maximum_concurrent_rpcs` counts, unseen and without a clock,
-and strangers who send headers alone could take all of them.  A stream's handler begins with the headers, so each method
-is served as a stream of one message.  That is awaited here, where the waiting calls and their time are bounded.
+These methods need no key, so strangers may call them.  A call holds one of the places that `maximum_concurrent_rpcs`
+counts while it waits for its message, and strangers who send headers alone could take all of them.  Each method is
+therefore served as a stream of one message, which is awaited here, where the waiting calls and their time are bounded.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import grpc
-import grpc.aio
 from grpc_health.v1 import health_pb2
 
 from service.errors import InvalidInput, NotFound
-from service.grpc.codec import Malformed, add_service, stream
+from service.grpc.codec import Handler, Malformed, stream
 
 MESSAGE_WITHIN_S = 5.0
 MAX_WAITING = 64  # half of the places for open streams, of which a Watch takes one before its message is there
@@ -131,12 +128,12 @@ class FirstMessages:
         return answer
 
 
-def add_to_server(health: Health, server: grpc.aio.Server) -> None:
-    """Serve `health` on `server`; its methods need no key, so each is a stream of one message to gRPC."""
+def handlers(health: Health) -> dict[str, Handler]:
+    """Return the handlers of all methods, by their full names."""
     messages = FirstMessages()
     methods = {
         "Check": stream(messages.answering(health.check), CheckRequest),
         "Watch": stream(messages.streaming(health.watch), CheckRequest),
         "List": stream(messages.answering(health.list_all), _pb.HealthListRequest),
     }
-    add_service(server, SERVICE_NAME, methods)
+    return {f"{SERVICE_NAME}/{name}": handler for name, handler in methods.items()}

@@ -7,8 +7,6 @@ v1alpha's servicer, which therefore answers for both, from a pool that holds wha
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import grpc
-import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2
@@ -17,7 +15,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from protos import admin_pb2, translation_pb2
 from service.errors import InvalidInput
-from service.grpc.codec import Malformed, add_service, stream
+from service.grpc.codec import Handler, Malformed, stream
 
 V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICE_NAMES = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")
@@ -30,8 +28,12 @@ Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
 
 
-def add_to_server(services: Sequence[str], server: grpc.aio.Server, *, files: Sequence[Any] = DATA_FILES) -> None:
-    """Serve both versions of reflection; `files` are the descriptors of the files that describe the services."""
+def handlers(services: Sequence[str], *, files: Sequence[Any] = DATA_FILES) -> dict[str, Handler]:
+    """Return the handlers of both versions, by their methods' full names.
+
+    Args:
+        files: the descriptors of the files that describe the services.
+    """
     pool = DescriptorPool()
     for file in (*files, reflection_pb2.DESCRIPTOR):
         pool.AddSerializedFile(file.serialized_pb)
@@ -42,9 +44,7 @@ def add_to_server(services: Sequence[str], server: grpc.aio.Server, *, files: Se
         async for response in servicer.ServerReflectionInfo(_well_formed(requests), context):
             yield response
 
-    handler = stream(answer, Request)
-    for name in SERVICE_NAMES:
-        add_service(server, name, {"ServerReflectionInfo": handler})
+    return {f"{name}/ServerReflectionInfo": stream(answer, Request) for name in SERVICE_NAMES}
 
 
 async def _well_formed(requests: AsyncIterator[Request | Malformed]) -> AsyncIterator[Request]:

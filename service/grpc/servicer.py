@@ -1,17 +1,15 @@
 """dragoman.v1.TranslationService, all methods but TranslateStream: messages to records and back.
 
-Errors leave as exceptions of `errors.py`; the interceptor gives them a status.
+Errors leave as exceptions of `errors.py`; `call_handlers.py` gives them a status.
 """
 
-import grpc
-import grpc.aio
-
 from protos import translation_pb2 as pb
-from service.grpc.codec import add_service, decode_request, encode_model, encode_result, unary
+from service.grpc.codec import Handler, decode_request, encode_model, encode_result, unary
 from service.records import Call
 from service.translation.pipeline import Pipeline
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
+TRANSLATE = f"{SERVICE_NAME}/Translate"
 
 
 class TranslationServicer:
@@ -31,10 +29,9 @@ class TranslationServicer:
         return pb.ListModelsResponse(models=[encode_model(info) for info in infos])
 
 
-def add_to_server(servicer: TranslationServicer, server: grpc.aio.Server) -> None:
-    """Serve `servicer` on `server`."""
-    methods = {
-        "Translate": unary(servicer.translate, pb.TranslateRequest),
-        "ListModels": unary(servicer.list_models, pb.ListModelsRequest),
+def handlers(servicer: TranslationServicer) -> dict[str, Handler]:
+    """Return the handlers of these methods, by their full names."""
+    return {
+        TRANSLATE: unary(servicer.translate, pb.TranslateRequest),
+        f"{SERVICE_NAME}/ListModels": unary(servicer.list_models, pb.ListModelsRequest),
     }
-    add_service(server, SERVICE_NAME, methods)

@@ -9,12 +9,9 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
-import grpc
-import grpc.aio
-
 from protos import translation_pb2 as pb
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
-from service.grpc.codec import Malformed, add_service, decode_request, encode_answers, stream
+from service.grpc.codec import Handler, Malformed, decode_request, encode_answers, stream
 from service.grpc.servicer import SERVICE_NAME
 from service.grpc.status import code_of
 from service.queue.admission import Permit
@@ -137,6 +134,6 @@ async def _translate(texts: StreamTranslator, metrics: Metrics, text: str) -> Tr
     return result
 
 
-def add_to_server(servicer: StreamServicer, server: grpc.aio.Server) -> None:
-    """Serve `servicer` on `server`."""
-    add_service(server, SERVICE_NAME, {"TranslateStream": stream(servicer.translate_stream, pb.TranslateStreamRequest)})
+def handlers(servicer: StreamServicer) -> dict[str, Handler]:
+    """Return the handler of the method, by its full name."""
+    return {METHOD: stream(servicer.translate_stream, pb.TranslateStreamRequest)}

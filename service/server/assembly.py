@@ -11,8 +11,8 @@ from service.config import LimitsConfig, ServerConfig
 from service.grpc import admin_servicer, health, reflection, servicer, stream_servicer
 from service.grpc.admin_servicer import AdminServicer, encode_status
 from service.grpc.authentication import authenticator
+from service.grpc.call_handlers import CallHandlers
 from service.grpc.health import Health
-from service.grpc.interceptors import CallInterceptor
 from service.grpc.listening import Address, grpc_options
 from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
@@ -31,16 +31,6 @@ from service.translation.pipeline import Pipeline
 
 MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
 MAX_ADMIN_CALLS = 32
-METHODS = frozenset(
-    {
-        f"{servicer.SERVICE_NAME}/Translate",
-        f"{servicer.SERVICE_NAME}/ListModels",
-        stream_servicer.METHOD,
-        *(f"{health.SERVICE_NAME}/{name}" for name in ("Check", "Watch", "List")),
-        *(f"{name}/ServerReflectionInfo" for name in reflection.SERVICE_NAMES),
-        *admin_servicer.METHODS,
-    }
-)
 
 
 class Parts:
@@ -62,30 +52,32 @@ class Parts:
         slow_s = config.telemetry.slow_request_s
         slow_calls = None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc)
         guard = authenticator(config.security)
-        self.interceptor, admin_interceptor = (
-            CallInterceptor(
+        self.account, self.health = Account(metrics), Health((servicer.SERVICE_NAME,))
+        pipeline = Pipeline(registry.catalogue, self.admission, self.account, limits, models.executor)
+        self.streams = StreamServicer(pipeline, lines, metrics)
+        methods = {
+            **servicer.handlers(TranslationServicer(pipeline)),
+            **stream_servicer.handlers(self.streams),
+            **health.handlers(self.health),
+        }
+        admin_methods = admin_servicer.handlers(AdminServicer(self._read_status, models.reloader))
+        if config.listen.reflection:
+            methods |= reflection.handlers((servicer.SERVICE_NAME, health.SERVICE_NAME))
+            admin_methods |= reflection.handlers((admin_servicer.SERVICE_NAME,), files=reflection.ADMIN_FILES)
+        self.call_handlers, admin_handlers = (
+            CallHandlers(
+                served,
                 metrics,
-                methods=METHODS,
                 max_request_seconds=limit,
                 own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
                 authenticator=guard,
                 observers=observers,
                 slow_calls=slow_calls,
             )
-            for limit in (limits.max_request_seconds, MAX_ADMIN_SECONDS)
+            for served, limit in ((methods, limits.max_request_seconds), (admin_methods, MAX_ADMIN_SECONDS))
         )
-        self.account, self.health = Account(metrics), Health((servicer.SERVICE_NAME,))
-        pipeline = Pipeline(registry.catalogue, self.admission, self.account, limits, models.executor)
-        self.streams = StreamServicer(pipeline, lines, metrics)
-        self.grpc_server = _grpc_server(config, self.interceptor, max_calls(limits))
-        servicer.add_to_server(TranslationServicer(pipeline), self.grpc_server)
-        stream_servicer.add_to_server(self.streams, self.grpc_server)
-        health.add_to_server(self.health, self.grpc_server)
-        self.admin_server = _grpc_server(config, admin_interceptor, MAX_ADMIN_CALLS)
-        admin_servicer.add_to_server(AdminServicer(self._read_status, models.reloader), self.admin_server)
-        if config.listen.reflection:
-            reflection.add_to_server((servicer.SERVICE_NAME, health.SERVICE_NAME), self.grpc_server)
-            reflection.add_to_server((admin_servicer.SERVICE_NAME,), self.admin_server, files=reflection.ADMIN_FILES)
+        self.grpc_server = _grpc_server(config, self.call_handlers, max_calls(limits))
+        self.admin_server = _grpc_server(config, admin_handlers, MAX_ADMIN_CALLS)
         warn_of_open_ports(config)
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / limits.max_queued_tokens)
         metrics.watch("ready", lambda: self.readiness.is_ready)
@@ -97,7 +89,7 @@ class Parts:
         return encode_status(
             registry.hosts,
             registry.refusals,
-            tuple(self.interceptor.calls),
+            tuple(self.call_handlers.calls),
             now=now,
             max_requests=max_requests,
             version=server_version(),
@@ -117,8 +109,8 @@ def max_calls(limits: LimitsConfig) -> int:
     return 2 * (limits.max_concurrent_requests + limits.max_streams) + 256
 
 
-def _grpc_server(config: ServerConfig, interceptor: CallInterceptor, limit: int) -> grpc.aio.Server:
-    return grpc.aio.server(interceptors=[interceptor], options=grpc_options(config), maximum_concurrent_rpcs=limit)
+def _grpc_server(config: ServerConfig, handlers: CallHandlers, limit: int) -> grpc.aio.Server:
+    return grpc.aio.server(handlers=[handlers], options=grpc_options(config), maximum_concurrent_rpcs=limit)
 
 
 def _http_servers(

@@ -39,7 +39,7 @@ LINGER_S = 0.1  # for what is written to cross the network: closing a connection
 # A collection of the whole heap follows so many collections of the middle generation; Python's default is 10.  It looks
 # at every waiting call, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
 # (tests/unit/service/queue/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived
-# through two others; calls leave few behind (tests/component/test_interceptors.py -k garbage).
+# through two others; calls leave few behind (tests/component/test_call_handlers.py -k garbage).
 _FULL_COLLECTION_EVERY = 100
 
 
@@ -139,7 +139,7 @@ class Server:
         await asyncio.gather(*(server.stop() for _, server in parts.http_servers.values()))
         if parts.traces:
             await asyncio.to_thread(parts.traces.close)
-        await parts.interceptor.answers_sent(SENDING_S)
+        await parts.call_handlers.answers_sent(SENDING_S)
         await asyncio.sleep(LINGER_S)
         parts.account.write()
         _end_process()

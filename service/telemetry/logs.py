@@ -13,16 +13,24 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from io import UnsupportedOperation
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from service.config import TelemetryConfig
 
+if TYPE_CHECKING:
+    from service.records import Call
+
 _ATOMIC_BYTES = select.PIPE_BUF  # a pipe that takes anything takes this much without waiting
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+current_call: ContextVar["Call | None"] = ContextVar(
+    "current_call", default=None
+)  # that the events of a task are about
 
 
 def configure_logging(
@@ -35,7 +43,7 @@ def configure_logging(
         renderer = [_escape_values, structlog.dev.ConsoleRenderer(colors=lines.isatty())]
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            _add_call,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderer,
@@ -84,6 +92,12 @@ def printable(text: str, *, max_characters: int | None = None) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _add_call(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Say which call the event is about, where it does not say so itself."""
+    call = current_call.get()
+    return event if call is None else {"request_id": call.request_id, "method": call.method, **event}
 
 
 def _escape_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -54,7 +54,7 @@ FULL = {
     "ECHO_STEP_S": "1",
 }
 PARTS = (  # beginnings of files below the repository or site-packages, and what they are
-    ("service/grpc/interceptors", "interceptor"),
+    ("service/grpc/call_handlers", "what every call goes through"),
     ("service/grpc/authentication", "who calls"),
     ("service/grpc/status", "status and trailers"),
     ("service/grpc", "messages"),

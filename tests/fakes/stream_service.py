@@ -16,7 +16,7 @@ from service.config import LimitsConfig
 from service.engine.job import FinishReason, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
 from service.grpc import stream_servicer
-from service.grpc.interceptors import CallInterceptor
+from service.grpc.call_handlers import CallHandlers
 from service.grpc.stream_servicer import METHOD, StreamServicer
 from service.queue.admission import Admission, Permit
 from service.queue.waiting_lines import WaitingLines
@@ -98,15 +98,14 @@ class Harness:
         self.admission = self.pipeline.admission
         self.ended: list[Call] = []
         self.servicer = StreamServicer(self.pipeline, self.pipeline.lines, self.metrics)
-        interceptor = CallInterceptor(
+        handlers = CallHandlers(
+            stream_servicer.handlers(self.servicer),
             self.metrics,
-            methods=frozenset({METHOD}),
             max_request_seconds=60.0,
             own_limits={METHOD: limits.max_stream_seconds},
             observers=[self.ended.append],
         )
-        self.server = grpc.aio.server(interceptors=[interceptor])
-        stream_servicer.add_to_server(self.servicer, self.server)
+        self.server = grpc.aio.server(handlers=[handlers])
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
     def failed(self) -> dict[str, int]:

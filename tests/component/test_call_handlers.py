@@ -7,12 +7,14 @@ import random
 import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 from google.rpc import error_details_pb2
 
+from service.config import SecurityConfig
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
@@ -22,13 +24,12 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.grpc.api_keys import digest_of, generate_key, watch_keys
-from service.grpc.authentication import Authenticator
-from service.grpc.interceptors import MAX_WATCHES, REFUSALS_LOGGED
-from service.records import Call
+from service.grpc.api_keys import digest_of, generate_key
+from service.grpc.authentication import authenticator
+from service.grpc.call_handlers import MAX_WATCHES, REFUSALS_LOGGED
+from service.records import Call, Caller
 from tests.fakes.calls import eventually, failure, status_of
-from tests.fakes.http2_peer import Peer, call_headers, data_frame, grpc_message, headers_frame
-from tests.fakes.intercepted_server import (
+from tests.fakes.handled_calls import (
     MANY,
     ONE,
     SECRET,
@@ -42,6 +43,7 @@ from tests.fakes.intercepted_server import (
     opening_code,
     raising,
 )
+from tests.fakes.http2_peer import Peer, call_headers, data_frame, grpc_message, headers_frame, reset_frame
 from tests.fakes.logs import log
 
 __all__ = ["harness", "impatient", "log"]
@@ -72,8 +74,8 @@ class TestEnd:
                 while not harness.ended:  # noqa: ASYNC110  books raise no events
                     await asyncio.sleep(0.01)
 
-            await asyncio.wait_for(harness.interceptor.answers_sent(0.05), 5)
-            waiting = asyncio.create_task(harness.interceptor.answers_sent(60.0))
+            await asyncio.wait_for(harness.handlers.answers_sent(0.05), 5)
+            waiting = asyncio.create_task(harness.handlers.answers_sent(60.0))
             await asyncio.sleep(0)
             has_waited = not waiting.done()
 
@@ -86,7 +88,37 @@ class TestEnd:
         harness.behaviour = raising(NotFound("no such model"))
         await failure(harness.one())
 
-        await asyncio.wait_for(harness.interceptor.answers_sent(60.0), 5)
+        await asyncio.wait_for(harness.handlers.answers_sent(60.0), 5)
+
+
+class TestMessage:
+    async def test_call_without_a_message_is_refused(self, harness):
+        harness.behaviour = raising(AssertionError("the handler ran"))
+        with Peer(harness.port) as peer:
+            await asyncio.to_thread(peer.send, headers_frame(1, call_headers(f"/{ONE}"), is_end=True))
+
+            await eventually(lambda: bool(harness.ended))
+            assert await harness.books() == {"INVALID_ARGUMENT": 1.0}
+
+    @pytest.mark.parametrize("leave", [reset_frame(1), b""])
+    async def test_caller_that_leaves_before_its_message_is_there_has_cancelled(self, harness, leave):
+        with Peer(harness.port) as peer:
+            await asyncio.to_thread(peer.send, headers_frame(1, call_headers(f"/{ONE}")))
+            await eventually(lambda: bool(harness.handlers.calls))
+            await asyncio.to_thread(peer.send, leave)
+            if not leave:
+                peer.close()
+
+            await eventually(lambda: bool(harness.ended))
+            assert await harness.books() == {"CANCELLED": 1.0}
+
+    @pytest.mark.promise("B5")
+    async def test_call_whose_message_does_not_come_ends_at_the_server_s_limit(self, impatient):
+        with Peer(impatient.port) as peer:
+            await asyncio.to_thread(peer.send, headers_frame(1, call_headers(f"/{ONE}")))
+
+            await eventually(lambda: bool(impatient.ended))
+            assert await impatient.books() == {"DEADLINE_EXCEEDED": 1.0}
 
 
 class TestRequestId:
@@ -317,7 +349,7 @@ class TestErrors:
         assert error.details() == "internal error; the server's log has it under request id abc-1"
         event = json.loads(log.getvalue())
         assert (event["event"], event["error"], event["request_id"]) == ("call_failed", "RuntimeError", "abc-1")
-        assert "intercepted_server.py" in event["trace"]
+        assert "handled_calls.py" in event["trace"]
         assert SECRET not in log.getvalue() + error.debug_error_string()
 
     async def test_work_that_something_else_cancelled_is_answered(self, harness):
@@ -392,17 +424,97 @@ class TestTime:
 
         assert await is_late() or await is_late()  # a busy machine may read a call's headers 50 ms late, once
 
+    async def test_call_of_a_client_without_a_clock_ends_at_the_deadline_that_it_sent(self, harness):
+        harness.behaviour = forever
+        with Peer(harness.port) as peer:
+            headers = headers_frame(1, call_headers(f"/{ONE}", [("grpc-timeout", "100m")]))
+            await asyncio.to_thread(peer.send, headers + data_frame(1, grpc_message(b"hi"), is_end=True))
+
+            await eventually(lambda: bool(harness.ended))
+            assert await harness.books() == {"DEADLINE_EXCEEDED": 1.0}
+
+
+class Full:
+    """Refuses the first calls, so many, and notes what it was told of each call."""
+
+    def __init__(self, num_refused: int) -> None:
+        self._num_refused = num_refused
+        self.told: list[tuple[str, float]] = []
+
+    def refuse(self, caller: Caller, deadline: float) -> DragomanError | None:
+        self.told.append((caller.name, deadline))
+        if len(self.told) > self._num_refused:
+            return None
+        return Overloaded("full", reason="queue_full", retry_after_s=0.01)
+
+
+class TestRefusalsBeforeTheMessage:
+    async def test_refused_call_is_not_parsed_and_is_told_what_a_later_refusal_tells(self):
+        async with Harness(60.0, refuse=Full(1).refuse).running() as server:
+            server.behaviour = raising(Overloaded("full", reason="queue_full", retry_after_s=0.01))
+            early = await failure(server.one(b"x" * 3_000_000, metadata=(("x-request-id", "mine"),)))
+            num_parsed = len(server.parsed)
+            late = await failure(server.one(metadata=(("x-request-id", "mine"),)))
+
+            assert (num_parsed, len(server.parsed)) == (0, 1)
+            assert (early.code(), early.details()) == (late.code(), late.details())
+            assert dict(early.trailing_metadata()) == dict(late.trailing_metadata())
+            assert dict(early.trailing_metadata())["grpc-retry-pushback-ms"] == "10"
+            assert dict(early.trailing_metadata())["x-request-id"] == "mine"
+            assert await server.books() == {"RESOURCE_EXHAUSTED": 2.0}
+            assert server.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": "queue_full"}) == 2.0
+
+    async def test_only_calls_of_refusable_methods_are_asked_about_with_their_caller_and_deadline(self):
+        full = Full(0)
+
+        async def stream(request: bytes, call: Call) -> AsyncIterator[bytes]:
+            yield request
+
+        async with Harness(60.0, refuse=full.refuse).running() as server:
+            server.behaviour, server.stream = answering(b"done"), stream
+            assert await server.one() == b"done"
+            assert await server.many().read() == b"hi"
+            await eventually(lambda: len(server.ended) == 2)
+
+            assert full.told == [("127.0.0.1", server.ended[0].deadline)]
+
+    async def test_client_with_a_retry_policy_comes_again_when_it_is_told_to(self):
+        """Its own backoff is longer than the call may take."""
+        policy = {
+            "maxAttempts": 3,
+            "initialBackoff": "300s",
+            "maxBackoff": "300s",
+            "backoffMultiplier": 1,
+            "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
+        }
+        config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+        full = Full(2)
+        async with Harness(60.0, refuse=full.refuse).running() as server:
+            server.behaviour = answering(b"done")
+            options = [("grpc.service_config", config)]
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options) as channel:
+                method: Any = channel.unary_unary(f"/{ONE}")
+                assert await method(b"hi", timeout=30.0) == b"done"
+
+            assert len(full.told) == 3
+            assert await server.books() == {"OK": 1.0, "RESOURCE_EXHAUSTED": 2.0}
+
 
 KEY, LIMITED = generate_key(), generate_key()
 
 
 @pytest.fixture
-async def guarded(tmp_path: Path) -> AsyncIterator[Harness]:
+def keys_file(tmp_path: Path) -> Path:
     file = tmp_path / "keys.toml"
     entries = ((KEY, "shop", ""), (LIMITED, "limited", 'models = ["small"]'))
     written = (f'[[keys]]\nname = "{name}"\nsha256 = "{digest_of(key).hex()}"\n{more}' for key, name, more in entries)
     file.write_text("\n".join(written))
-    async with Harness(60.0, Authenticator(watch_keys(file, period_s=60.0))).running() as running:
+    return file
+
+
+@pytest.fixture
+async def guarded(keys_file: Path) -> AsyncIterator[Harness]:
+    async with Harness(60.0, authenticator(SecurityConfig(api_keys=keys_file))).running() as running:
         yield running
 
 
@@ -428,6 +540,15 @@ class TestKeys:
 
         callers = [server.ended[0].caller for server in (guarded, harness)]
         assert [(caller.source, caller.name) for caller in callers] == [("key", "shop"), ("peer", "127.0.0.1")]
+
+    async def test_key_counts_more_than_the_proxy_s_word(self, keys_file):
+        settings = SecurityConfig(api_keys=keys_file, identity_header="x-client", trusted_proxies="127.0.0.1")
+        async with Harness(60.0, authenticator(settings)).running() as server:
+            server.behaviour = answering(b"")
+            await server.one(metadata=(*bearing(KEY), ("x-client", "somebody")))
+            await server.books()
+
+        assert server.ended[0].caller.identity == ("key", "shop")
 
     async def test_key_for_some_models_opens_no_other(self, guarded):
         async def behaviour(request: bytes, call: Call) -> bytes:

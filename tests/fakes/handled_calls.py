@@ -1,4 +1,4 @@
-"""A gRPC server behind the interceptor of every call, with handlers that the test scripts."""
+"""A gRPC server with what every call goes through, and with behaviours that the test scripts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,8 +10,8 @@ import grpc.aio
 import pytest
 
 from service.grpc.authentication import Authenticator
+from service.grpc.call_handlers import CallHandlers, Refuse
 from service.grpc.codec import Malformed
-from service.grpc.interceptors import CallInterceptor
 from service.records import Call
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver
@@ -24,27 +24,33 @@ Behaviour = Callable[[bytes, Call], Awaitable[bytes]]
 class Harness:
     """A server whose One method runs `behaviour` and whose Many method streams `stream`."""
 
-    def __init__(self, max_request_seconds: float, authenticator: Authenticator | None = None) -> None:
+    def __init__(
+        self,
+        max_request_seconds: float,
+        authenticator: Authenticator | None = None,
+        *,
+        refuse: Refuse | None = None,
+    ) -> None:
         self.metrics = Metrics()
         self.parsed: list[bytes] = []
         self.ended: list[Call] = []
         self.observers: list[CallObserver] = [self.ended.append]
-        self.interceptor = CallInterceptor(
+        methods: Any = {
+            ONE: grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
+            MANY: grpc.stream_stream_rpc_method_handler(self._many, request_deserializer=self._parse),
+        }
+        self.handlers = CallHandlers(
+            methods,
             self.metrics,
-            methods=frozenset({ONE, MANY}),
             max_request_seconds=max_request_seconds,
             authenticator=authenticator,
+            refuse=refuse,
+            refusable=frozenset({ONE}),
             observers=self.observers,
         )
         self.behaviour: Behaviour
         self.stream: Callable[..., AsyncIterator[bytes]]
-        self.server = grpc.aio.server(interceptors=[self.interceptor])
-        handlers: Any = {
-            "One": grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
-            "Many": grpc.unary_stream_rpc_method_handler(self._many, request_deserializer=self._parse),
-            "Unlisted": grpc.unary_unary_rpc_method_handler(self._one),
-        }
-        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
+        self.server = grpc.aio.server(handlers=[self.handlers])
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
     def _parse(self, data: bytes) -> bytes | Malformed:
@@ -54,8 +60,8 @@ class Harness:
     async def _one(self, request: bytes, call: Call) -> bytes:
         return await self.behaviour(request, call)
 
-    async def _many(self, request: bytes, call: Call) -> AsyncIterator[bytes]:
-        async for item in self.stream(request, call):
+    async def _many(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+        async for item in self.stream(await anext(requests), call):
             yield item
 
     def one(self, request: bytes = b"hi", **options: Any) -> Any:

@@ -1,21 +1,22 @@
 """What every call goes through: a key, an id, a clock, the metrics, and errors that become statuses.
 
-Knows calls, not what they ask for; hands each handler the record of its call in the place of gRPC's context.  Two rules
-of grpc.aio shape it: a handler that lets CancelledError escape while its call lives never answers, and the text of any
-other exception would reach the caller as UNKNOWN.
+Knows calls, not what they ask for; hands each behaviour the record of its call in the place of gRPC's context.  Three
+rules of grpc.aio shape it.  A handler that lets CancelledError escape while its call lives never answers.  The text of
+any other exception would reach the caller as UNKNOWN.  A unary handler begins when the message is there, that of a
+stream of requests begins with the headers: every method is served as such, so that a call is seen, and can be refused,
+before its message is received.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from secrets import token_hex
-from typing import Any, TypeAlias
+from random import Random
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
-from structlog.contextvars import bind_contextvars
 
 from service.errors import (
     DeadlineExceeded,
@@ -23,18 +24,15 @@ from service.errors import (
     InternalError,
     InvalidInput,
     Overloaded,
-    PermissionDenied,
-    Unauthenticated,
     Unavailable,
     Unimplemented,
 )
-from service.grpc.api_keys import ApiKey
 from service.grpc.authentication import Authenticator
 from service.grpc.codec import Malformed
 from service.grpc.status import Metadata, WireStatus, code_of, to_wire
-from service.records import Call
+from service.records import Call, Caller
 from service.telemetry.families import OTHER
-from service.telemetry.logs import LogLimit, describe_error, get_logger
+from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls
 
@@ -45,32 +43,40 @@ MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
 _STOPPING = "the server is stopping"
+_CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
+
+_random = Random()
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every handler of the server."""
+class CallHandlers(grpc.GenericRpcHandler):
+    """The handlers of a server's methods, for `grpc.aio.server(handlers=...)`."""
 
     def __init__(
         self,
+        methods: Mapping[str, Handler],
         metrics: Metrics,
         *,
-        methods: frozenset[str],
         max_request_seconds: float,
         own_limits: Mapping[str, float] | None = None,
         authenticator: Authenticator | None = None,
+        refuse: Refuse | None = None,
+        refusable: frozenset[str] = frozenset(),
         observers: Sequence[CallObserver] = (),
         slow_calls: SlowCalls | None = None,
     ) -> None:
-        """Wrap handlers.
+        """Wrap behaviours.
 
         Args:
-            methods: those that are counted by name.
+            methods: by name, "package.Service/Method"; they take a request, or an iterator of requests, and a `Call`.
             own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
             authenticator: None for one that lets everybody call.
+            refuse: asked before the message of a call is received; None, or why this caller's call is refused.
+            refusable: methods whose calls `refuse` is asked about.
             observers: told of each call that has ended, after it was counted.
             slow_calls: logs calls that took too long; None: nobody asks.
         """
@@ -79,91 +85,96 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._slow_calls = slow_calls
         self._metrics = metrics
         self._own_limits = own_limits or {}
-        self._methods = methods
         self._max_request_seconds = max_request_seconds
         self._authenticator = authenticator or Authenticator()
+        self._refuse = refuse
+        self._refusable = refusable
         self._refusals = LogLimit(max_lines=REFUSALS_LOGGED, period_s=60.0)
         self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
         self._num_streams = 0
+        self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> "Handler | None":
-        """Return the method's handler with everything around it, or one that refuses the call unread."""
-        method = handler_call_details.method.removeprefix("/")
-        label = method if method in self._methods else OTHER
-        try:
-            key = self._authenticator.authenticate(method, _metadata_of(handler_call_details))
-        except DragomanError as error:
-            return self._refusal(error, label)
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return self._refusal(Unimplemented("Method not found!"), OTHER)
-        return self._wrap(handler, label, key)
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        """Return the method's handler; of an unknown method one that refuses the call unread."""
+        path = handler_call_details.method
+        return self._handlers.get(path) or grpc.stream_unary_rpc_method_handler(self._unknown(path.removeprefix("/")))
 
     async def answers_sent(self, within_s: float) -> None:
         """Return when the answers of all calls that have ended by now are on their way, or the time is over."""
         if self._sending:
             await asyncio.wait(tuple(self._sending), timeout=within_s)
 
-    def _refusal(self, error: DragomanError, method: str) -> Handler:
-        """Return a handler that fails every call; a stream, because those begin before the first message is read."""
-
-        async def refuse(_: object, context: Context) -> None:
-            with self._followed(method, context, None) as call:
-                if isinstance(error, Unauthenticated | PermissionDenied):
-                    left_out = self._refusals.take()
-                    if left_out is not None:
-                        event = {"code": code_of(error).name, "reason": str(error), "client": call.caller.name}
-                        get_logger().warning("call_refused", **event, left_out=left_out)
-                await self._fail(error, context, call)
-
-        return grpc.stream_stream_rpc_method_handler(refuse)
-
-    def _wrap(self, handler: Handler, method: str, key: ApiKey | None) -> Handler:
+    def _wrap(self, handler: Handler, method: str) -> Handler:
         coders = {
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,
         }
         if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method, key), **coders)
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream, method, key), **coders)
+            return grpc.stream_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **coders)
         assert handler.stream_stream, f"{method} has a kind of handler that nothing here serves"
-        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method, key), **coders)
+        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **coders)
 
-    def _unary(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
-        async def answer(request: object, context: Context) -> object:
-            with self._followed(method, context, key) as call:
-                try:
-                    _refuse_malformed(request)
+    def _unary(self, behaviour: Any, method: str) -> Any:
+        limit_s = self._limit_s(method)
+        refuse = self._refuse if method in self._refusable else None
+
+        async def answer(_: object, context: Context) -> object:
+            call, metadata = self._begin(method, limit_s, context)
+            try:
+                self._authenticate(method, metadata, call)
+                if refuse is not None:
+                    _raise_if(refuse(call.caller, call.deadline))
+                if call.limit_s is None:  # gRPC itself cancels a call at its caller's deadline
+                    response = await behaviour(await _message(context), call)
+                else:
                     try:
-                        async with asyncio.timeout(call.deadline - time.monotonic()):
-                            return await behaviour(request, call)
+                        async with asyncio.timeout(call.limit_s):
+                            response = await behaviour(await _message(context), call)
                     except TimeoutError:
-                        raise DeadlineExceeded("the caller's deadline passed") from None
-                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
-                    await self._fail(error, context, call)
-                return None  # beside a status that is not OK, grpc.aio looks at no response
+                        raise DeadlineExceeded("the server's limit passed") from None
+                context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+                return response
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
+                await self._fail(error, context, call)
+            finally:
+                self._end(call)
 
         return answer
 
-    def _stream(self, behaviour: Any, method: str, key: ApiKey | None) -> Any:
-        async def answers(request: object, context: Any) -> AsyncIterator[object]:
-            with self._followed(method, context, key) as call:
-                context.add_done_callback(lambda _: call.on_gone and call.on_gone())
-                try:
-                    _refuse_malformed(request)
-                    with self._counted_stream(method):
-                        async for response in behaviour(request, call):
-                            yield response
-                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
-                    await self._fail(error, context, call)
-                except GeneratorExit:  # the caller left while a response was on its way
-                    call.code = "CANCELLED"
-                    raise
+    def _unknown(self, method: str) -> Any:
+        """Return the handler of a method that does not exist."""
+
+        async def refuse(_: object, context: Context) -> None:
+            call, metadata = self._begin(OTHER, self._max_request_seconds, context)
+            try:
+                self._authenticate(method, metadata, call)
+                raise Unimplemented("Method not found!")
+            except DragomanError as error:
+                await self._fail(error, context, call)
+            finally:
+                self._end(call)
+
+        return refuse
+
+    def _stream(self, behaviour: Any, method: str) -> Any:
+        limit_s = self._limit_s(method)
+
+        async def answers(requests: object, context: Any) -> AsyncIterator[object]:
+            call, metadata = self._begin(method, limit_s, context)
+            context.add_done_callback(lambda _: call.on_gone and call.on_gone())
+            try:
+                self._authenticate(method, metadata, call)
+                with self._counted_stream(method):
+                    async for response in behaviour(requests, call):
+                        yield response
+                context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
+                await self._fail(error, context, call)
+            except GeneratorExit:  # the caller left while a response was on its way
+                call.code = "CANCELLED"
+                raise
+            finally:
+                self._end(call)
 
         return answers
 
@@ -182,36 +193,41 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._num_streams -= 1
 
-    @contextmanager
-    def _followed(self, method: str, context: Context, key: ApiKey | None) -> Iterator[Call]:
-        """Make the record of a call; count the call in, and out with its code whatever happens inside."""
-        call = self._begin(method, context, key)
-        self._metrics.call_received(method)
-        self.calls.add(call)
-        try:
-            yield call
-        finally:
-            self._end(call)
+    def _limit_s(self, method: str) -> float:
+        return self._own_limits.get(method, self._max_request_seconds)
 
-    def _begin(self, method: str, context: Context, key: ApiKey | None) -> Call:
+    def _begin(self, method: str, limit_s: float, context: Context) -> tuple[Call, Metadata]:
+        """Make the record of a call, count it in, and return it with what the caller sent beside its request."""
         now = time.monotonic()
-        limit_s = self._own_limits.get(method, self._max_request_seconds)
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
         is_limit_ours = remaining is None or remaining > limit_s
-        metadata = _metadata_of(context)
+        metadata: Any = context.invocation_metadata()
         call = Call(
             method=method,
             request_id=_request_id(metadata),
-            caller=self._authenticator.caller_of(key, metadata, context.peer()),
-            models=key.models if key else None,
+            caller=self._authenticator.caller_at(context.peer(), metadata),
             trace_headers=_trace_headers(metadata) if self._observers else {},
             started=now,
             deadline=now + (limit_s if is_limit_ours else remaining),
             limit_s=limit_s if is_limit_ours else None,
         )
-        context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
-        bind_contextvars(request_id=call.request_id, method=method)  # on every event that this task logs from now on
-        return call
+        current_call.set(call)
+        self._metrics.call_received(method)
+        self.calls.add(call)
+        return call, metadata
+
+    def _authenticate(self, method: str, metadata: Metadata, call: Call) -> None:
+        """Note whose key the call is made with; raises as `Authenticator.authenticate`."""
+        try:
+            key = self._authenticator.authenticate(method, metadata)
+        except DragomanError as error:
+            left_out = self._refusals.take()
+            if left_out is not None:
+                event = {"code": code_of(error).name, "reason": str(error), "client": call.caller.name}
+                get_logger().warning("call_refused", **event, left_out=left_out)
+            raise
+        if key is not None:
+            call.caller, call.models = key.caller, key.models
 
     def _end(self, call: Call) -> None:
         self.calls.discard(call)
@@ -230,7 +246,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
                 get_logger().error("observer_failed", **describe_error(error))
 
-    async def _fail(self, error: BaseException, context: Context, call: Call) -> None:
+    async def _fail(self, error: BaseException, context: Context, call: Call) -> NoReturn:
         """End the call with the status of `error` and note its code.
 
         By `abort`, because that sends the status alone: after headers a client does not send a call again.
@@ -243,9 +259,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
         except grpc.aio.AbortError as aborted:
-            asyncio.get_running_loop().call_soon(_forget_way, aborted)
-            asyncio.get_running_loop().call_soon(_forget_way, error)
+            asyncio.get_running_loop().call_soon(_forget_way, aborted, error)
             raise
+        raise AssertionError("abort returned")
 
     def _status_of(self, error: BaseException, call: Call) -> WireStatus:
         """Return what the caller is told, and note its code.
@@ -266,14 +282,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return to_wire(domain_error)
 
 
-def _forget_way(aborted: BaseException) -> None:
-    """Let go of the frames that an exception came through, once it has arrived.
+def _forget_way(*errors: BaseException) -> None:
+    """Let go of the frames that these exceptions came through, once they have arrived.
 
-    grpc.aio keeps it in its state of the call, which the frames lead back to: a flood of refused calls would fill the
+    grpc.aio keeps one in its state of the call, which the frames lead back to: a flood of refused calls would fill the
     server with cycles that only the garbage collector finds, while all calls wait.
     """
-    aborted.__traceback__ = None
-    aborted.__context__ = None
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
 
 
 def _is_being_cancelled() -> bool:
@@ -282,10 +298,20 @@ def _is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _metadata_of(call: Any) -> tuple[tuple[str, str | bytes], ...]:
-    """What the caller sent beside its request; `call` is grpc.aio's context or its details for interceptors."""
-    metadata = call.invocation_metadata
-    return tuple((metadata() if callable(metadata) else metadata) or ())
+def _raise_if(error: DragomanError | None) -> None:
+    if error is not None:
+        raise error
+
+
+async def _message(context: Any) -> object:
+    """Return the only message of a unary call, or raise InvalidInput."""
+    request = await context.read()
+    if request is grpc.aio.EOF:
+        await asyncio.sleep(_CANCELLED_WITHIN_S)
+        raise InvalidInput("the call came without a message", field="")
+    if isinstance(request, Malformed):
+        raise InvalidInput(request.message, field=request.field)
+    return request
 
 
 def _request_id(metadata: Metadata) -> str:
@@ -293,16 +319,11 @@ def _request_id(metadata: Metadata) -> str:
     for key, value in metadata:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value
-    return token_hex(16)
+    return f"{_random.getrandbits(128):032x}"
 
 
 def _trace_headers(metadata: Metadata) -> dict[str, str]:
     return {key: value for key, value in metadata if key in TRACE_KEYS and isinstance(value, str)}
-
-
-def _refuse_malformed(request: object) -> None:
-    if isinstance(request, Malformed):
-        raise InvalidInput(request.message, field=request.field)
 
 
 def _to_domain_error(error: BaseException, call: Call) -> DragomanError:
