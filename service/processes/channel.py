@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from service.engine.job import FRAME_HEADER_BYTES, frame_length, from_payload, to_frame
 
@@ -53,8 +53,7 @@ class FrameChannel(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         self._bytes += data
