@@ -1,6 +1,7 @@
 """A blocking client and its process: exit without `close`, Ctrl-C, garbage, threads and forks."""
 
 import asyncio
+import re
 import subprocess
 import sys
 
@@ -111,5 +112,8 @@ async def test_process_does_what_it_should_and_ends_without_a_warning(running: S
         subprocess.run, command, capture_output=True, text=True, timeout=60, check=False, env=None
     )
 
-    complaints = [line for line in done.stderr.splitlines() if "fork_posix.cc" not in line]  # gRPC's own, of any fork
+    # Of any fork, by gRPC; of any step of the loop over 0.1 s, by asyncio, as happens on a busy machine.
+    complaints = [
+        line for line in done.stderr.splitlines() if not re.search("fork_posix.cc|^Executing <.* took ", line)
+    ]
     assert (done.returncode, done.stdout, complaints) == (0, printed, [])
