@@ -4,7 +4,7 @@ Names and labels are a promise to dashboards.  Label values come from closed set
 is outside its set counts as `_other`.  Base units throughout; a new quantity is a new name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -58,6 +58,7 @@ class Definition:
     query: str  # an example in PromQL
     labels: Mapping[str, Sequence[str]]  # with the values that have a series before they occur
     buckets: tuple[float, ...] = ()
+    is_amount: bool = True  # amounts add up over processes; the others are facts that the process with the page knows
 
 
 class Families:
@@ -81,6 +82,10 @@ class Families:
             if definition.kind != "gauge" and definition.labels.keys() >= known.keys():
                 for values in product(*({**definition.labels, **{name: (known[name],) for name in known}}.values())):
                     family.labels(*values)
+
+    def amounts(self) -> Iterator[CounterFamily | GaugeFamily | HistogramFamily]:
+        """Yield the families that add up over processes."""
+        return (family for definition, family in self._families if definition.is_amount)
 
     @property
     def definitions(self) -> list[Definition]:
@@ -126,6 +131,7 @@ class Families:
             "Admitted source tokens / limits.max_queued_tokens; beyond 1, up to 2, clients that hold less than their "
             "share still get in, and one request alone may be larger than that.",
             query="max(dragoman_token_budget_used_ratio) > 0.9",
+            is_amount=False,
         )
 
     def _define_texts(self, methods: Sequence[str]) -> None:
@@ -221,6 +227,7 @@ class Families:
             "1 for each loaded version of a model.",
             *("model", "version", "sha256_12", "provider"),
             query="count(count(dragoman_model_info) by (model, sha256_12)) by (model) > 1",
+            is_amount=False,
         )
         self.model_reload = self._counter(
             "model_reload", "Versions that were loaded, retired or refused.", model=UNKNOWN, result=CHANGES
@@ -230,23 +237,30 @@ class Families:
             "When the model was last loaded, as Unix time; gone when no version is left.",
             "model",
             query="time() - dragoman_model_loaded_timestamp_seconds",
+            is_amount=False,
         )
         self._watch(
             "model_refused",
             "1 while a version lies there that was refused, above the one that serves if one does.",
             "model",
+            is_amount=False,
         )
 
     def _define_process(self) -> None:
         self._watch(
             "ready",
             "1 while /readyz says so: it has started, does not drain, and every model that is served has an engine.",
+            is_amount=False,
         )
         self.event_loop_lag = self._histogram(
             "event_loop_lag_seconds", "How late the event loop wakes up.", LAG_BUCKETS
         ).labels()
         self.build_info = self._gauge(
-            "build_info", "1 for the version that runs.", "version", query="count(dragoman_build_info) by (version)"
+            "build_info",
+            "1 for the version that runs.",
+            "version",
+            query="count(dragoman_build_info) by (version)",
+            is_amount=False,
         )
         self.log_dropped = self._counter("log_dropped", "Log lines that could not be written.").labels()
 
@@ -267,19 +281,20 @@ class Families:
         self._add(Definition(name, "histogram", description, query, labels, tuple(buckets)), family)
         return family
 
-    def _gauge(self, name: str, description: str, *labels: str, query: str = "") -> GaugeFamily:
+    def _gauge(self, name: str, description: str, *labels: str, query: str = "", is_amount: bool = True) -> GaugeFamily:
         name = f"dragoman_{name}"
         query = query or f"sum({name})" + (f" by ({', '.join(labels)})" if labels else "")
         family = GaugeFamily(name, description, labels)
-        self._add(Definition(name, "gauge", description, query, dict.fromkeys(labels, UNKNOWN)), family)
+        values = dict.fromkeys(labels, UNKNOWN)
+        self._add(Definition(name, "gauge", description, query, values, is_amount=is_amount), family)
         return family
 
     def _add(self, definition: Definition, family: CounterFamily | GaugeFamily | HistogramFamily) -> None:
         self._registry.register(family)
         self._families.append((definition, family))
 
-    def _watch(self, name: str, description: str, *labels: str, query: str = "") -> None:
-        self.watched[name] = self._gauge(name, description, *labels, query=query)
+    def _watch(self, name: str, description: str, *labels: str, query: str = "", is_amount: bool = True) -> None:
+        self.watched[name] = self._gauge(name, description, *labels, query=query, is_amount=is_amount)
 
 
 def _mean_of(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -25,8 +25,9 @@ from service.telemetry.families import (
     STREAM_TEXT_CODES,
     Families,
 )
-from service.telemetry.series import Counter, Gauge, Histogram
+from service.telemetry.series import Counter, Gauge, Histogram, Labels, Numbers
 
+Snapshot = Mapping[str, Mapping[Labels, Numbers]]  # what one process counts, by the names of families
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LAGS_KEPT = 50  # of which the worst is shown as the recent one
 _CLIENT_ERRORS = frozenset(
@@ -38,7 +39,10 @@ _CLIENT_ERRORS = frozenset(
 
 
 class Metrics:
-    """The metrics of one server.  Only for the event loop's thread."""
+    """The metrics of one process, and on its page those of others beside it.  Only for the event loop's thread.
+
+    received = answered + in flight holds on every page: snapshots are made, and heard, between two events.
+    """
 
     def __init__(self, *, methods: Sequence[str] = ()) -> None:
         """Nothing has happened; `methods` are those of calls for a model, as labels."""
@@ -98,6 +102,26 @@ class Metrics:
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """Have a gauge of `Families.watched` read at each scrape."""
         self.families.watched[name].labels().set_function(read)
+
+    def snapshot(self) -> Snapshot:
+        """Return what this process counts, for the process that has the page; plain data."""
+        return {family.name: family.numbers() for family in self.families.amounts()}
+
+    def heard(self, source: str, snapshot: Snapshot) -> None:
+        """Show this snapshot of another process instead of its last one."""
+        for family in self.families.amounts():
+            family.heard(source, snapshot[family.name])
+
+    def lost(self, source: str) -> None:
+        """Keep what a process that has ended had counted, and count its last calls in flight as UNAVAILABLE.
+
+        Their model and duration are not known.  The process that takes its place has the same name.
+        """
+        for (method,), (number,) in self.families.requests_in_flight.lost(source).items():
+            if number:
+                self.families.requests.labels(method, "", "UNAVAILABLE").inc(number)
+        for family in self.families.amounts():
+            family.lost(source)
 
     def exposition(self) -> Iterator[bytes]:
         """Yield everything in Prometheus' text format, a family at a time.

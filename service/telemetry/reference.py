@@ -40,8 +40,8 @@ one would come with the last.
 LABELS: dict[str, str] = {
     "method": "gRPC method in full, `package.Service/Method`, of those served; `_other`",
     "model": (
-        "name of a model that is loaded, was retired, or was refused; empty where a call needs none; `_other` where "
-        "NOT_FOUND was the answer"
+        "name of a model that is loaded, was retired, or was refused; empty where a call needs none, or ended before "
+        "it was known; `_other` where NOT_FOUND was the answer"
     ),
     "code": "gRPC status by name, such as `OK` or `INVALID_ARGUMENT`",
     "code_class": ", ".join(f"`{name}`" for name in CODE_CLASSES),

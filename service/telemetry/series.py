@@ -1,12 +1,14 @@
 """Counters, gauges and histograms as plain numbers, and the families that they are shown in.
 
-A series has no lock: one thread at a time counts.  Knows Prometheus' kinds of metrics, not what is counted.
+A series has no lock: one thread at a time counts.  A family shows what its own process counts and what other processes
+have said that they count, added up.  Knows Prometheus' kinds of metrics, not what is counted.
 """
 
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
+from operator import add
 from typing import Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -79,7 +81,12 @@ _Series = TypeVar("_Series", Counter, Gauge, Histogram)
 
 
 class Family(Collector, Generic[_Series]):
-    """The series of one name, by the values of their labels; one without labels is there from the start."""
+    """The series of one name, by the values of their labels; one without labels is there from the start.
+
+    `heard` and `lost` are for what other processes count in the same family.  A process that takes the place of another
+    one has its name, the source: each name keeps its place in the sums, because 0.2 + 0.3 + 0.1 is less than
+    0.1 + 0.2 + 0.3, and Prometheus takes any smaller number for a restart.
+    """
 
     def __init__(self, name: str, description: str, label_names: Sequence[str], new: Callable[[], _Series]) -> None:
         """Define a family without series; `new` makes one."""
@@ -88,6 +95,8 @@ class Family(Collector, Generic[_Series]):
         self._label_names = label_names
         self._new: Callable[[], _Series] = new
         self._series: dict[Labels, _Series] = {}
+        self._heard: dict[str, Mapping[Labels, Numbers]] = {}  # the latest, by source
+        self._base: dict[str, dict[Labels, Numbers]] = {}  # of processes that are lost, by source
         if not label_names:
             self.labels()
 
@@ -104,12 +113,28 @@ class Family(Collector, Generic[_Series]):
         self._series.pop(values, None)
 
     def numbers(self) -> dict[Labels, Numbers]:
-        """Return what every series holds now."""
+        """Return what every series of this process holds now."""
         return {values: series.numbers() for values, series in self._series.items()}
 
+    def heard(self, source: str, numbers: Mapping[Labels, Numbers]) -> None:
+        """Show these `numbers` of another process instead of its earlier ones."""
+        self._heard[source] = numbers
+        self._base.setdefault(source, {})
+
+    def lost(self, source: str) -> Mapping[Labels, Numbers]:
+        """Keep what a process has counted for ever, and return it; the next one of that name begins at 0."""
+        last = self._heard.pop(source, {})
+        _add(self._base.setdefault(source, {}), last)
+        return last
+
     def collect(self) -> Iterable[Metric]:
-        """Return the family as Prometheus' client writes it."""
-        return (self._metric(self.numbers()),)
+        """Return the family as Prometheus' client writes it, summed over all processes."""
+        sums = self.numbers()
+        for source, base in self._base.items():
+            of_source = base.copy()
+            _add(of_source, self._heard.get(source, {}))
+            _add(sums, of_source)
+        return (self._metric(sums),)
 
     @abstractmethod
     def _metric(self, numbers: Mapping[Labels, Numbers]) -> Metric: ...
@@ -130,6 +155,10 @@ class GaugeFamily(Family[Gauge]):
     def __init__(self, name: str, description: str, label_names: Sequence[str]) -> None:
         super().__init__(name, description, label_names, Gauge)
 
+    def lost(self, source: str) -> Mapping[Labels, Numbers]:
+        """Show nothing more of this process, and return what it was."""
+        return self._heard.pop(source, {})
+
     def _metric(self, numbers: Mapping[Labels, Numbers]) -> Metric:
         metric = GaugeMetricFamily(self.name, self._description, labels=self._label_names)
         for values, (value,) in numbers.items():
@@ -147,3 +176,8 @@ class HistogramFamily(Family[Histogram]):
         for values, (*counts, total) in numbers.items():
             metric.add_metric(values, list(zip(self._bucket_names, accumulate(counts), strict=True)), total)
         return metric
+
+
+def _add(sums: dict[Labels, Numbers], numbers: Mapping[Labels, Numbers]) -> None:
+    for values, added in numbers.items():
+        sums[values] = tuple(map(add, sums[values], added)) if values in sums else added

@@ -5,6 +5,7 @@ callers that the operator has named (`Caller.source` is "key"): addresses, and n
 without end.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from service.errors import DragomanError, Overloaded, TooLong, Unavailable
@@ -27,9 +28,17 @@ class Usage:
     target_tokens: int = 0
     row_steps: int = 0
 
+    def add(self, other: "Usage") -> None:
+        self.calls += other.calls
+        self.texts += other.texts
+        self.characters += other.characters
+        self.source_tokens += other.source_tokens
+        self.target_tokens += other.target_tokens
+        self.row_steps += other.row_steps
+
 
 class Account:
-    """The account of one server; is told the time."""
+    """The account of one process, which may write that of others too; is told the time."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -39,32 +48,23 @@ class Account:
     def translated(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
         """Count a request, or one text of a stream, that was answered; texts with an error are not usage."""
         self._metrics.model(result.model).translated(result.translations, call)
-        texts = characters = source_tokens = target_tokens = row_steps = 0
+        used = Usage(calls=1)
         for text, translation in zip(request.texts, result.translations, strict=True):
             if translation.error is None:
-                texts += 1
-                characters += len(text)
-                source_tokens += translation.source_tokens
-                target_tokens += sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
-                row_steps += translation.row_steps
-        caller = call.caller
+                used.texts += 1
+                used.characters += len(text)
+                used.source_tokens += translation.source_tokens
+                used.target_tokens += sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
+                used.row_steps += translation.row_steps
         self._metrics.client_used(
-            caller.name if caller.source == "key" else OTHER,
-            texts=texts,
-            characters=characters,
-            source_tokens=source_tokens,
-            target_tokens=target_tokens,
-            row_steps=row_steps,
+            call.caller.name if call.caller.source == "key" else OTHER,
+            texts=used.texts,
+            characters=used.characters,
+            source_tokens=used.source_tokens,
+            target_tokens=used.target_tokens,
+            row_steps=used.row_steps,
         )
-        usage = self._sums.get(caller.identity)
-        if usage is None:
-            usage = self._sums[caller.identity] = Usage()
-        usage.calls += 1
-        usage.texts += texts
-        usage.characters += characters
-        usage.source_tokens += source_tokens
-        usage.target_tokens += target_tokens
-        usage.row_steps += row_steps
+        self._add(call.caller.identity, used)
 
     def text_failed(self, error: DragomanError) -> None:
         """Count a text of a stream that has no answer, by the reason why it was refused."""
@@ -83,6 +83,21 @@ class Account:
 
     def write(self) -> None:
         """Log the usage since the last time: one line for each caller that used anything."""
-        sums, self._sums = self._sums, {}
-        for (source, name), usage in sums.items():
+        for (source, name), usage in self.take().items():
             get_logger().info("usage", client=name, client_source=source, **asdict(usage))
+
+    def take(self) -> dict[Identity, Usage]:
+        """Return the usage since the last time, for the process that writes it, and begin anew; plain data."""
+        sums, self._sums = self._sums, {}
+        return sums
+
+    def absorb(self, sums: Mapping[Identity, Usage]) -> None:
+        """Add what another process has taken to the next lines; its metrics come with its snapshot."""
+        for identity, usage in sums.items():
+            self._add(identity, usage)
+
+    def _add(self, identity: Identity, usage: Usage) -> None:
+        if identity in self._sums:
+            self._sums[identity].add(usage)
+        else:
+            self._sums[identity] = usage

@@ -1,5 +1,7 @@
 """What is counted of a request that was answered: what is usage, under which label, and no text in the log."""
 
+import pickle
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -94,6 +96,36 @@ def test_lines_are_written_when_a_period_is_over():
             account.write_if_due(now)
 
     assert [line["calls"] for line in lines] == [3]
+
+
+def test_usage_of_several_processes_is_one_line_for_each_caller():
+    accounts = [Account(Metrics()) for _ in range(3)]
+    core, *edges = accounts
+    for account in accounts:
+        add(account, SHOP)
+    add(edges[1], Caller(name="10.0.0.7"))
+
+    with capture_logs() as lines:
+        for _ in range(2):  # the second time there is nothing left to take
+            for edge in edges:
+                core.absorb(pickle.loads(pickle.dumps(edge.take())))
+        core.write()
+        for account in accounts:
+            account.write()
+
+    assert [(line["client"], line["calls"], line["target_tokens"]) for line in lines] == [
+        ("shop", 3, 3 * ONCE["target_tokens"]),
+        ("10.0.0.7", 1, ONCE["target_tokens"]),
+    ]
+
+
+def test_usage_of_another_process_does_not_count_in_the_metrics_again():
+    metrics, edge = Metrics(), Account(Metrics())
+    add(edge, SHOP)
+
+    Account(metrics).absorb(edge.take())
+
+    assert used(metrics, "shop")["texts"] is None
 
 
 @pytest.mark.parametrize(
