@@ -278,8 +278,9 @@ class CallHandlers(grpc.GenericRpcHandler):
             domain_error = DeadlineExceeded(message)
         if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
             self._metrics.rejected(domain_error.reason)
-        call.code = code_of(domain_error).name
-        return to_wire(domain_error)
+        status = to_wire(domain_error)
+        call.code = status.code.name
+        return status
 
 
 def _forget_way(*errors: BaseException) -> None:

@@ -144,20 +144,17 @@ def check_encodable(text: object, name: str) -> None:
 
 def encode_result(result: TranslationResult, call: Call) -> pb.TranslateResponse:
     """Return the response, with the time that the call has taken so far."""
-    return pb.TranslateResponse(
-        translations=[_encode_translation(item, f"texts[{i}]") for i, item in enumerate(result.translations)],
-        model=result.model,
-        model_version=result.model_version,
-        timings=pb.Timings(
-            tokenize_ms=call.tokenize_s * 1e3,
-            queue_ms=call.queue_s * 1e3,
-            encode_ms=call.encode_s * 1e3,
-            decode_ms=call.decode_s * 1e3,
-            detokenize_ms=call.detokenize_s * 1e3,
-            total_ms=(time.monotonic() - call.started) * 1e3,
-        ),
-        beam_size=result.beam_size,
-    )
+    message = pb.TranslateResponse(model=result.model, model_version=result.model_version, beam_size=result.beam_size)
+    for index, translation in enumerate(result.translations):
+        _write_translation(message.translations.add(), translation, index)
+    timings = message.timings
+    timings.tokenize_ms = call.tokenize_s * 1e3
+    timings.queue_ms = call.queue_s * 1e3
+    timings.encode_ms = call.encode_s * 1e3
+    timings.decode_ms = call.decode_s * 1e3
+    timings.detokenize_ms = call.detokenize_s * 1e3
+    timings.total_ms = (time.monotonic() - call.started) * 1e3
+    return message
 
 
 def decode_result(message: pb.TranslateResponse, num_texts: int) -> TranslationResult:
@@ -190,18 +187,11 @@ def decode_result(message: pb.TranslateResponse, num_texts: int) -> TranslationR
 
 def encode_answers(answers: Sequence[tuple[int, TranslationResult]]) -> pb.TranslateStreamResponse:
     """Return the message with these ids and their results, all of one model and with one translation each."""
-    return pb.TranslateStreamResponse(
-        translations=[
-            pb.StreamTranslation(
-                id=number,
-                translation=_encode_translation(result.translations[0], _STREAM_SUBJECT),
-                model_version=result.model_version,
-                beam_size=result.beam_size,
-            )
-            for number, result in answers
-        ],
-        model=answers[0][1].model,
-    )
+    message = pb.TranslateStreamResponse(model=answers[0][1].model)
+    for number, result in answers:
+        answer = message.translations.add(id=number, model_version=result.model_version, beam_size=result.beam_size)
+        _write_translation(answer.translation, result.translations[0], None)
+    return message
 
 
 def decode_translation(message: pb.Translation, index: int | None = None) -> Translation:
@@ -266,23 +256,25 @@ def _decode_options(message: pb.TranslateOptions) -> TranslateOptions:
     )
 
 
-def _encode_translation(translation: Translation, subject: str) -> pb.Translation:
-    """Return the message for one text's outcome; its error is about `subject`."""
+# With upb, setting the fields of a message that is part of another costs half of making it and copying it there.
+
+
+def _write_translation(message: pb.Translation, translation: Translation, index: int | None) -> None:
+    """Write one text's outcome; `index` is the text's place in its request, None in a stream."""
+    message.source_tokens = translation.source_tokens
     error = translation.error
     if error is not None:
-        message = error.about(subject) if isinstance(error, InvalidInput) else str(error)
-        status = pb.Status(code=code_number(error), message=message)
-        return pb.Translation(status=status, source_tokens=translation.source_tokens)
-    hypotheses = [
-        pb.Hypothesis(
-            text=hypothesis.text,
-            score=hypothesis.score,
-            finish_reason=_FINISH_REASONS[hypothesis.finish_reason],
-            target_tokens=hypothesis.target_tokens,
-        )
-        for hypothesis in translation.hypotheses
-    ]
-    return pb.Translation(status=pb.Status(), hypotheses=hypotheses, source_tokens=translation.source_tokens)
+        message.status.code = code_number(error)
+        subject = _STREAM_SUBJECT if index is None else f"texts[{index}]"
+        message.status.message = error.about(subject) if isinstance(error, InvalidInput) else str(error)
+        return
+    message.status.SetInParent()
+    for hypothesis in translation.hypotheses:
+        written = message.hypotheses.add()
+        written.text = hypothesis.text
+        written.score = hypothesis.score
+        written.finish_reason = _FINISH_REASONS[hypothesis.finish_reason]
+        written.target_tokens = hypothesis.target_tokens
 
 
 def _decode_text_error(status: pb.Status, index: int | None) -> DragomanError:

@@ -68,7 +68,10 @@ class WireStatus:
 
 def code_of(error: DragomanError) -> grpc.StatusCode:
     """The status code of an error."""
-    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), grpc.StatusCode.INTERNAL)
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
+    return grpc.StatusCode.INTERNAL
 
 
 def code_number(error: DragomanError) -> int:
@@ -80,41 +83,46 @@ def code_number(error: DragomanError) -> int:
 def to_wire(error: DragomanError) -> WireStatus:
     """The status a call ends with for this error."""
     code, message = code_of(error), str(error)[:MAX_MESSAGE_CHARACTERS]
-    field = error.field if isinstance(error, InvalidInput) else None
-    details = [_error_info(error.reason if isinstance(error, Overloaded) else code.name, field)]
-    trailers: list[tuple[str, str | bytes]] = []
-    if field is not None:
-        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
-        details.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
-    if isinstance(error, Overloaded):
+    # Parts of a message, serialised and put one behind the other, are the message serialised.
+    details = status_pb2.Status(code=code.value[0], message=message).SerializeToString()
+    if isinstance(error, InvalidInput):
+        details += _error_info(code.name, error.field) + _bad_request(error.field, message)
+    elif isinstance(error, Overloaded):
         delay_ms = round(error.retry_after_s * 1e3)
-        details.append(_retry_info(delay_ms))
-        trailers.append((_PUSHBACK_KEY, str(delay_ms)))
-    status = status_pb2.Status(code=code.value[0], message=message, details=details)
-    trailers.append((_DETAILS_KEY, status.SerializeToString()))
-    return WireStatus(code, message, tuple(trailers))
+        details += _error_info(error.reason, None) + _retry_info(delay_ms)
+        return WireStatus(code, message, ((_PUSHBACK_KEY, str(delay_ms)), (_DETAILS_KEY, details)))
+    else:
+        details += _error_info(code.name, None)
+    return WireStatus(code, message, ((_DETAILS_KEY, details),))
 
 
-# Refusals are many when time is short, and much alike: what they share is made once, and never changed.
+# Refusals are many when time is short, and much alike: what they share is made once.
 
 
 @lru_cache(maxsize=_DETAILS_KEPT)
-def _error_info(reason: str, field: str | None) -> Any:
+def _error_info(reason: str, field: str | None) -> bytes:
     metadata = {} if field is None else {"field": field}
-    return _packed(error_details_pb2.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata))
+    return _serialized(error_details_pb2.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata))
 
 
 @lru_cache(maxsize=_DETAILS_KEPT)
-def _retry_info(delay_ms: int) -> Any:
+def _retry_info(delay_ms: int) -> bytes:
     delay = Duration()
     delay.FromMilliseconds(delay_ms)
-    return _packed(error_details_pb2.RetryInfo(retry_delay=delay))
+    return _serialized(error_details_pb2.RetryInfo(retry_delay=delay))
 
 
-def _packed(detail: Message) -> Any:
+def _bad_request(field: str, message: str) -> bytes:
+    violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
+    return _serialized(error_details_pb2.BadRequest(field_violations=[violation]))
+
+
+def _serialized(detail: Message) -> bytes:
+    """Return a Status that has nothing but this detail as bytes."""
     packed = Any()
     packed.Pack(detail)
-    return packed
+    data: bytes = status_pb2.Status(details=[packed]).SerializeToString()
+    return data
 
 
 def to_error(code: grpc.StatusCode, message: str, trailers: Metadata = ()) -> DragomanError:
