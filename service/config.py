@@ -68,6 +68,8 @@ class ListenConfig:
     metrics_port: Port | None = None  # /metrics is served here instead of on the HTTP port; 0: any free port
     admin_host: Host = "127.0.0.1"  # address of the admin port
     admin_port: Port | None = None  # dragoman.admin.v1 over gRPC; None: none; 0: any free port
+    # Processes that answer gRPC calls, all on the same port; None: one, from 16 CPUs on one for each 8, at most 4.
+    edges: Annotated[int, Ge(1), Le(64)] | None = None
     reflection: bool = True  # grpc.reflection.v1 and v1alpha, for grpcurl and the like
     keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this
     keepalive_timeout_s: Seconds = 10.0  # one that does not answer a ping within this is dropped

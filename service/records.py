@@ -8,7 +8,7 @@ How it is found out who calls (API key, a trusted proxy's word, the peer's addre
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from service.engine.job import FinishReason, JobResult
 from service.errors import DragomanError, PermissionDenied
@@ -41,8 +41,7 @@ class Priority(IntEnum):
 _LABELS = {priority: priority.name.lower() for priority in Priority}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(NamedTuple):
     """One party among those that share the server."""
 
     name: str  # stable: an API key's name, the proxy's word, or the peer's address without its port

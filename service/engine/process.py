@@ -67,7 +67,7 @@ def environment() -> dict[str, str]:
 
 def main(descriptor: int) -> None:
     """Live as an engine until the front process kills this one, or is gone."""
-    _bind_to_parent()
+    bind_to_parent()
     os.nice(_BEHIND_FRONT)
     channel = socket.socket(fileno=descriptor)  # never closed: its end tells the front that this process has ended
     received = _receive(channel)
@@ -90,7 +90,7 @@ def main(descriptor: int) -> None:
         os._exit(DEVICE_LOST_STATUS)  # at once: the ordinary way out waits for a device that may never answer
 
 
-def _bind_to_parent() -> None:
+def bind_to_parent() -> None:
     """Leave the signals of a terminal or process group to the front process, which gets them too; never outlive it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -101,7 +101,7 @@ class EngineHandle:
             on_change: called when the engine may have room, and when its replacement has to wait.
         """
         self.supervisor = Supervisor(
-            Program(name="engine", command_line=command_line, spec=spec),
+            Program(name="engine", command_line=command_line, spec=lambda: spec),
             config,
             on_record=self._take_report,
             on_lost=self._lose_jobs,

@@ -4,7 +4,7 @@ Served on an address of its own, where only operators reach it.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from service.records import Call
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader
-from service.telemetry.logs import describe_error, get_logger, set_log_level
+from service.telemetry.logs import describe_error, get_logger
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
 DEFAULT_MAX_REQUESTS = 100
@@ -24,14 +24,25 @@ DEFAULT_MAX_REQUESTS = 100
 class AdminServicer:
     """Answers the service's three methods."""
 
-    def __init__(self, read: Callable[[int], pb.GetStatusResponse], reloader: Reloader) -> None:
-        """Answer with what `read` returns for a number of requests to list, as in `encode_status`."""
+    def __init__(
+        self,
+        read: Callable[[int], Awaitable[pb.GetStatusResponse]],
+        set_log_level: Callable[[str], str],
+        reloader: Reloader,
+    ) -> None:
+        """Answer with the work of others.
+
+        Args:
+            read: returns the status with so many requests listed, as `encode_status`.
+            set_log_level: returns the level before, or raises ValueError.
+        """
         self._read = read
+        self._set_log_level = set_log_level
         self._reloader = reloader
         self._reloads: set[asyncio.Task[Sequence[ModelChange]]] = set()
 
     async def get_status(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:
-        return self._read(request.max_requests)
+        return await self._read(request.max_requests)
 
     async def reload_models(self, request: pb.ReloadModelsRequest, context: object) -> pb.ReloadModelsResponse:
         """Load what is new, also when the caller leaves; raises FailedPrecondition if a bundle is refused."""
@@ -55,7 +66,7 @@ class AdminServicer:
 
     async def set_log_level(self, request: pb.SetLogLevelRequest, context: object) -> pb.SetLogLevelResponse:
         try:
-            previous = set_log_level(request.level)
+            previous = self._set_log_level(request.level)
         except ValueError as error:
             raise InvalidInput(str(error), field="level") from error
         get_logger().warning("log_level_changed", level=request.level, previous=previous)
@@ -87,6 +98,7 @@ def encode_status(
     *,
     now: float,
     max_requests: int,
+    num_requests: int,
     **facts: Any,
 ) -> pb.GetStatusResponse:
     """Return the message at the time `now`; it lists the oldest requests, and 0 means the default number of them."""
@@ -94,7 +106,7 @@ def encode_status(
     return pb.GetStatusResponse(
         models=[*(_encode_host(host, now) for host in hosts), *map(_encode_refusal, refusals)],
         requests=[_encode_call(call, now) for call in oldest],
-        num_requests=len(calls),
+        num_requests=num_requests,
         **facts,
     )
 

@@ -6,7 +6,7 @@ gRPC shares a taken port silently unless told otherwise, and explains failures i
 import errno
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.config import ServerConfig
 
@@ -35,12 +35,14 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    def resolve(self) -> tuple[Any, ...]:
+        """Return what a socket for it needs, as `socket.getaddrinfo`; may raise OSError."""
+        return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+
     def check_free(self, purpose: str) -> None:
         """Bind the address and let it go again, or raise ListenError."""
         try:
-            family, kind, protocol, _, where = socket.getaddrinfo(
-                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
+            family, kind, protocol, _, where = self.resolve()
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(where)
@@ -54,9 +56,33 @@ class Address:
         return ListenError(f"cannot listen on {self} ({purpose}): {error.strerror or error}{hint}")
 
 
-def add_grpc_port(server: "grpc.aio.Server", address: Address, tls: "ServerTls | None", purpose: str) -> int:
-    """Let `server` listen, encrypted where there is `tls`; return the port, a free one for 0, or raise ListenError."""
+def reserve_port(address: Address, purpose: str) -> tuple[socket.socket, int]:
+    """Return a socket that holds the port for processes that share it, and the port; or raise ListenError.
+
+    Until a process listens, connections are refused.
+    """
     address.check_free(purpose)
+    try:
+        family, kind, protocol, _, where = address.resolve()
+        holder = socket.socket(family, kind, protocol)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(where)
+    except OSError as error:
+        raise address.cannot_listen(purpose, error) from error
+    port: int = holder.getsockname()[1]
+    return holder, port
+
+
+def add_grpc_port(
+    server: "grpc.aio.Server", address: Address, tls: "ServerTls | None", purpose: str, *, is_shared: bool = False
+) -> int:
+    """Let `server` listen, encrypted where there is `tls`; return the port, a free one for 0, or raise ListenError.
+
+    Args:
+        is_shared: whether other processes of this server listen there, too.
+    """
+    if not is_shared:
+        address.check_free(purpose)
     try:
         port: int = (
             server.add_secure_port(str(address), tls.credentials()) if tls else server.add_insecure_port(str(address))
@@ -66,11 +92,11 @@ def add_grpc_port(server: "grpc.aio.Server", address: Address, tls: "ServerTls |
     return port
 
 
-def grpc_options(config: ServerConfig) -> list[tuple[str, int]]:
-    """GRPC's channel arguments for these settings."""
+def grpc_options(config: ServerConfig, *, is_shared: bool = False) -> list[tuple[str, int]]:
+    """GRPC's channel arguments for these settings; `is_shared` as in `add_grpc_port`."""
     listen, limits = config.listen, config.limits
     options = [
-        ("grpc.so_reuseport", 0),  # a taken port is an error, not shared
+        ("grpc.so_reuseport", int(is_shared)),  # else a taken port is an error
         ("grpc.max_receive_message_length", limits.max_message_bytes),
         ("grpc.max_send_message_length", -1),  # answers are bounded by texts x hypotheses x tokens
         ("grpc.max_metadata_size", listen.max_metadata_bytes),

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from protos import translation_pb2 as pb
+from service.edges.core import Core
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
 from service.grpc.codec import Handler, Malformed, decode_request, encode_answers, stream
 from service.grpc.servicer import SERVICE_NAME
@@ -31,14 +32,10 @@ Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
 class StreamServicer:
     """Answers TranslateStream."""
 
-    def __init__(self, pipeline: Pipeline, lines: WaitingLines, metrics: Metrics) -> None:
-        """Serve no stream yet.
-
-        Args:
-            lines: told of everything that leaves the pipeline's admission.
-        """
+    def __init__(self, pipeline: Pipeline, core: Core, metrics: Metrics) -> None:
+        """Serve no stream yet."""
         self._pipeline = pipeline
-        self._lines = lines
+        self._core = core
         self._metrics = metrics
         self._sessions: set[_Session] = set()
         metrics.watch("streams", lambda: len(self._sessions))
@@ -46,9 +43,9 @@ class StreamServicer:
 
     async def translate_stream(self, requests: Requests, call: Call) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the translations as they finish; the contract has the statuses."""
-        permit = self._pipeline.admission.admit_stream(call.caller)
+        permit = await self._core.open_stream(call.caller)
         call.phase = "stream"
-        session = _Session(self._pipeline, self._lines, self._metrics, requests, call, permit)
+        session = _Session(self._pipeline, self._core.lines, self._metrics, requests, call, permit)
         self._sessions.add(session)
         call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
         try:

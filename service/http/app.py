@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,8 +23,14 @@ SHARED_FOR_S = 0.25
 class SharedPage:
     """A page that is written once for all who ask while it is written, and for a crowd lasts a moment longer."""
 
-    def __init__(self, write: Callable[[], Iterable[bytes]], clock: Callable[[], float] = time.monotonic) -> None:
-        """Share what `write` yields, piece by piece; between two pieces other tasks may run."""
+    def __init__(
+        self,
+        write: Callable[[], Iterable[bytes]],
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Share what `write` yields after `refresh`, piece by piece; between two pieces other tasks may run."""
+        self._refresh = refresh
         self._write = write
         self._clock = clock
         self._page: asyncio.Task[bytes] | None = None
@@ -42,6 +48,8 @@ class SharedPage:
         return await asyncio.shield(page)
 
     async def _join(self) -> bytes:
+        if self._refresh is not None:
+            await self._refresh()
         pieces, began = [], time.monotonic()
         for piece in self._write():
             pieces.append(piece)
@@ -54,13 +62,18 @@ class SharedPage:
 def create_apps(
     exposition: Callable[[], Iterable[bytes]],
     *,
+    refresh: Callable[[], Awaitable[None]] | None = None,
     is_ready: Callable[[], bool],
     is_alive: Callable[[], bool],
     max_body_bytes: int,
     separate_metrics: bool,
 ) -> tuple[Starlette, Starlette]:
-    """Return the application of the HTTP port and that of the metrics port; they differ if `separate_metrics`."""
-    page = SharedPage(exposition)
+    """Return the application of the HTTP port and that of the metrics port; they differ if `separate_metrics`.
+
+    Args:
+        refresh: awaited before `exposition` is read.
+    """
+    page = SharedPage(exposition, refresh)
 
     async def get_metrics(_: Request) -> Response:
         return Response(await page.read(), media_type=CONTENT_TYPE)

@@ -25,7 +25,7 @@ class Program:
 
     name: str  # in the log and in messages
     command_line: Callable[[int], list[str]]  # for the descriptor of its end of the socket
-    spec: object  # the first record that it is sent; it answers with Ready or StartFailed
+    spec: Callable[[], object]  # makes the first record that it is sent; it answers with Ready or StartFailed
 
 
 class StartError(Exception):
@@ -44,7 +44,7 @@ async def start_child(program: Program, timeout_s: float) -> "ChildProcess":
         raise StartError(f"no process could be made: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            await process.greet(program.spec)
+            await process.greet(program.spec())
     except BaseException as error:
         killing = asyncio.create_task(process.kill())
         try:

@@ -122,6 +122,10 @@ class Admission:
             raise self.overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
         return Permit(self, caller, "stream")
 
+    def admit_part(self, caller: Caller) -> "Permit":
+        """Return a permit for one text of a stream that was admitted."""
+        return Permit(self, caller, "part")
+
     def enter(self, caller: Caller, kind: Kind) -> _Held:
         """Count a permit in, for that permit; return what its caller holds."""
         if kind == "stream":
@@ -173,16 +177,26 @@ class Permit:
 
     def __init__(self, admission: Admission, caller: Caller, kind: Kind) -> None:
         self.caller = caller
+        self.kind = kind
         self._admission = admission
-        self._kind = kind
+        self._on_release: Callable[[], None] | None = None
         self._own = _Held()
         self._held = admission.enter(caller, kind)  # by all permits of the caller
         self._was_refused = False
         self._is_released = False
 
+    @property
+    def characters(self) -> int:
+        """Characters that the request holds."""
+        return self._own.characters
+
     def part(self) -> "Permit":
         """Return a permit for one text of the stream that holds this one; released before it, and no request itself."""
-        return Permit(self._admission, self.caller, "part")
+        return self._admission.admit_part(self.caller)
+
+    def on_release(self, call: Callable[[], None]) -> None:
+        """Have `call` called when the permit is released."""
+        self._on_release = call
 
     def take_characters(self, count: int) -> None:
         """Add `count` characters to what the request holds, before they cost anything.
@@ -254,7 +268,9 @@ class Permit:
         for each in (self._admission, self._held):
             each.characters -= self._own.characters
             each.tokens -= self._own.tokens
-        self._admission.leave(self.caller, self._kind, self._held, was_refused=self._was_refused)
+        self._admission.leave(self.caller, self.kind, self._held, was_refused=self._was_refused)
+        if self._on_release is not None:
+            self._on_release()
 
     def _refused(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
         self._was_refused = True

@@ -8,6 +8,7 @@ A host knows one bundle; not which others there are, nor why it is started or st
 import asyncio
 from enum import StrEnum
 from functools import partial
+from itertools import count
 
 from model.bundle import Bundle
 from service.config import ServerConfig
@@ -21,6 +22,8 @@ from service.registry.model_info import TextCodec, search_params
 from service.registry.repository import BundleCandidate
 from service.registry.self_test import run_self_test
 from service.registry.work import OnRoom, Work, WorkDone, check_time, run_work
+
+_numbers = count()
 
 
 class HostState(StrEnum):
@@ -49,6 +52,7 @@ class ModelHost:
             info: how the server offers the model.
             dispatcher: of engines that run this bundle, not started.
         """
+        self.number = next(_numbers)  # among all hosts of this process
         self.candidate = candidate
         self.bundle = bundle
         self.sha256_12 = bundle.sha256_12

@@ -4,7 +4,7 @@ Calls find the models that serve in the registry's catalogue.  Why a version com
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -18,6 +18,8 @@ from service.registry.host import HostState, ModelHost
 from service.registry.repository import BundleCandidate
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
+
+Offer = Callable[[Sequence[ModelHost]], Awaitable[None]]
 
 # Gauges of a model, each of which is a sum over the engines of all its versions.
 _GAUGES: dict[str, Callable[[Dispatcher], float]] = {
@@ -78,6 +80,7 @@ class Registry:
         self._metrics = metrics
         self._drain_s = drain_s
         self.catalogue = Catalogue()
+        self._offer: Offer | None = None
         self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names
         self._loading: set[ModelHost] = set()
         self._leaving: dict[ModelHost, asyncio.Task[None]] = {}
@@ -150,6 +153,16 @@ class Registry:
         self._metrics.model(info.name).unloaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
         self._leaving[host] = asyncio.create_task(self._end(host))
         return self._changed(info.name, info.version, Result.RETIRED)
+
+    async def offer_to(self, offer: Offer | None) -> None:
+        """Have `offer` called with the models that serve, now and at each `spread`."""
+        self._offer = offer
+        await self.spread()
+
+    async def spread(self) -> None:
+        """Return when calls find what was published and retired, also where they are received elsewhere."""
+        if self._offer is not None:
+            await self._offer(self.models)
 
     def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""

@@ -196,6 +196,7 @@ class Reloader:
         changes: list[ModelChange] = []
         for name in sorted(names, key=lambda name: (name not in found or not found[name][0].is_default, name)):
             changes += await self._update(found[name], retry=retry) if name in found else [self._registry.retire(name)]
+            await self._registry.spread()  # before the next one, so that what was replaced can end
         return changes
 
     async def _update(self, candidates: Sequence[BundleCandidate], *, retry: bool) -> list[ModelChange]:

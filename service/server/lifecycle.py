@@ -7,7 +7,6 @@ the engines, and end the process with its connections open.
 
 import asyncio
 import errno
-import gc
 import json
 import os
 import signal
@@ -20,27 +19,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from service.config import ServerConfig
-from service.errors import DragomanError
-from service.grpc.listening import Address, ListenError, add_grpc_port
+from service.edges.messages import Door
+from service.edges.pool import EdgePool
+from service.errors import DragomanError, Unavailable
+from service.grpc.listening import Address, ListenError, add_grpc_port, reserve_port
 from service.server.model_hosting import ModelParts
 from service.server.signals import install_stack_dump, stop_event
+from service.server.upkeep import MONITOR_PERIOD_S, spare_what_is_loaded
 from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
-    import grpc.aio
-
     from service.server.assembly import Parts
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
-MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time
-SENDING_S = 1.0  # for answers that are still being written
-LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
-
-# A collection of the whole heap follows so many collections of the middle generation; Python's default is 10.  It looks
-# at every waiting call, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
-# (tests/unit/service/queue/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived
-# through two others; calls leave few behind (tests/component/test_call_handlers.py -k garbage).
-_FULL_COLLECTION_EVERY = 100
 
 
 class Misconfigured(Exception):
@@ -128,19 +119,11 @@ class Server:
             raise
 
     async def end(self) -> NoReturn:
-        """End the process with its connections open.
-
-        `grpc.aio.Server.stop` resets (CANCELLED) every call that comes between its GOAWAY and the moment when the
-        client has read that.  Calls are therefore refused to the last moment.  Calls that nobody reads any more, and
-        streams that have no end of their own, are lost with their connections, which is UNAVAILABLE for the client.
-        """
+        """End the process with its connections open, see `EdgeServer.finish`."""
         parts = self._parts
         await self._models.close()
         await asyncio.gather(*(server.stop() for _, server in parts.http_servers.values()))
-        if parts.traces:
-            await asyncio.to_thread(parts.traces.close)
-        await parts.call_handlers.answers_sent(SENDING_S)
-        await asyncio.sleep(LINGER_S)
+        await parts.edges.finish()
         parts.account.write()
         _end_process()
 
@@ -157,10 +140,15 @@ class Server:
     async def _listen(self) -> dict[str, int]:
         """Bind the ports, so that a taken one is known before the engines are warm."""
         listen, parts = self._config.listen, self._parts
+        ports: dict[str, int] = {}
         for address, _ in parts.http_servers.values():
             address.check_free("HTTP")
         data = Address(listen.grpc_host, listen.grpc_port)
-        ports = {"grpc_port": await self._listen_grpc(parts.grpc_server, data, "gRPC")}
+        if isinstance(parts.edges, EdgePool):
+            self._reserved, ports["grpc_port"] = reserve_port(data, "gRPC")
+            await parts.edges.start(ports["grpc_port"])
+        else:
+            ports["grpc_port"] = await parts.edges.listen(data)
         for name, (address, server) in parts.http_servers.items():
             try:
                 ports[name] = await server.start(address.host, address.port)
@@ -168,21 +156,18 @@ class Server:
                 raise address.cannot_listen("HTTP", error) from error
         if listen.admin_port is not None:
             admin = Address(listen.admin_host, listen.admin_port)
-            ports["admin_port"] = await self._listen_grpc(parts.admin_server, admin, "admin")
+            ports["admin_port"] = add_grpc_port(parts.admin_server, admin, parts.tls, "admin")
+            await parts.admin_server.start()
         return ports
-
-    async def _listen_grpc(self, server: "grpc.aio.Server", address: Address, purpose: str) -> int:
-        port = add_grpc_port(server, address, self._parts.tls, purpose)
-        await server.start()
-        return port
 
     async def _open(self, ports: dict[str, int]) -> None:
         ports_file = self._config.lifecycle.ports_file
         draft = _draft(ports_file, {"pid": os.getpid(), **ports}) if ports_file else None
         spare_what_is_loaded()
-        self._parts.admission.open()
+        if isinstance(self._parts.edges, EdgePool):
+            await self._models.registry.offer_to(self._parts.edges.offer)
         self._parts.readiness.is_accepting = True
-        await self._parts.health.set_serving(True)
+        await self._parts.edges.set_door(Door(is_serving=True))
         infos = [host.info for host in self._models.registry.models]
         models = [f"{info.name} {info.version} {info.precision}" for info in infos]
         self._log.info("serving", **ports, pid=os.getpid(), models=models)
@@ -203,42 +188,30 @@ class Server:
             if is_ready != was_ready:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
-                await parts.health.set_serving(is_ready)
+                await parts.edges.set_door(Door(is_serving=is_ready))
 
     async def _drain(self) -> None:
         parts, lifecycle = self._parts, self._config.lifecycle
-        self._log.info("draining", requests=parts.admission.requests)
+        _, num_calls = await parts.edges.calls(0)
+        self._log.info("draining", requests=num_calls)
         parts.readiness.drain()
-        await parts.health.drain()
+        await parts.edges.set_door(Door(is_serving=False, is_draining=True))
         await self._models.reloader.freeze()
         await asyncio.sleep(lifecycle.drain_delay_s)
-        parts.admission.close("the server is draining")
-        parts.streams.drain()
-        parts.all_left.clear()  # no call is admitted any more
-        if parts.admission.requests == 0:
-            return
+        refusal = Unavailable("the server is draining", reason="draining")
+        await parts.edges.set_door(Door(is_serving=False, is_draining=True, refusal=refusal))
         try:
             async with asyncio.timeout(lifecycle.grace_s):
-                await parts.all_left.wait()
+                await parts.edges.all_left()
         except TimeoutError:
             self._log.warning("grace_period_over", requests=parts.admission.requests)
             await self._models.reloader.close()  # their calls end with UNAVAILABLE
 
     async def _give_up(self) -> None:
         """Release everything, in whatever state it is, after a start that has failed."""
-        await self._parts.grpc_server.stop(0)
+        await self._parts.edges.stop()
         await self._parts.admin_server.stop(0)
         await asyncio.gather(*(server.stop() for _, server in self._parts.http_servers.values()))
-        if self._parts.traces:
-            await asyncio.to_thread(self._parts.traces.close)
-
-
-def spare_what_is_loaded() -> None:
-    """Keep later garbage collections from looking at what is alive now, and make collections of everything rare."""
-    gc.collect()
-    gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _FULL_COLLECTION_EVERY)
 
 
 def _end_process() -> NoReturn:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from model.bundle import Bundle
-from service.config import EngineConfig, ServerConfig
+from service.config import EngineConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import Device, EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
@@ -26,6 +26,7 @@ from service.telemetry.metrics import Metrics
 from service.threads import available_threads
 
 TOKENIZER_THREADS = 2
+_CPUS_PER_EDGE, _MAX_DEFAULT_EDGES = 8, 4
 _MAX_DEFAULT_ENGINES = 16  # each engine has caches and buffers of its own
 _IDLE_HEARTBEAT_S = 1.0
 _HEARTBEATS_PER_SILENCE = 8  # within the time that an engine may be silent
@@ -36,7 +37,7 @@ class ModelParts:
 
     def __init__(self, config: ServerConfig) -> None:
         """Load nothing yet; raise KeyFileError if the public key for signatures cannot be used."""
-        self.metrics = Metrics(methods=(f"{servicer.SERVICE_NAME}/Translate", stream_servicer.METHOD))
+        self.metrics = Metrics(methods=counted_methods())
         self.registry = Registry(self.metrics, drain_s=config.limits.max_request_seconds)
         self.reloader = Reloader(
             self.registry,
@@ -105,6 +106,16 @@ def num_engines(config: EngineConfig, device: Device = "cpu") -> int:
     if device == "cuda":
         return 1
     return min(_MAX_DEFAULT_ENGINES, max(1, available_threads() // (config.threads or 1)))
+
+
+def num_edges(config: ListenConfig) -> int:
+    """Return how many processes answer calls: one as long as it can keep the engines of this machine busy."""
+    return config.edges or max(1, min(_MAX_DEFAULT_EDGES, available_threads() // _CPUS_PER_EDGE))
+
+
+def counted_methods() -> tuple[str, ...]:
+    """Return the methods of calls for a model, as labels."""
+    return (servicer.TRANSLATE, stream_servicer.METHOD)
 
 
 def _given(**settings: Any) -> dict[str, Any]:

@@ -13,13 +13,13 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.config import LimitsConfig
+from service.edges.core import Core
 from service.engine.job import FinishReason, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
 from service.grpc import stream_servicer
 from service.grpc.call_handlers import CallHandlers
 from service.grpc.stream_servicer import METHOD, StreamServicer
-from service.queue.admission import Admission, Permit
-from service.queue.waiting_lines import WaitingLines
+from service.queue.admission import Permit
 from service.records import Call, ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.registry.catalogue import Catalogue, ServedModel
 from service.telemetry.metrics import Metrics
@@ -50,9 +50,10 @@ class LoudPipeline(Pipeline):
     """Upper case as translation; some texts wait, and some meet, once admitted, what the test has scripted for them."""
 
     def __init__(self, metrics: Metrics, limits: LimitsConfig = LIMITS) -> None:
-        self.catalog, self.lines = OneModel(), WaitingLines()
-        admission = Admission(limits, on_leave=self.lines.departed)
-        super().__init__(cast("Catalogue", self.catalog), admission, Account(metrics), limits, ThreadPoolExecutor(1))
+        self.catalog = OneModel()
+        self.core = Core(cast("Catalogue", self.catalog), limits)
+        self.lines, admission = self.core.lines, self.core.admission
+        super().__init__(self.core.catalogue, admission, Account(metrics), limits, ThreadPoolExecutor(1))
         self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
         self.gates: dict[str, asyncio.Event] = {}
         self.begun: asyncio.Queue[str] = asyncio.Queue()
@@ -97,7 +98,7 @@ class Harness:
         self.pipeline = LoudPipeline(self.metrics, limits)
         self.admission = self.pipeline.admission
         self.ended: list[Call] = []
-        self.servicer = StreamServicer(self.pipeline, self.pipeline.lines, self.metrics)
+        self.servicer = StreamServicer(self.pipeline, self.pipeline.core, self.metrics)
         handlers = CallHandlers(
             stream_servicer.handlers(self.servicer),
             self.metrics,

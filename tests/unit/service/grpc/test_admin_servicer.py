@@ -18,7 +18,7 @@ from service.registry.host import HostState, ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader
 from service.registry.repository import BundleCandidate
-from service.telemetry.logs import get_logger
+from service.telemetry.logs import get_logger, set_log_level
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log
 from tests.fakes.model_info import model_info
@@ -56,7 +56,8 @@ def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Ca
 
 
 def status(*calls: Call, max_requests: int = 0) -> pb.GetStatusResponse:
-    return encode_status([cast("ModelHost", SERVING)], [REFUSED], calls, now=NOW, max_requests=max_requests)
+    hosts, num_requests = [cast("ModelHost", SERVING)], len(calls)
+    return encode_status(hosts, [REFUSED], calls, now=NOW, max_requests=max_requests, num_requests=num_requests)
 
 
 def change(name: str, version: str, result: Result, reason: str = "") -> ModelChange:
@@ -81,7 +82,10 @@ class FakeReloader:
 
 
 def servicer(reloader: FakeReloader) -> AdminServicer:
-    return AdminServicer(lambda _: status(), cast("Reloader", reloader))
+    async def read(_: int) -> pb.GetStatusResponse:
+        return status()
+
+    return AdminServicer(read, set_log_level, cast("Reloader", reloader))
 
 
 async def test_reload_answers_with_every_change():

@@ -10,7 +10,7 @@ from service.processes import child
 from service.processes.channel import FrameChannel
 from service.processes.child import ChildProcess, Program, StartError, start_child
 
-PROGRAM = Program(name="engine", command_line=lambda _: [], spec=None)
+PROGRAM = Program(name="engine", command_line=lambda _: [], spec=lambda: None)
 
 
 class ScriptedProcess:

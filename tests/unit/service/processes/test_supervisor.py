@@ -11,7 +11,7 @@ from service.processes import supervisor as supervisor_module
 from service.processes.child import Program, StartError
 from service.processes.supervisor import Supervisor, SupervisorConfig
 
-PROGRAM = Program(name="engine", command_line=lambda _: [], spec=None)
+PROGRAM = Program(name="engine", command_line=lambda _: [], spec=lambda: None)
 CONFIG = SupervisorConfig(restart_backoff_s=0.5, max_restart_backoff_s=1.5, heartbeat_timeout_s=7.0)
 
 

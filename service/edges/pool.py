@@ -1,0 +1,125 @@
+"""The edge processes of a server: they share its port, and the core speaks to all of them as to one.
+
+An edge that dies costs its own connections: what its calls held is given back, and another takes its place.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from service.config import ServerConfig
+from service.edges.edge import Edge
+from service.edges.messages import Counted, Door, SetLevel
+from service.errors import InternalError
+from service.processes.child import StartError
+from service.queue.admission import Admission
+from service.records import Call
+from service.registry.host import ModelHost
+from service.telemetry.metrics import Metrics
+from service.translation.account import Account
+
+
+class EdgePool:
+    """All edges of one server."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        num_edges: int,
+        command_line: Callable[[int], list[str]],
+        metrics: Metrics,
+        account: Account,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            command_line: how to start an edge that talks over this inherited descriptor.
+            metrics: of the core, which has the page.
+            account: of the core, which writes the usage.
+        """
+
+        def count(name: str, counted: Counted) -> None:
+            metrics.heard(name, counted.metrics)
+            account.absorb(counted.usage)
+
+        self.admission = Admission(config.limits, on_leave=self._tell_departed)
+        self.edges = [
+            Edge(
+                config,
+                command_line,
+                self.admission,
+                on_counted=partial(count, name),
+                on_lost=partial(metrics.lost, name),
+            )
+            for name in (f"edge {number}" for number in range(num_edges))
+        ]
+        self._version = 0  # of what is offered
+
+    @property
+    def recent_lag_s(self) -> float:
+        """The worst lag of an edge's event loop in the last seconds."""
+        return max(edge.lag_s for edge in self.edges)
+
+    async def start(self, port: int) -> None:
+        """Return when all edges listen on this port, which the caller has reserved.
+
+        Raises:
+            InternalError: an edge does not start; the message says why.
+        """
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for edge in self.edges:
+                    starts.create_task(edge.start(port))
+        except BaseException as error:
+            await self.stop()
+            reason = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+            if isinstance(reason, StartError):
+                raise InternalError(f"an edge did not start: {reason}") from reason
+            raise
+
+    async def offer(self, models: Sequence[ModelHost]) -> None:
+        """Have calls find these models, and return when they do."""
+        self._version += 1
+        for edge in self.edges:
+            edge.offer(self._version, models)
+        await asyncio.gather(*(edge.has_switched() for edge in self.edges))
+
+    async def set_door(self, door: Door) -> None:
+        """Have all edges say this of the server."""
+        for edge in self.edges:
+            edge.set_door(door)
+
+    def set_log_level(self, level: str) -> None:
+        """Have all edges log events of this level and above."""
+        for edge in self.edges:
+            edge.send(SetLevel(level))
+
+    async def all_left(self) -> None:
+        """After the door was closed: return when every call has been answered."""
+        await asyncio.gather(*(edge.all_left() for edge in self.edges))
+
+    async def calls(self, most: int) -> tuple[list[Call], int]:
+        """Return the oldest calls of each edge, and how many there are; what was counted is then up to date."""
+        answers = await asyncio.gather(*(edge.ask(most) for edge in self.edges))
+        phases = {call.request_id: call.phase for edge in self.edges for call in edge.calls.values()}
+        calls = [call for answer in answers for call in answer.calls]
+        for call in calls:
+            call.phase = phases.get(call.request_id, call.phase)
+        return calls, sum(answer.num_calls for answer in answers)
+
+    async def refresh(self) -> None:
+        """Return when everything that the edges have counted is on the page."""
+        await self.calls(0)
+
+    async def finish(self) -> None:
+        """Have all edges send what is still to be sent, and end them."""
+        await asyncio.gather(*(edge.finish() for edge in self.edges))
+
+    async def stop(self) -> None:
+        """End all edges at once."""
+        await asyncio.gather(*(edge.supervisor.stop() for edge in self.edges))
+
+    def _tell_departed(self) -> None:
+        for edge in self.edges:
+            edge.departed()

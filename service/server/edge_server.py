@@ -1,0 +1,141 @@
+"""What faces clients in one process: the gRPC port with its calls, its streams and its health.
+
+Where edge and core are one process, this is the server's only edge; else each edge process has one.
+"""
+
+import asyncio
+from concurrent.futures import Executor
+
+import grpc.aio
+
+from service.config import LimitsConfig, ServerConfig
+from service.edges.core import Core
+from service.edges.messages import Door
+from service.grpc import health, reflection, servicer, stream_servicer
+from service.grpc.authentication import authenticator
+from service.grpc.call_handlers import CallHandlers
+from service.grpc.health import Health
+from service.grpc.listening import Address, add_grpc_port, grpc_options
+from service.grpc.servicer import TranslationServicer
+from service.grpc.stream_servicer import StreamServicer
+from service.grpc.tls import server_tls
+from service.records import Call
+from service.telemetry.metrics import Metrics
+from service.telemetry.observers import CallObserver, SlowCalls, load_traces
+from service.translation.account import Account
+from service.translation.pipeline import Pipeline
+
+SENDING_S = 1.0  # for answers that are still being written
+LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
+
+
+class EdgeServer:
+    """One edge; it refuses all calls until `set_door` says otherwise."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        core: Core,
+        metrics: Metrics,
+        account: Account,
+        executor: Executor,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        """Make all parts, or raise ValueError: a certificate, the file of API keys or a library cannot be used.
+
+        Args:
+            executor: for texts that are too long for the event loop.
+            is_shared: whether other processes listen on the same port.
+        """
+        limits = config.limits
+        self.recent_lag_s = 0.0  # the process's own, which somebody else knows
+        self._core = core
+        core.admission.close("the server is starting", reason="starting")
+        self._tls = server_tls(config.security)
+        self._is_shared = is_shared
+        traces_class = load_traces(config.telemetry)
+        self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
+        observers: list[CallObserver] = [self._traces] if self._traces else []
+        slow_s = config.telemetry.slow_request_s
+        self._health = Health((servicer.SERVICE_NAME,))
+        pipeline = Pipeline(core.catalogue, core.admission, account, limits, executor)
+        self._streams = StreamServicer(pipeline, core, metrics)
+        methods = {
+            **servicer.handlers(TranslationServicer(pipeline)),
+            **stream_servicer.handlers(self._streams),
+            **health.handlers(self._health),
+        }
+        if config.listen.reflection:
+            methods |= reflection.handlers((servicer.SERVICE_NAME, health.SERVICE_NAME))
+        self._handlers = CallHandlers(
+            methods,
+            metrics,
+            max_request_seconds=limits.max_request_seconds,
+            own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
+            authenticator=authenticator(config.security),
+            observers=observers,
+            slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
+        )
+        self._server = grpc.aio.server(
+            handlers=[self._handlers],
+            options=grpc_options(config, is_shared=is_shared),
+            maximum_concurrent_rpcs=max_calls(limits),
+        )
+
+    async def listen(self, address: Address) -> int:
+        """Take calls at this address, and return the port; raises ListenError."""
+        port = add_grpc_port(self._server, address, self._tls, "gRPC", is_shared=self._is_shared)
+        await self._server.start()
+        return port
+
+    async def set_door(self, door: Door) -> None:
+        """Let calls in or refuse them, and say in health what the server is."""
+        if door.refusal is None:
+            self._core.admission.open()
+        else:
+            self._core.admission.close(str(door.refusal), reason=door.refusal.reason)
+        if door.is_draining:
+            await self._health.drain()
+            if door.refusal is not None:
+                self._streams.drain()
+        await self._health.set_serving(door.is_serving)
+
+    def set_log_level(self, level: str) -> None:
+        """Do nothing: the level is the process's own."""
+
+    async def all_left(self) -> None:
+        """Return when every call that was let in has been answered."""
+        while self._core.admission.requests:
+            self._core.all_left.clear()
+            await self._core.all_left.wait()
+
+    async def calls(self, most: int) -> tuple[list[Call], int]:
+        """Return the oldest calls in progress, and how many there are."""
+        calls = self._handlers.calls
+        return sorted(calls, key=lambda call: call.started)[:most], len(calls)
+
+    async def finish(self) -> None:
+        """Return when everything is sent; the process then ends with its connections open.
+
+        `grpc.aio.Server.stop` resets (CANCELLED) every call that comes between its GOAWAY and the moment when the
+        client has read that.  Calls are therefore refused to the last moment.  Calls that nobody reads any more, and
+        streams that have no end of their own, are lost with their connections, which is UNAVAILABLE for the client.
+        """
+        await self._close_traces()
+        await self._handlers.answers_sent(SENDING_S)
+        await asyncio.sleep(LINGER_S)
+
+    async def stop(self) -> None:
+        """Release everything, in whatever state it is, after a start that has failed."""
+        await self._server.stop(0)
+        await self._close_traces()
+
+    async def _close_traces(self) -> None:
+        if self._traces:
+            await asyncio.to_thread(self._traces.close)
+
+
+def max_calls(limits: LimitsConfig) -> int:
+    """Maximum number of calls at a time that gRPC accepts, behind the limits of admission."""
+    return 2 * (limits.max_concurrent_requests + limits.max_streams) + 256
