@@ -18,7 +18,15 @@
 """
 
 import copyreg
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Wait(NamedTuple):
+    """How long one caller's next text would wait, as estimated at one moment."""
+
+    at: float  # time.monotonic()
+    ahead_s: float  # of work that goes before it
+    finish_s: float  # until it is done
 
 
 class DragomanError(Exception):
@@ -83,6 +91,7 @@ class Overloaded(DragomanError):
         super().__init__(message)
         self.reason = reason
         self.retry_after_s = retry_after_s
+        self.wait: Wait | None = None  # what a text of usual length would have to wait, if that is why
 
 
 class OutOfMemory(Overloaded):

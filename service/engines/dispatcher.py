@@ -127,6 +127,10 @@ class Dispatcher:
         caller, priority, _ = _terms_of(call)
         return self._queue.forecast(sources, params, caller=caller, priority=priority, loads=self._loads())
 
+    def typical_forecast(self, params: SearchParams, call: Call) -> tuple[float, float]:
+        """Return the forecast for one sentence in this call of the length that sentences have had lately."""
+        return self.forecast((round(self._queue.typical_tokens),), params, call)
+
     def submit(
         self, source_ids: Sequence[int], params: SearchParams, call: Call | None = None
     ) -> "asyncio.Future[JobResult]":

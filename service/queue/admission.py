@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from service.config import LimitsConfig
-from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unavailable
 from service.records import ANYBODY, Caller, Identity
 
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
@@ -34,6 +34,9 @@ class _Held:
     parts: int = 0  # texts of streams
     characters: int = 0
     tokens: int = 0
+
+
+_NOTHING = _Held()  # of a caller that is not inside
 
 
 class Admission:
@@ -90,23 +93,46 @@ class Admission:
         """
         if self._refusal is not None:
             raise self._refusal()
-        limits = self.limits
-        if not 1 <= num_texts <= limits.max_texts:
-            message = f"texts has {num_texts} entries, from 1 to {limits.max_texts} are accepted"
+        max_texts = self.limits.max_texts
+        if not 1 <= num_texts <= max_texts:
+            message = f"texts has {num_texts} entries, from 1 to {max_texts} are accepted"
             raise InvalidInput(message, field="texts")
+        if (refusal := self.refusal(caller, now=now, deadline=deadline)) is not None:
+            raise refusal
+        return Permit(self, caller, "request")
+
+    def refusal(self, caller: Caller, *, now: float, deadline: float | None) -> DragomanError | None:
+        """Return why any request of this caller would be refused now; None: `admit` may let it in."""
+        if self._refusal is not None:
+            return self._refusal()
         if deadline is not None and deadline <= now:
-            raise DeadlineExceeded("the deadline had passed when the request arrived")
-        held, requests = self._held.get(caller.identity, _Held()), self.requests - self.streams
+            return DeadlineExceeded("the deadline had passed when the request arrived")
+        limits, held, requests = self.limits, self._held.get(caller.identity, _NOTHING), self.requests - self.streams
         if self.is_full(requests, 1, held.requests, limits.max_concurrent_requests, caller):
             message = f"{requests} requests are being served, at most {limits.max_concurrent_requests} are"
-            raise self.overloaded(message, "queue_full")
+            return self.overloaded(message, "queue_full")
         if self.is_full(self.tokens, 1, held.tokens, limits.max_queued_tokens, caller):
             message = f"{self.tokens} source tokens wait or run, at most {limits.max_queued_tokens} may"
-            raise self.overloaded(message, "token_budget")
+            return self.overloaded(message, "token_budget")
         if caller.max_queued_tokens is not None and held.tokens >= caller.max_queued_tokens:
             message = f"{held.tokens} of your source tokens wait or run, at most {caller.max_queued_tokens} may"
-            raise self.overloaded(message, "client_budget")
-        return Permit(self, caller, "request")
+            return self.overloaded(message, "client_budget")
+        return None
+
+    def late(self, ahead_s: float, finish_s: float, *, now: float, deadline: float | None) -> Overloaded | None:
+        """Return why a request would be refused that waits, and is done, after so many seconds; see `Permit.check`."""
+        limit_s = self.limits.max_queue_seconds
+        if ahead_s > limit_s:
+            message = f"about {ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
+            return self.overloaded(message, "queue_seconds", room_in_s=ahead_s - limit_s)
+        if deadline is None or not finish_s:
+            return None
+        needed_s, left_s = finish_s * (1 + MARGIN), deadline - now
+        if needed_s <= left_s:
+            return None
+        message = f"the answer would take about {finish_s:.3g} s"
+        message = f"{message}, the deadline is {max(0.0, left_s):.3g} s away"
+        return self.overloaded(message, "deadline_unattainable", room_in_s=needed_s - left_s)
 
     def admit_stream(self, caller: Caller = ANYBODY) -> "Permit":
         """Return a permit for one stream, whose texts take theirs from it; a full token budget does not refuse it.
@@ -248,17 +274,9 @@ class Permit:
         Raises:
             Overloaded: reason "queue_seconds" or "deadline_unattainable"; says when there may be room.
         """
-        limit_s = self._admission.limits.max_queue_seconds
-        if ahead_s > limit_s:
-            message = f"about {ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
-            raise self._refused(message, "queue_seconds", room_in_s=ahead_s - limit_s)
-        if deadline is None or not finish_s:
-            return
-        needed_s, left_s = finish_s * (1 + MARGIN), deadline - now
-        if needed_s > left_s:
-            message = f"the answer would take about {finish_s:.3g} s"
-            message = f"{message}, the deadline is {max(0.0, left_s):.3g} s away"
-            raise self._refused(message, "deadline_unattainable", room_in_s=needed_s - left_s)
+        if (refusal := self._admission.late(ahead_s, finish_s, now=now, deadline=deadline)) is not None:
+            self._was_refused = True
+            raise refusal
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""
@@ -272,9 +290,9 @@ class Permit:
         if self._on_release is not None:
             self._on_release()
 
-    def _refused(self, message: str, reason: str, *, room_in_s: float | None = None) -> Overloaded:
+    def _refused(self, message: str, reason: str) -> Overloaded:
         self._was_refused = True
-        return self._admission.overloaded(message, reason, room_in_s=room_in_s)
+        return self._admission.overloaded(message, reason)
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ from service.records import Caller, Priority
 # engine are served first come, first served: more of them would be delay for clients who ask seldom.
 _LOOKAHEAD_STEPS = 2.0
 _LOOKAHEAD_S = 0.01
+_MEMORY = 64  # sentences over which an average is taken
 _FIRST_LOOKAHEAD_JOBS = 2  # before anything was measured
 
 
@@ -35,6 +36,7 @@ class JobQueue:
         self.cost_model = CostModel()  # told by those who hear of finished jobs and of the engines' steps
         self._max_lookahead_jobs = max_lookahead_jobs
         self.source_tokens = 0  # of the jobs that wait
+        self.typical_tokens = 0.0  # of a sentence: a moving average over what was added
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -50,6 +52,7 @@ class JobQueue:
         self._queue.push(entry)
         self._entries[job.id] = entry
         self.source_tokens += len(job.source_ids)
+        self.typical_tokens += (len(job.source_ids) - self.typical_tokens) / (_MEMORY if self.typical_tokens else 1)
 
     def remove(self, job: Job) -> None:
         """Take a job out; one that is not in the queue any more is no error."""

@@ -6,6 +6,7 @@ A host knows one bundle; not which others there are, nor why it is started or st
 """
 
 import asyncio
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from itertools import count
@@ -13,6 +14,7 @@ from itertools import count
 from model.bundle import Bundle
 from service.config import ServerConfig
 from service.engines.dispatcher import Dispatcher
+from service.errors import Overloaded, Wait
 from service.queue.admission import Permit
 from service.records import Call, ModelInfo, TranslateOptions
 from service.registry.bundle_check import load_tokenizer
@@ -44,6 +46,7 @@ class ModelHost:
         info: ModelInfo,
         dispatcher: Dispatcher,
         config: ServerConfig,
+        wait_of: Callable[[Call], Wait | None] = lambda _: None,
     ) -> None:
         """Nothing runs yet.
 
@@ -51,6 +54,7 @@ class ModelHost:
             candidate: where the bundle was found.
             info: how the server offers the model.
             dispatcher: of engines that run this bundle, not started.
+            wait_of: see `Registry.wait_of`.
         """
         self.number = next(_numbers)  # among all hosts of this process
         self.candidate = candidate
@@ -62,6 +66,7 @@ class ModelHost:
         self.lease = Lease()
         self.state = HostState.LOADING
         self._config = config
+        self._wait_of = wait_of
         self._codec: TextCodec | None = None
 
     @property
@@ -100,7 +105,12 @@ class ModelHost:
 
     async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
         """Translate, as `run_work`."""
-        return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
+        try:
+            return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
+        except Overloaded as error:
+            if error.reason in {"queue_seconds", "deadline_unattainable"}:
+                error.wait = self._wait_of(call)
+            raise
 
     async def drain(self, within_s: float) -> bool:
         """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""

@@ -4,6 +4,7 @@ Calls find the models that serve in the registry's catalogue.  Why a version com
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from service.engine.process import return_freed_memory
 from service.engines.dispatcher import Dispatcher
-from service.errors import DragomanError
+from service.errors import DragomanError, Wait
+from service.records import Call
 from service.registry.catalogue import Catalogue
 from service.registry.host import HostState, ModelHost
 from service.registry.repository import BundleCandidate
@@ -163,6 +165,17 @@ class Registry:
         """Return when calls find what was published and retired, also where they are received elsewhere."""
         if self._offer is not None:
             await self._offer(self.models)
+
+    def wait_of(self, call: Call) -> Wait | None:
+        """Return what the next text of this call's caller would wait, at the model where that is least.
+
+        None for work of a lower class than the caller may ask for: its next text may be of a higher one.
+        """
+        if call.priority is not call.caller.priority or not self._serving:
+            return None
+        hosts = self._serving.values()
+        forecasts = [host.dispatcher.typical_forecast(host.default_params, call) for host in hosts]
+        return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
 
     def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""

@@ -74,6 +74,8 @@ class EdgeServer:
             max_request_seconds=limits.max_request_seconds,
             own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
             authenticator=authenticator(config.security),
+            refuse=pipeline.refusal,
+            refusable=frozenset({servicer.TRANSLATE}),
             observers=observers,
             slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
         )

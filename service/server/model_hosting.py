@@ -4,6 +4,7 @@ This module imports little: an engine takes about a second to load its model, an
 in the meantime.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,9 @@ from service.config import EngineConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import Device, EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
+from service.errors import Wait
 from service.grpc import servicer, stream_servicer
+from service.records import Call
 from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for
 from service.registry.host import ModelHost
 from service.registry.model_info import describe
@@ -43,7 +46,7 @@ class ModelParts:
             self.registry,
             bundle_source(config),
             BundleChecker(config),
-            partial(make_host, config, self.metrics),
+            partial(make_host, config, self.metrics, self.registry.wait_of),
             watch_period_s=config.models.watch_period_s if config.models.watch else None,
         )
         # For texts that are too long for the event loop.
@@ -55,7 +58,13 @@ class ModelParts:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
 
-def make_host(config: ServerConfig, metrics: Metrics, candidate: BundleCandidate, bundle: Bundle) -> ModelHost:
+def make_host(
+    config: ServerConfig,
+    metrics: Metrics,
+    wait_of: Callable[[Call], Wait | None],
+    candidate: BundleCandidate,
+    bundle: Bundle,
+) -> ModelHost:
     """Make a host that runs this bundle as the settings say; it is not started."""
     asked = config.engine.device
     choice = device_for(bundle, asked)
@@ -72,7 +81,7 @@ def make_host(config: ServerConfig, metrics: Metrics, candidate: BundleCandidate
         observer=metrics.model(bundle.manifest.name),
     )
     info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
-    return ModelHost(candidate, bundle, info, dispatcher, config)
+    return ModelHost(candidate, bundle, info, dispatcher, config, wait_of)
 
 
 def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") -> EngineSpec:

@@ -14,9 +14,9 @@ from typing import TypeAlias, TypeVar
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.errors import InternalError, InvalidInput
+from service.errors import DragomanError, InternalError, InvalidInput, Overloaded, Wait
 from service.queue.admission import Admission, Permit
-from service.records import NO_OPTIONS, Call, Translation, TranslationRequest, TranslationResult
+from service.records import NO_OPTIONS, Call, Caller, Identity, Translation, TranslationRequest, TranslationResult
 from service.registry.catalogue import Catalogue, ServedModel
 from service.registry.model_info import BLANK_TRANSLATION, TextCodec, search_params
 from service.registry.work import OnRoom, Settled, Work
@@ -25,6 +25,8 @@ from service.translation.account import Account
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
 INLINE_TOKENS = 2_048
+WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused unread
+MOST_WAITS = 4_096  # callers that can be told so; they come from outside
 
 Encoded: TypeAlias = list[int] | InvalidInput  # source ids of a text, empty for a blank one, or why there are none
 _Result = TypeVar("_Result")
@@ -51,6 +53,28 @@ class Pipeline:
         self.catalogue = catalogue
         self.limits = limits
         self._executor = executor
+        self._waits: dict[Identity, Wait] = {}  # told with the last refusal of each caller
+
+    def refusal(self, caller: Caller, deadline: float) -> DragomanError | None:
+        """Return why a call of this caller would be refused whatever it asks for; None: that is not known.
+
+        Whoever was refused because it would be late need not ask again for a moment, unless it has more time: its next
+        text, of usual length, would be late as well.
+
+        Args:
+            deadline: of the call, on time.monotonic().
+        """
+        now = time.monotonic()
+        if (refusal := self.admission.refusal(caller, now=now, deadline=deadline)) is not None:
+            return refusal
+        wait = self._waits.get(caller.identity)
+        if wait is None:
+            return None
+        if now - wait.at > WAIT_HOLDS_S:
+            del self._waits[caller.identity]
+            return None
+        ahead_s, finish_s = (max(0.0, seconds - (now - wait.at)) for seconds in (wait.ahead_s, wait.finish_s))
+        return self.admission.late(ahead_s, finish_s, now=now, deadline=deadline)
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
         """Return one translation per text, in order; the call says where the time went.
@@ -67,7 +91,12 @@ class Pipeline:
         with self.admission.admit(
             call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
         ) as permit:
-            return await self.translate_admitted(request, call, permit)
+            try:
+                return await self.translate_admitted(request, call, permit)
+            except Overloaded as error:
+                if error.wait is not None and len(self._waits) < MOST_WAITS:
+                    self._waits[call.caller.identity] = error.wait
+                raise
 
     async def translate_admitted(
         self,

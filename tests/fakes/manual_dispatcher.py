@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.errors import Overloaded, Wait
 from service.queue.admission import Permit
 from service.records import NO_OPTIONS, Call, ModelInfo
 from service.registry.host import ModelHost
@@ -94,6 +95,7 @@ class ManualModel:
     lease: Lease = field(default_factory=Lease)
     sha256_12: str = "abc"
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    wait: Wait | None = None  # what its refusals say
 
     @property
     def default_params(self) -> SearchParams:
@@ -103,7 +105,11 @@ class ManualModel:
         check_time((), self.default_params, call, permit, self.dispatcher)
 
     async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
-        return await run_work(work, call, permit, self.dispatcher, self.limits, on_room)
+        try:
+            return await run_work(work, call, permit, self.dispatcher, self.limits, on_room)
+        except Overloaded as error:
+            error.wait = self.wait
+            raise
 
     @property
     def candidate(self) -> BundleCandidate:

@@ -90,6 +90,6 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
 def test_host_offers_its_model_as_the_settings_say(bundle):
     config = ServerConfig(limits=LimitsConfig(max_beam_size=1))
 
-    host = make_host(config, Metrics(), BundleCandidate(directory=bundle.directory), bundle)
+    host = make_host(config, Metrics(), lambda _: None, BundleCandidate(directory=bundle.directory), bundle)
 
     assert host.info.max_beam_size == 1

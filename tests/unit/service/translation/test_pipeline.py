@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 
 from service.config import LimitsConfig
-from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable
+from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable, Wait
 from service.queue.admission import Admission
 from service.records import Call, Caller, Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.registry.model_info import BLANK_TRANSLATION
 from service.telemetry.metrics import Metrics
 from service.translation import pipeline as pipeline_module
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
+from service.translation.pipeline import WAIT_HOLDS_S, Pipeline
 from tests.fakes.manual_dispatcher import CharacterTokenizer, ManualModel, codec, registry_of
 from tests.fakes.model_info import model_info
 
@@ -252,6 +252,51 @@ class TestAdmission:
             await setup.start("abcd")
 
         assert error.value.reason == "queue_seconds"
+
+
+class TestRefusalBeforeTheMessage:
+    """A caller that was refused because it would be late is refused unread for a moment."""
+
+    async def refused(self, setup: Setup, finish_s: float) -> None:
+        """Have a call with 3 s left refused, after which the next text would take `finish_s`."""
+        setup.dispatcher.answer_to_forecast = (0.0, 5.0)
+        setup.model.wait = Wait(time.monotonic(), 0.0, finish_s)
+        setup.call = new_call(deadline=time.monotonic() + 3.0)
+        with pytest.raises(Overloaded):
+            await setup.start("ab")
+
+    async def test_who_has_no_more_time_is_refused_and_who_has_more_is_not(self, setup):
+        await self.refused(setup, 5.0)
+        now = time.monotonic()
+
+        early, late = (setup.pipeline.refusal(SHOP, now + seconds) for seconds in (3.0, 6.0))
+
+        assert isinstance(early, Overloaded)
+        assert (early.reason, late) == ("deadline_unattainable", None)
+
+    async def test_text_of_usual_length_that_would_be_in_time_is_let_through(self, setup):
+        await self.refused(setup, 1.0)
+
+        assert setup.pipeline.refusal(SHOP, time.monotonic() + 3.0) is None
+
+    async def test_others_are_not_concerned_and_the_moment_passes(self, setup, monkeypatch):
+        await self.refused(setup, 5.0)
+        now = time.monotonic()
+        assert setup.pipeline.refusal(Caller(name="other", source="key"), now + 3.0) is None
+
+        monkeypatch.setattr("time.monotonic", lambda: now + 2 * WAIT_HOLDS_S)
+
+        assert setup.pipeline.refusal(SHOP, now + 3.0) is None
+
+    async def test_closed_door_and_full_budgets_refuse_unread(self, setup):
+        with setup.admission.admit(1, now=0.0, caller=SHOP) as permit:
+            permit.take_tokens(100)
+            full = setup.pipeline.refusal(SHOP, time.monotonic() + 3.0)
+        setup.admission.close("the server is draining")
+        closed = setup.pipeline.refusal(SHOP, time.monotonic() + 3.0)
+
+        assert isinstance(full, Overloaded)
+        assert (full.reason, str(closed)) == ("token_budget", "the server is draining")
 
 
 class WatchedTokenizer(CharacterTokenizer):
