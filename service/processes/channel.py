@@ -13,6 +13,7 @@ class FrameChannel(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
+        self._outgoing: list[bytes] = []  # frames
         self._bytes = bytearray()  # of a record that is not complete
         self._records: deque[object] = deque()  # that nobody has taken
         self._take: Callable[[Any], None] | None = None
@@ -21,9 +22,10 @@ class FrameChannel(asyncio.Protocol):
         self._news = asyncio.Event()
 
     def send(self, record: object) -> None:
-        """Send a record; what the other side cannot take in any more is lost with it."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(to_frame(record))
+        """Send a record, with all others of this moment; what the other side cannot take in is lost with it."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(to_frame(record))
 
     async def read(self) -> object | None:
         """Return the next record, None at the end; raise what unpickling raised if it is none."""
@@ -49,6 +51,7 @@ class FrameChannel(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the socket; what was sent still goes out."""
+        self._flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -69,6 +72,12 @@ class FrameChannel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(None)
+
+    def _flush(self) -> None:
+        """Write everything at once: each write wakes the other side."""
+        if self._outgoing and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
 
     def _receive(self, payload: bytes) -> None:
         try:

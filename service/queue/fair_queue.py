@@ -125,6 +125,8 @@ class FairQueue(Generic[Item]):
 
     def cost_ahead(self, caller: Caller, priority: Priority, cost: float) -> float:
         """Cost of what waits now and goes before the end of `cost` more of this caller's work."""
+        if not self:
+            return 0.0
         lines = self._interactive if priority is Priority.INTERACTIVE else self._batch
         ahead = lines.cost_ahead(caller, priority, cost, self.typical_cost)
         if priority is Priority.INTERACTIVE:

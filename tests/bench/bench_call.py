@@ -1,10 +1,13 @@
 """CPU time of a call in the front process, beside a bare grpc.aio handler that gives the same answer.
 
-python tests/bench/bench_call.py [--calls 4000] [--rounds 5] [--profile]
+python tests/bench/bench_call.py [--calls 4000] [--rounds 5] [--profile] [--edges]
 
 Three calls: a blank text, which no engine sees; a short text, which a FAKE engine answers at once; one that admission
 refuses.  The bare server runs under uvloop, as ours does, and ends each call with the same bytes, status and trailers.
 What counts is the ratio, taken in turns: CPU time of a call varies with the machine.
+
+--edges says what a short text costs where one process is edge and core, and where two edges stand before a core, by
+process: one over these is how many calls a second a CPU carries.
 
 --profile says where the time goes, on a machine with nothing else to do.  Python's own profiler makes functions look
 dearer than they are; what compiled functions take counts for the part that has called them, and what is left is
@@ -24,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -46,6 +49,7 @@ from tests.fakes.server_process import ServerProcess, environment
 
 SETTLE_S = 0.3  # for a signal to arrive
 CALLERS = 16  # at a time, over one connection
+CONNECTIONS = 4  # for each edge, with --edges: the system deals connections, not calls
 SHORT_TEXT = "eight tokens"  # the echo bundle's tokens are about two characters long
 # One call holds the only place for minutes.
 FULL = {
@@ -296,6 +300,44 @@ def compare(case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def by_process(num_edges: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Microseconds of CPU time per call in all edges, and in the core; calls per second and latency beside it."""
+    case = Case("short", SHORT_TEXT, {"DRAGOMAN_LISTEN__EDGES": str(num_edges)})
+    with tempfile.TemporaryDirectory() as directory, our_server(case, Path(directory)) as server:
+        core = psutil.Process(server.process.pid)
+        edges = [child for child in core.children() if "edge_process" in " ".join(child.cmdline())]
+        asyncio.run(_call_over(server.address, num_edges, arguments.calls // 10))
+        before = [_cpu_s(core), sum(map(_cpu_s, edges))]
+        seconds, latencies = asyncio.run(_call_over(server.address, num_edges, arguments.calls))
+        used = [after - was for was, after in zip(before, [_cpu_s(core), sum(map(_cpu_s, edges))], strict=True)]
+    core_us, edges_us = (one / arguments.calls * 1e6 for one in used)
+    return {
+        "edges": num_edges,
+        "core_us": round(core_us),
+        "edges_us": round(edges_us),
+        "calls_per_s": round(arguments.calls / seconds),
+        "p50_ms": round(latencies[len(latencies) // 2] * 1e3, 1),
+        "p99_ms": round(latencies[len(latencies) * 99 // 100] * 1e3, 1),
+    }
+
+
+async def _call_over(address: str, num_edges: int, num_calls: int) -> tuple[float, list[float]]:
+    """Seconds of so many calls, `CALLERS` at a time for each edge, and how long each took, sorted."""
+    numbers, latencies = iter(range(num_calls)), list[float]()
+
+    async def call(calls: Any) -> None:
+        for _ in numbers:
+            began = time.monotonic()
+            await calls.translate(SHORT_TEXT)
+            latencies.append(time.monotonic() - began)
+
+    async with AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(calling(address)) for _ in range(CONNECTIONS * num_edges)]
+        began = time.monotonic()
+        await asyncio.gather(*(call(calls) for calls in connections for _ in range(CALLERS // CONNECTIONS)))
+        return time.monotonic() - began, sorted(latencies)
+
+
 def profile(case: Case, num_calls: int) -> dict[str, float]:
     """Microseconds of CPU time per call, by part."""
     with tempfile.TemporaryDirectory() as directory:
@@ -317,6 +359,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=4_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", action="store_true", help="say where the time goes")
+    parser.add_argument("--edges", action="store_true", help="say what edges and core take")
     for name, number in (("--bare", 2), ("--profiled", 1), ("--hold", 1)):  # how this file starts its own processes
         parser.add_argument(name, nargs=number, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -327,6 +370,11 @@ def main() -> None:
     elif arguments.hold:
         with suppress(grpc.aio.AioRpcError):
             asyncio.run(_hold(arguments.hold[0]))
+    elif arguments.edges:
+        rows = [by_process(num_edges, arguments) for num_edges in (1, 2) for _ in range(arguments.rounds)]
+        for row in rows:
+            print(*(f"{name} {value}" for name, value in row.items()), sep="  ")
+        print(json.dumps({"rows": rows, **machine.describe(os.cpu_count() or 1)}))
     elif arguments.profile:
         _print_profile({case.name: profile(case, arguments.calls) for case in CASES})
     else:
