@@ -123,7 +123,7 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Streams", "short", {"streams": "sum(dragoman_streams)", "their texts": "sum(dragoman_stream_texts)"}),
         Panel("Token budget used", "percentunit", {"{{instance}}": "dragoman_token_budget_used_ratio"}),
     ],
-    "The front process": [
+    "The core": [
         Panel("CPUs", "short", {"{{instance}}": f"rate(process_cpu_seconds_total{OURS}[$__rate_interval])"}),
         Panel("Memory", "bytes", {"{{instance}}": f"process_resident_memory_bytes{OURS}"}),
         Panel("Open files", "short", {"{{instance}}": f"process_open_fds{OURS}"}),

@@ -1,1 +1,1 @@
-"""Where a server has several edge processes: they share the port, and give their work to the one core process."""
+"""Edge and core: in one process, or several edges that share the port and give their work to the one core."""

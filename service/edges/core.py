@@ -1,4 +1,4 @@
-"""What an edge needs of the core: models that take its work, room for its calls, leave for its streams."""
+"""What an edge needs of the core: models that take its work, room for its calls, permission for its streams."""
 
 import asyncio
 

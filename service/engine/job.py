@@ -3,8 +3,8 @@
 Plain records; no text, no gRPC, no tensors.  A frame is a pickled record with its length, four bytes, in front.  What
 crosses for each sentence is a named tuple: it is pickled in a third of the time that a dataclass takes.
 
-    front -> engine     EngineSpec, then tuples of Job | Cancel
-    engine -> front     Ready or StartFailed, then Reports: outcomes at once, and a sign of life every heartbeat
+    core -> engine      EngineSpec, then tuples of Job | Cancel
+    engine -> core      Ready or StartFailed, then Reports: outcomes at once, and a sign of life every heartbeat
 """
 
 import pickle

@@ -1,6 +1,6 @@
 """The process an engine lives in: what starts it, and its main loop.
 
-It talks to the front process in the frames of `job.py`, over a socket pair.  The front process imports this module to
+It talks to the core in the frames of `job.py`, over a socket pair.  The core imports this module to
 start engines, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else in this part knows processes.
 """
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
     from service.engine.runner import Runner
 
-# The front process, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
-# core was 8 - 10 ms in four runs with 5, 16 ms in one with 0
+# The core, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
+# CPU was 8 - 10 ms in four runs with 5, 16 ms in one with 0
 # (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
-_BEHIND_FRONT = 5  # niceness
+_BEHIND_CORE = 5  # niceness
 _STATS_INTERVAL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
@@ -66,20 +66,20 @@ def environment() -> dict[str, str]:
 
 
 def main(descriptor: int) -> None:
-    """Live as an engine until the front process kills this one, or is gone."""
+    """Live as an engine until the core kills this one, or is gone."""
     bind_to_parent()
-    os.nice(_BEHIND_FRONT)
-    channel = socket.socket(fileno=descriptor)  # never closed: its end tells the front that this process has ended
+    os.nice(_BEHIND_CORE)
+    channel = socket.socket(fileno=descriptor)  # never closed: its end tells the core that this process has ended
     received = _receive(channel)
     spec = next(received, None)
-    if not isinstance(spec, EngineSpec):  # the front process went away at once
+    if not isinstance(spec, EngineSpec):  # the core went away at once
         return
     inbox: SimpleQueue[Command] = SimpleQueue()
     threading.Thread(target=_fill_inbox, args=(received, inbox), daemon=True).start()
     try:
         with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as caught:
             engine = _create_engine(spec)
-    except Exception as error:  # noqa: BLE001 - the front process says what is wrong
+    except Exception as error:  # noqa: BLE001 - the core says what is wrong
         _send(channel, StartFailed(f"{type(error).__name__}: {error}"))
         return
     _send(channel, Ready(tuple(str(entry.message) for entry in caught)))
@@ -91,7 +91,7 @@ def main(descriptor: int) -> None:
 
 
 def bind_to_parent() -> None:
-    """Leave the signals of a terminal or process group to the front process, which gets them too; never outlive it."""
+    """Leave the signals of a terminal or process group to the core, which gets them too; never outlive it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.stderr is not None:
@@ -101,7 +101,7 @@ def bind_to_parent() -> None:
 
 
 def _receive(channel: socket.socket) -> Iterator[object]:
-    """Yield the front's records until it closes the socket."""
+    """Yield the core's records until it closes the socket."""
     with channel.makefile("rb") as stream:
         while header := stream.read(FRAME_HEADER_BYTES):
             yield from_payload(stream.read(frame_length(header)))
@@ -113,11 +113,11 @@ def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> No
             for command in cast(tuple[Command, ...], commands):
                 inbox.put(command)
     finally:
-        os._exit(0)  # the front process is gone: nobody waits for anything any more
+        os._exit(0)  # the core is gone: nobody waits for anything any more
 
 
 def _send(channel: socket.socket, record: object) -> None:
-    """Send a record to the front; where that has gone, nobody waits for anything any more."""
+    """Send a record to the core; where that has gone, nobody waits for anything any more."""
     try:
         channel.sendall(to_frame(record))
     except ConnectionError:

@@ -1,6 +1,6 @@
 """Takes jobs in, gives them to the engine processes, and returns a future for each.
 
-Lives in the front process's event loop.  Jobs wait here, in the job queue's order, where a cancelled or late one costs
+Lives in the core's event loop.  Jobs wait here, in the job queue's order, where a cancelled or late one costs
 nothing; an engine holds what it can run now and a few more, so that it never waits for this process.  They also wait
 for an engine that is replaced at once; when all replacements have to pause first, jobs are refused and not kept.
 """

@@ -15,7 +15,7 @@ from service.telemetry.metrics import CONTENT_TYPE
 
 MAX_BLOCKED_S = 0.0005  # the longest that writing a page keeps the event loop from the calls
 # A page that more readers than this have shared is also given to readers who come soon after it was begun.  Without
-# this, a crowd of scrapers keeps the front process writing pages while calls wait.
+# this, a crowd of scrapers keeps the core writing pages while calls wait.
 CROWD = 4
 SHARED_FOR_S = 0.25
 

@@ -1,1 +1,1 @@
-"""Child processes of the front process: started, watched, replaced, and talked to in frames."""
+"""Child processes of the core, engines and edges: started, watched, replaced, and talked to in frames."""

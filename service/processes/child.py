@@ -1,4 +1,4 @@
-"""One child process from its start to its end, as the front process sees it.
+"""One child process from its start to its end, as the core sees it.
 
 Knows the socket and the process; not what it is for, nor what to do when it is lost.
 """
@@ -69,7 +69,7 @@ async def _spawn(program: Program) -> "ChildProcess":
                 *program.command_line(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=sys.__stderr__,  # standard output belongs to the front process
+                stdout=sys.__stderr__,  # standard output belongs to the core
                 env=environment(),
             )
         )

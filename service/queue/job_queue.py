@@ -12,7 +12,7 @@ from service.queue.fair_queue import Entry, FairQueue
 from service.queue.placement import EngineLoad, choose_engine, rows_beside
 from service.records import Caller, Priority
 
-# An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the front
+# An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the core
 # process hears of it, and at least for as long as that process may be busy with something else.  Sentences inside an
 # engine are served first come, first served: more of them would be delay for clients who ask seldom.
 _LOOKAHEAD_STEPS = 2.0

@@ -1,1 +1,1 @@
-"""The front process: what it is made of, how it starts and how it stops."""
+"""The processes of a server beside its engines: what core and edges are made of, how they start and how they stop."""

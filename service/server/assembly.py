@@ -1,4 +1,4 @@
-"""Builds the parts of a front process from its settings and connects them; starts nothing."""
+"""Builds the parts of the core from the settings and connects them; starts nothing."""
 
 import os
 import time
@@ -31,7 +31,7 @@ MAX_ADMIN_CALLS = 32
 
 
 class Parts:
-    """The parts of a front process beside its models; the edges refuse calls until the models are loaded."""
+    """The parts of the core beside its models; the edges refuse calls until the models are loaded."""
 
     def __init__(self, config: ServerConfig, models: ModelParts) -> None:
         """Make all parts, or raise ValueError: a certificate, the file of API keys or a library cannot be used."""

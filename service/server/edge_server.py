@@ -49,7 +49,7 @@ class EdgeServer:
             is_shared: whether other processes listen on the same port.
         """
         limits = config.limits
-        self.recent_lag_s = 0.0  # the process's own, which somebody else knows
+        self.recent_lag_s = 0.0  # this edge runs in the core's loop, which measures its own lag
         self._core = core
         core.admission.close("the server is starting", reason="starting")
         self._tls = server_tls(config.security)

@@ -1,4 +1,4 @@
-"""The life of a front process: bind, start, serve, drain, end.
+"""The life of a server, as its core leads it: bind, start, serve, drain, end.
 
 Start: check the bundles, start their engines, bind the ports, test the models, say SERVING.  Stop: say NOT_SERVING,
 make no more reloads, wait for the drain delay, refuse new calls, let accepted calls finish within the grace period, end
@@ -99,7 +99,7 @@ async def _done(part: "asyncio.Task[None]", stop: asyncio.Event) -> bool:
 
 
 class Server:
-    """Takes one front process through its life."""
+    """Takes the server, edges included, through its life."""
 
     def __init__(self, config: ServerConfig, models: ModelParts, parts: "Parts") -> None:
         self._config = config

@@ -1,6 +1,6 @@
-"""The models of a front process: where they come from, and with how many engines, threads and budgets each one runs.
+"""The models of the core: where they come from, and with how many engines, threads and budgets each one runs.
 
-This module imports little: an engine takes about a second to load its model, and the front process's own libraries load
+This module imports little: an engine takes about a second to load its model, and the core's own libraries load
 in the meantime.
 """
 
@@ -36,7 +36,7 @@ _HEARTBEATS_PER_SILENCE = 8  # within the time that an engine may be silent
 
 
 class ModelParts:
-    """The parts of a front process that load and run models."""
+    """The parts of the core that load and run models."""
 
     def __init__(self, config: ServerConfig) -> None:
         """Load nothing yet; raise KeyFileError if the public key for signatures cannot be used."""

@@ -1,4 +1,4 @@
-"""Whether a front process wants work and can do it: what /readyz, /healthz, gRPC health and `dragoman status` say."""
+"""Whether the server wants work and can do it: what /readyz, /healthz, gRPC health and `dragoman status` say."""
 
 from collections.abc import Callable
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The signals of a front process: SIGTERM and SIGINT stop it, SIGUSR1 logs where it stands."""
+"""The signals of the core: SIGTERM and SIGINT stop the server, SIGUSR1 logs where the core stands."""
 
 import asyncio
 import faulthandler

@@ -1,4 +1,4 @@
-"""What every process with an event loop does from time to time, or once."""
+"""Upkeep of a process with an event loop: how often it measures its lag, and what garbage collection leaves alone."""
 
 import gc
 

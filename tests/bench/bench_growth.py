@@ -196,7 +196,7 @@ def resident_mb() -> float:
 
 
 def measure_queue(_: Setup) -> list[Row]:
-    """One sentence in the front process's queue: it comes, has its turn, is forecast or given up."""
+    """One sentence in the core's queue: it comes, has its turn, is forecast or given up."""
     points = [(callers, waiting) for callers in (1, 50, 1_000) for waiting in (100, 1_000, 10_000, 100_000)]
     return [_queue(waiting, callers) for callers, waiting in points if waiting >= callers]
 
@@ -244,7 +244,7 @@ PANELS: dict[str, tuple[str, Callable[[Setup], list[Row]]]] = {
     "source": ("Source length (8 sentences, beam 4)", measure_source),
     "rows": ("Rows (24 source tokens)", measure_rows),
     "waiting": ("Waiting sentences (128 rows run)", measure_waiting),
-    "queue": ("The front process's queue", measure_queue),
+    "queue": ("The core's queue", measure_queue),
 }
 
 

@@ -89,7 +89,7 @@ async def test_engine_ends_with_the_process_that_started_it():
     os.close(descriptor)
 
 
-async def test_engine_leaves_signals_to_the_front_process():
+async def test_engine_leaves_signals_to_the_core():
     async with running() as dispatcher:
         (pid,) = pids(dispatcher)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -112,7 +112,7 @@ async def test_engine_that_cannot_start_says_why(changes, limits, message):
 
 
 @pytest.mark.parametrize("factory", ["tests.fakes.fake_runner:create", "no.such:module"], ids=["ready", "not started"])
-def test_engine_ends_quietly_when_its_report_finds_the_front_process_gone(factory):
+def test_engine_ends_quietly_when_its_report_finds_the_core_gone(factory):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         engine = subprocess.Popen(
@@ -130,7 +130,7 @@ def test_engine_ends_quietly_when_its_report_finds_the_front_process_gone(factor
     assert (engine.returncode, complaints) == (0, b"")
 
 
-def test_front_process_loads_neither_numpy_nor_onnx_runtime_for_its_records():
+def test_core_loads_neither_numpy_nor_onnx_runtime_for_its_records():
     program = (
         "import sys, service.engine.process; print(*{'numpy', 'onnxruntime', 'torch', 'asyncio'} & set(sys.modules))"
     )

@@ -43,7 +43,7 @@ def imbalance(page: str) -> dict[str, float]:
 class Moment:
     at: float  # time.monotonic()
     scrape_s: float
-    front_bytes: int  # resident memory of the front process
+    front_bytes: int  # resident memory of the core
     engine_bytes: int  # of all its engine processes
     imbalance: dict[str, float]
 

@@ -1,5 +1,5 @@
 """One server in virtual time: the real admission, job queue, placement and engine scheduler around a decoder that takes
-a given time a step, behind a front process that takes a given time for each call.  No clock, no process: the same seed
+a given time a step, behind a core that takes a given time for each call.  No clock, no process: the same seed
 gives the same figures.
 
 As in the real one, what an engine reports arrives with the end of its step, and what it is then given starts with the
@@ -38,7 +38,7 @@ class Request:
     timeout_s: float
     priority: Priority = Priority.INTERACTIVE
     params: SearchParams | None = None  # the server's
-    heard_at: float = 0.0  # when the front process came to it
+    heard_at: float = 0.0  # when the core came to it
     permit: Permit | None = None
     steps_left: int = 0
     decode_s: float = 0.0

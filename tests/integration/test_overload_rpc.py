@@ -55,7 +55,7 @@ async def test_cancelled_call_frees_its_rows_and_leaves_its_neighbour_alone(star
 
 @pytest.mark.promise("B1")
 async def test_job_cancelled_in_the_queue_never_runs(start_server):
-    """With room for one row and eight more to come, most of these texts wait in the front process."""
+    """With room for one row and eight more to come, most of these texts wait in the core."""
     server = start_server(DRAGOMAN_ENGINE__MAX_ROWS="1", **SLOW)
     async with calling(server.address) as calls:
         one_row = pb.TranslateOptions(beam_size=1)

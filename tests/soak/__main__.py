@@ -147,7 +147,7 @@ def facts(figures: dict[str, Any]) -> dict[str, bool]:
         "versions were refused": figures["versions_refused"] > 0,
         "fewer versions than reloads": figures["versions_loaded"] < figures["reloads"],
         "the books do not balance": figures["pages_out_of_balance"] > 0,
-        "the front process grows": is_long and figures["front"]["slope_low"] > FLAT_MIB_PER_HOUR,
+        "the core grows": is_long and figures["front"]["slope_low"] > FLAT_MIB_PER_HOUR,
         "engines grow": is_long and figures["engines"]["slope_low"] > FLAT_MIB_PER_HOUR,
     }
 

@@ -101,7 +101,7 @@ def main() -> None:
     try:
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
         prepare_graphs(bundle, spec.precision, spec.prepared_dir)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the front process logs it
+    except Exception as error:  # noqa: BLE001 - whatever it is, the core logs it
         sys.exit(f"{type(error).__name__}: {error}")
 
 

@@ -1,6 +1,6 @@
 """Which device an engine computes on, and the command that makes CUDA usable where it is not.
 
-The front process imports this module: what needs NumPy or ONNX Runtime is in `session.py`.
+The core imports this module: what needs NumPy or ONNX Runtime is in `session.py`.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""What crosses between the front process and an engine, and what importing it costs."""
+"""What crosses between the core and an engine, and what importing it costs."""
 
 import sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def remember(spec: EngineSpec) -> FakeRunner:
 
 
 class Enough(Exception):
-    """The front process is gone."""
+    """The core is gone."""
 
 
 def test_engine_reports_the_outcome_of_what_it_is_told_to_start():

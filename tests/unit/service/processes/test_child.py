@@ -1,4 +1,4 @@
-"""What can go wrong between the front process and a child, with a scripted process."""
+"""What can go wrong between the core and a child, with a scripted process."""
 
 import asyncio
 import errno

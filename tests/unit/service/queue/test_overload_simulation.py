@@ -170,7 +170,7 @@ class TestGreedyCaller:
     @pytest.mark.parametrize("shape", ["equal lengths", "mixed lengths", "beam 4"])
     @pytest.mark.parametrize("seed", [1, 2])
     def test_greedy_caller_keeps_the_p99_of_the_others_within_two_and_a_half_times(self, shape, seed):
-        """A refusal costs a millisecond of the front process, and the calls of the nine wait for 450 a second."""
+        """A refusal costs a millisecond of the core, and the calls of the nine wait for 450 a second."""
         ratio, work = beside_a_greedy_tenth(seed, shape=shape)
 
         assert ratio <= 2.4

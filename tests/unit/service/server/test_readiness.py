@@ -1,4 +1,4 @@
-"""What a front process says of itself while it starts, serves, lacks engines and drains."""
+"""What a server says of itself while it starts, serves, lacks engines and drains."""
 
 import pytest
 
