@@ -2,8 +2,10 @@
 
 python tests/bench/bench_call.py [--calls 4000] [--rounds 5] [--profile] [--edges]
 
-Three calls: a blank text, which no engine sees; a short text, which a FAKE engine answers at once; one that admission
-refuses.  The bare server runs under uvloop, as ours does, and ends each call with the same bytes, status and trailers.
+Four calls: "blank" is a text that no engine sees; "edge" a short text that is answered in the place of queue and
+engine, so that what is left is the edge's part; "short" the same through the queue to a FAKE engine that answers at
+once; "refused" one for which there is no room.  The bare server runs under uvloop, as ours does, and ends each call
+with the same bytes, status and trailers.
 What counts is the ratio, taken in turns: CPU time of a call varies with the machine.
 
 --edges says what a short text costs where one process is edge and core, and where two edges stand before a core, by
@@ -94,10 +96,12 @@ class Case:
     name: str
     text: str
     settings: dict[str, str]
+    has_engine: bool = True
 
 
 CASES = (
     Case("blank", " ", {}),
+    Case("edge", SHORT_TEXT, {}, has_engine=False),
     Case("short", SHORT_TEXT, {}),
     Case("refused", SHORT_TEXT, FULL),
 )
@@ -190,6 +194,8 @@ def our_server(case: Case, scratch: Path, *, profile: bool = False) -> Any:
     settings = {"DRAGOMAN_LIFECYCLE__PORTS_FILE": str(scratch / "ports.json"), "TMPDIR": str(scratch)}
     if profile:
         command = [sys.executable, __file__, "--profiled", str(scratch / "profile")]
+    elif not case.has_engine:
+        command = [sys.executable, __file__, "--without-engine"]
     else:
         command = [sys.executable, "-m", "service", "serve"]
     return running(command, scratch, **environment(bundle, **settings, **case.settings))
@@ -216,6 +222,28 @@ def _run_profiled(result: Path) -> None:
     from service.cli.app import app
 
     Profiler(result)
+    app(["serve"])
+
+
+def _run_without_engine() -> None:
+    """Serve with every text answered by itself, in the place of queue and engine."""
+    from service.cli.app import app
+    from service.engine.job import FinishReason, Hypothesis, JobResult
+    from service.registry.host import ModelHost
+    from service.registry.work import Settled, Work, WorkDone
+
+    async def answer(self: object, work: Work, call: Any, permit: Any, on_room: Any = None) -> WorkDone:
+        permit.take_tokens(sum(map(len, work.sources)))
+        results: list[Settled] = []
+        for source in work.sources:
+            found = Hypothesis(token_ids=source[:-1], score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)
+            times = {"queue_s": 0.0, "encode_s": 0.0, "decode_s": 0.0}
+            result = JobResult(job_id=0, hypotheses=(found,), num_steps=len(source), **times)
+            call.job_finished(result)
+            results.append(result)
+        return WorkDone(results, work.params.beam_size)
+
+    ModelHost.run = answer  # type: ignore[method-assign]
     app(["serve"])
 
 
@@ -362,11 +390,14 @@ def main() -> None:
     parser.add_argument("--edges", action="store_true", help="say what edges and core take")
     for name, number in (("--bare", 2), ("--profiled", 1), ("--hold", 1)):  # how this file starts its own processes
         parser.add_argument(name, nargs=number, help=argparse.SUPPRESS)
+    parser.add_argument("--without-engine", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.bare:
         _run_bare(json.loads(arguments.bare[0]), Path(arguments.bare[1]))
     elif arguments.profiled:
         _run_profiled(Path(arguments.profiled[0]))
+    elif arguments.without_engine:
+        _run_without_engine()
     elif arguments.hold:
         with suppress(grpc.aio.AioRpcError):
             asyncio.run(_hold(arguments.hold[0]))
@@ -376,7 +407,7 @@ def main() -> None:
             print(*(f"{name} {value}" for name, value in row.items()), sep="  ")
         print(json.dumps({"rows": rows, **machine.describe(os.cpu_count() or 1)}))
     elif arguments.profile:
-        _print_profile({case.name: profile(case, arguments.calls) for case in CASES})
+        _print_profile({case.name: profile(case, arguments.calls) for case in CASES if case.has_engine})
     else:
         rows = []
         print("call      ours us  bare us  ratio")
