@@ -26,6 +26,7 @@ from service.edges.messages import (
     OpenStream,
     Room,
     Run,
+    SetLevel,
     StreamAnswer,
     Switched,
     Unused,
@@ -37,7 +38,7 @@ from service.queue.admission import Admission, Permit
 from service.records import Call, Caller
 from service.registry.host import ModelHost
 from service.registry.work import WorkDone
-from service.telemetry.logs import describe_error, get_logger
+from service.telemetry.logs import describe_error, get_logger, log_level
 
 STARTING = Door(is_serving=False, refusal=Unavailable("the server is starting", reason="starting"))
 ASK_WITHIN_S = 1.0  # an edge that is busier than that is shown as it was
@@ -221,6 +222,7 @@ class Edge:
             self._switched_to = 0
             self._send_offer()
             self.set_door(self._door)
+            self.send(SetLevel(log_level()))
         self._wake()
 
     def _lose(self, reason: str) -> None:

@@ -68,8 +68,8 @@ class CoreLink(Core):
                 _, on_room = self._waiting.get(number, (None, None))
                 if on_room is not None:
                     on_room()
-            case Departed():
-                self.lines.departed()
+            case Departed():  # a text whose refusal came just before has to be in its line first
+                asyncio.get_running_loop().call_soon(self.lines.departed)
 
     async def run(self, model: int, work: Work, call: Call, permit: Permit, on_room: OnRoom) -> WorkDone:
         """Have the core translate, as `run_work`."""

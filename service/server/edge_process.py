@@ -20,6 +20,7 @@ from service.engine.job import Ready, StartFailed
 from service.engine.process import bind_to_parent
 from service.processes.channel import FrameChannel
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
+from service.server.signals import install_stack_dump
 from service.server.upkeep import MONITOR_PERIOD_S, spare_what_is_loaded
 from service.telemetry.logs import configure_logging, describe_error, get_logger, set_log_level
 from service.telemetry.metrics import Metrics
@@ -68,6 +69,7 @@ async def _live(descriptor: int) -> None:
         return
     spare_what_is_loaded()
     channel.send(Ready())
+    install_stack_dump()
     counting = asyncio.create_task(process.count_often())
     await channel.hand_on(process.take)
     counting.cancel()

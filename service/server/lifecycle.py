@@ -185,7 +185,7 @@ class Server:
             models.metrics.observe_lag(max(0.0, now - expected))
             parts.account.write_if_due(now)
             is_ready = parts.readiness.observe(now)
-            if is_ready != was_ready:
+            if is_ready != was_ready and not parts.readiness.is_draining:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
                 await parts.edges.set_door(Door(is_serving=is_ready))

@@ -1,4 +1,4 @@
-"""The signals of the core: SIGTERM and SIGINT stop the server, SIGUSR1 logs where the core stands."""
+"""The signals of the core: SIGTERM and SIGINT stop the server, SIGUSR1 logs where the core, or an edge, stands."""
 
 import asyncio
 import faulthandler
@@ -34,6 +34,7 @@ def install_stack_dump() -> None:
     `faulthandler` writes the threads to standard error itself, even while the event loop is stuck; the tasks follow as
     one log event once the loop runs.  Main thread only.
     """
+    faulthandler.unregister(signal.SIGUSR1)  # what `bind_to_parent` has registered in an edge
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, dump_tasks)
     if sys.stderr is not None and hasattr(sys.stderr, "fileno"):
         faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=True, chain=True)  # then the loop's handler

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
@@ -42,16 +43,33 @@ class ServerProcess:
         return f"127.0.0.1:{self.admin_port}"
 
     def engine_pids(self) -> list[int]:
-        """Process ids of its engines, which are its only children."""
-        return [child.pid for child in psutil.Process(self.process.pid).children()]
+        """Process ids of its engines."""
+        return self._children("service.engine.process")
+
+    def edge_pids(self) -> list[int]:
+        """Process ids of its edges; none where the front process is the only edge."""
+        return self._children("service.server.edge_process")
+
+    def _children(self, module: str) -> list[int]:
+        found = []
+        for child in psutil.Process(self.process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                if module in "".join(child.cmdline()):
+                    found.append(child.pid)
+        return found
 
     def grpc_connections(self) -> set[int]:
         """The callers' ports of its open gRPC connections."""
-        connections = psutil.Process(self.process.pid).net_connections("tcp")
+        return set().union(*(self.callers_of(pid) for pid in self.edge_pids() or [self.process.pid]))
+
+    def callers_of(self, pid: int) -> set[int]:
+        """The callers' ports of the open gRPC connections of one of its processes."""
+        connections = psutil.Process(pid).net_connections("tcp")
         return {item.raddr.port for item in connections if item.laddr.port == self.grpc_port and item.raddr}
 
     def listening_ports(self) -> set[int]:
-        connections = psutil.Process(self.process.pid).net_connections("tcp")
+        pids = (self.process.pid, *self.edge_pids())
+        connections = [item for pid in pids for item in psutil.Process(pid).net_connections("tcp")]
         return {item.laddr.port for item in connections if item.status == psutil.CONN_LISTEN}
 
     def get(self, path: str) -> tuple[int, str]:

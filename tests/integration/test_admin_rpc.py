@@ -123,7 +123,7 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
     async with calling(server.address) as calls:
         pending = asyncio.ensure_future(calls.texts("geheim" * 20))
         await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-        for pid in (server.process.pid, *server.engine_pids()):
+        for pid in (server.process.pid, *server.edge_pids(), *server.engine_pids()):
             os.kill(pid, signal.SIGUSR1)
         answer = await pending
         await eventually(lambda: "stack_dump" in server.log_text())

@@ -1,0 +1,22 @@
+"""Connections to a server of several edges, by the process that each one has met."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from tests.fakes.calls import Calls, calling
+from tests.fakes.server_process import ServerProcess
+
+
+@asynccontextmanager
+async def calling_each_edge(server: ServerProcess, num_connections: int = 1) -> AsyncIterator[dict[int, list[Calls]]]:
+    """Calls over so many connections to each edge, by its process id."""
+    async with AsyncExitStack() as stack:
+        found: dict[int, list[Calls]] = {pid: [] for pid in server.edge_pids()}
+        known = server.grpc_connections()
+        while min(len(connections) for connections in found.values()) < num_connections:
+            calls = await stack.enter_async_context(calling(server.address))  # the kernel chooses the edge
+            await calls.channel.channel_ready()
+            pid = next(pid for pid in found if server.callers_of(pid) - known)
+            known |= server.callers_of(pid)
+            found[pid].append(calls)
+        yield {pid: connections[:num_connections] for pid, connections in found.items()}
