@@ -36,8 +36,8 @@ from service.processes.child import Program
 from service.processes.supervisor import Supervisor, SupervisorConfig
 from service.queue.admission import Admission, Permit
 from service.records import Call, Caller
+from service.registry.catalogue import WorkDone
 from service.registry.host import ModelHost
-from service.registry.work import WorkDone
 from service.telemetry.logs import describe_error, get_logger, log_level
 
 STARTING = Door(is_serving=False, refusal=Unavailable("the server is starting", reason="starting"))

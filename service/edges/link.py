@@ -32,11 +32,9 @@ from service.errors import DragomanError
 from service.queue.admission import Permit
 from service.records import NO_OPTIONS, Call, Caller, Priority
 from service.registry.bundle_check import load_tokenizer
-from service.registry.catalogue import Catalogue
+from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
 from service.registry.daemon_threads import in_daemon_thread
-from service.registry.lease import Lease
 from service.registry.model_info import SupportsTokens, TextCodec, search_params
-from service.registry.work import OnRoom, Work, WorkDone
 
 Reply: TypeAlias = WorkDone | DragomanError | None
 
@@ -72,7 +70,7 @@ class CoreLink(Core):
                 asyncio.get_running_loop().call_soon(self.lines.departed)
 
     async def run(self, model: int, work: Work, call: Call, permit: Permit, on_room: OnRoom) -> WorkDone:
-        """Have the core translate, as `run_work`."""
+        """Have the core translate; raises as `ServedModel.run`."""
         number = next(self._numbers)
         run = Run(
             number=number,
@@ -176,7 +174,7 @@ class RemoteModel:
         """Refuse nothing: only the core knows how much work waits."""
 
     async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
-        """Have the core translate, as `run_work`."""
+        """Have the core translate; raises as `ServedModel.run`."""
         return await self._link.run(self.number, work, call, permit, on_room)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
 from service.records import Call, Caller, Identity, ModelInfo, Priority
-from service.registry.work import Work, WorkDone
+from service.registry.catalogue import Work, WorkDone
 from service.telemetry.metrics import Snapshot
 from service.translation.account import Usage
 

@@ -12,6 +12,7 @@ class FrameChannel(asyncio.Protocol):
     """One end of a socket: records come in, one at a time or handed to a function, and go out."""
 
     def __init__(self) -> None:
+        self.num_received = 0  # records, so far
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []  # frames
         self._bytes = bytearray()  # of a record that is not complete
@@ -85,6 +86,7 @@ class FrameChannel(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - whatever bytes make of it: `read` raises it
             self._end(error)
             return
+        self.num_received += 1
         if self._take is not None:
             self._give(self._take, record)
         else:

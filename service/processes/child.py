@@ -95,8 +95,8 @@ class ChildProcess:
         self._process = process
         self._channel = channel
         self._name = name
-        self._heard = True
-        self._fault: str | None = None  # why this process ended it
+        self.is_condemned = False  # whether `condemn` has ended it; its end may not have been read yet
+        self._fault = ""  # why
 
     async def greet(self, spec: object) -> None:
         """Return when the process is ready.
@@ -116,32 +116,22 @@ class ChildProcess:
 
     async def listen(self, on_record: Callable[[Any], None], silence_limit_s: float) -> None:
         """Hand on what the process says until it is lost; one that is silent for too long is killed."""
-
-        def hear(record: object) -> None:
-            self._heard = True
-            on_record(record)
-
         watchdog = asyncio.create_task(self._watch(silence_limit_s))
         try:
-            await self._channel.hand_on(hear)
+            await self._channel.hand_on(on_record)
         finally:
             watchdog.cancel()
 
     async def describe_end(self) -> str:
         """Return why the process ended, once it has."""
         status = await self._process.wait()
-        if self._fault is not None:
+        if self.is_condemned:
             return f"it {self._fault} and was killed"
         return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
-    @property
-    def is_condemned(self) -> bool:
-        """Whether `condemn` has ended it; its end may not have been read yet."""
-        return self._fault is not None
-
     def condemn(self, fault: str) -> None:
         """Kill a process that is not good any more; `fault` continues a sentence that begins with "it"."""
-        self._fault = fault
+        self.is_condemned, self._fault = True, fault
         self._kill()
 
     async def finish(self, timeout_s: float) -> str:
@@ -171,7 +161,7 @@ class ChildProcess:
         """Kill the process after two silent halves in a row: in a single one, this process may have slept."""
         num_silent = 0
         while num_silent < 2:
-            self._heard = False
+            before = self._channel.num_received
             await asyncio.sleep(silence_limit_s / 2)
-            num_silent = 0 if self._heard else num_silent + 1
+            num_silent = 0 if self._channel.num_received > before else num_silent + 1
         self.condemn("stopped answering")

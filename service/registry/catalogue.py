@@ -1,16 +1,59 @@
-"""The models that calls can ask for, and which of them a call means."""
+"""The models that calls can ask for, as calls meet them, and which of them a call means."""
 
-from collections.abc import Iterable
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import NamedTuple, Protocol, TypeAlias
 
-from service.engine.job import SearchParams
+from service.engine.job import JobResult, SearchParams
+from service.errors import InternalError
 from service.queue.admission import Permit
 from service.records import Call, ModelInfo
-from service.registry.lease import Lease
 from service.registry.model_info import TextCodec, index_of
-from service.registry.work import OnRoom, Work, WorkDone
+
+Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
+OnRoom: TypeAlias = Callable[[], None] | None  # called once there is room for the texts, before they go to an engine
 
 _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
+
+
+class Work(NamedTuple):
+    """The texts of one call that need the model, and how it is to search."""
+
+    sources: tuple[tuple[int, ...], ...]  # ids with end-of-sentence; none is empty
+    params: SearchParams
+    allow_smaller_beam: bool = False  # where much work waits
+
+
+class WorkDone(NamedTuple):
+    """What became of a call's texts."""
+
+    results: list[Settled]  # in the order of the sources
+    beam_size: int  # of the search
+
+
+class Lease:
+    """Counts the calls that use a version now; each call enters it with `with model.lease:` before it waits."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def wait_idle(self) -> None:
+        """Return when no call uses the version."""
+        await self._is_idle.wait()
+
+    def __enter__(self) -> None:
+        self.calls += 1
+        self._is_idle.clear()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.calls -= 1
+        if self.calls == 0:
+            self._is_idle.set()
 
 
 class ServedModel(Protocol):
@@ -30,7 +73,12 @@ class ServedModel(Protocol):
         ...
 
     async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
-        """Translate, as `run_work`."""
+        """Have the core translate all texts of a call; a text for which the model gave no numbers has its own error.
+
+        Raises:
+            Overloaded: the texts do not fit in the queue, would wait too long or be too late.
+            DeadlineExceeded, Unavailable: the call has no answer; jobs that still run are cancelled.
+        """
         ...
 
 

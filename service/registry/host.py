@@ -1,29 +1,32 @@
-"""One version of one model in the server, from its start to its end: its engines, tokenizer and calls.
+"""One version of one model in the core, from its start to its end: its engines, its tokenizer, its work for calls.
 
     LOADING -> SERVING -> DRAINING        and from LOADING, whatever goes wrong, -> DRAINING
 
-A host knows one bundle; not which others there are, nor why it is started or stopped.
+A host knows one bundle; not which others there are, nor why it is started or stopped.  What it does for a call:
+
+    room for the tokens -> in time? -> a job for each text -> results
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import count
 
 from model.bundle import Bundle
-from service.config import ServerConfig
+from service.config import LimitsConfig, ServerConfig
+from service.engine.job import JobResult, SearchParams
 from service.engines.dispatcher import Dispatcher
-from service.errors import Overloaded, Wait
+from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
 from service.queue.admission import Permit
 from service.records import Call, ModelInfo, TranslateOptions
 from service.registry.bundle_check import load_tokenizer
+from service.registry.catalogue import Lease, OnRoom, Settled, Work, WorkDone
 from service.registry.daemon_threads import in_daemon_thread
-from service.registry.lease import Lease
-from service.registry.model_info import TextCodec, search_params
+from service.registry.model_info import TextCodec, search_params, smaller_beam
 from service.registry.repository import BundleCandidate
 from service.registry.self_test import run_self_test
-from service.registry.work import OnRoom, Work, WorkDone, check_time, run_work
 
 _numbers = count()
 
@@ -37,7 +40,7 @@ class HostState(StrEnum):
 
 
 class ModelHost:
-    """Owns the engines of one bundle; the `ServedModel` of calls where edge and core are one process."""
+    """Owns the engines of one bundle; the `ServedModel` that calls meet in the core."""
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class ModelHost:
         check_time((), self.default_params, call, permit, self.dispatcher)
 
     async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
-        """Translate, as `run_work`."""
+        """Return what the engines make of the texts; raises as `ServedModel.run`."""
         try:
             return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
         except Overloaded as error:
@@ -126,3 +129,85 @@ class ModelHost:
         """End its engines, in whatever state it is; calls that still use it fail with Unavailable."""
         self.state = HostState.DRAINING
         await self.dispatcher.close()
+
+
+async def run_work(
+    work: Work, call: Call, permit: Permit, dispatcher: Dispatcher, limits: LimitsConfig, on_room: OnRoom = None
+) -> WorkDone:
+    """Have the engines translate all texts of a call, as `ServedModel.run`."""
+    params = work.params
+    if work.allow_smaller_beam:
+        waiting_s, threshold_s = dispatcher.queued_work_s, limits.brownout_seconds
+        params = smaller_beam(params, waiting_s=waiting_s, threshold_s=threshold_s)
+    lengths = [len(source) for source in work.sources]
+    permit.take_tokens(sum(lengths))
+    check_time(lengths, params, call, permit, dispatcher)
+    if on_room is not None:
+        on_room()
+    call.phase = "queue"
+    if len(lengths) == 1:
+        results = [await _run_one(work.sources[0], params, call, dispatcher)]
+    else:
+        results = await _run_all(work.sources, params, call, dispatcher)
+    return WorkDone(results, params.beam_size)
+
+
+def check_time(
+    lengths: Sequence[int], params: SearchParams, call: Call, permit: Permit, dispatcher: Dispatcher
+) -> None:
+    """Refuse texts with so many source tokens each if they would wait too long or be too late."""
+    ahead_s, finish_s = dispatcher.forecast(lengths, params, call)
+    permit.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
+
+
+async def _run_one(source: tuple[int, ...], params: SearchParams, call: Call, dispatcher: Dispatcher) -> Settled:
+    try:
+        result = await dispatcher.submit(source, params, call)
+    except InternalError as error:
+        call.finished_texts += 1
+        return error
+    call.job_finished(result)
+    return result
+
+
+async def _run_all(
+    sources: Sequence[tuple[int, ...]], params: SearchParams, call: Call, dispatcher: Dispatcher
+) -> list[Settled]:
+    """Return the results in order; raise the first error that concerns more than its own text."""
+    jobs: dict[int, asyncio.Future[JobResult]] = {}
+    # The longest first: they take the most steps, and the call is answered when its last text is.
+    for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
+        jobs[index] = dispatcher.submit(sources[index], params, call)
+        jobs[index].add_done_callback(partial(_count, call))
+    pending = set(jobs.values())
+    try:
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            for job in done:
+                if (error := job.exception()) and not isinstance(error, InternalError):
+                    raise error
+    except DeadlineExceeded as error:
+        for job in pending:
+            if not job.done():
+                job.set_exception(error)  # as late as the call: nobody has cancelled it
+        raise
+    finally:
+        for job in pending:
+            job.cancel()  # does nothing to those that are done
+    return [_settled(jobs[index]) for index in range(len(sources))]
+
+
+def _settled(job: "asyncio.Future[JobResult]") -> Settled:
+    error = job.exception()
+    return error if isinstance(error, InternalError) else job.result()
+
+
+def _count(call: Call, job: "asyncio.Future[JobResult]") -> None:
+    """Note in the call that a job has settled."""
+    if job.cancelled():
+        return
+    error = job.exception()
+    if error is None:
+        call.job_finished(job.result())
+    elif isinstance(error, InternalError):
+        call.finished_texts += 1

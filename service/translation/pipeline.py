@@ -17,9 +17,8 @@ from service.engine.job import SearchParams
 from service.errors import DragomanError, InternalError, InvalidInput, Overloaded, Wait
 from service.queue.admission import Admission, Permit
 from service.records import NO_OPTIONS, Call, Caller, Identity, Translation, TranslationRequest, TranslationResult
-from service.registry.catalogue import Catalogue, ServedModel
+from service.registry.catalogue import Catalogue, OnRoom, ServedModel, Settled, Work
 from service.registry.model_info import BLANK_TRANSLATION, TextCodec, search_params
-from service.registry.work import OnRoom, Settled, Work
 from service.translation.account import Account
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.

@@ -229,8 +229,8 @@ def _run_without_engine() -> None:
     """Serve with every text answered by itself, in the place of queue and engine."""
     from service.cli.app import app
     from service.engine.job import FinishReason, Hypothesis, JobResult
+    from service.registry.catalogue import Settled, Work, WorkDone
     from service.registry.host import ModelHost
-    from service.registry.work import Settled, Work, WorkDone
 
     async def answer(self: object, work: Work, call: Any, permit: Any, on_room: Any = None) -> WorkDone:
         permit.take_tokens(sum(map(len, work.sources)))

@@ -11,12 +11,11 @@ from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import Overloaded, Wait
 from service.queue.admission import Permit
 from service.records import NO_OPTIONS, Call, ModelInfo
-from service.registry.host import ModelHost
-from service.registry.lease import Lease
+from service.registry.catalogue import Lease, OnRoom, Work, WorkDone
+from service.registry.host import ModelHost, check_time, run_work
 from service.registry.model_info import SupportsTokens, TextCodec, search_params
 from service.registry.registry import Registry
 from service.registry.repository import BundleCandidate
-from service.registry.work import OnRoom, Work, WorkDone, check_time, run_work
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
 

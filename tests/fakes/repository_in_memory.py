@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from service.records import ModelInfo
+from service.registry.catalogue import Lease
 from service.registry.host import HostState
-from service.registry.lease import Lease
 from service.registry.registry import ModelChange, Registry, Result
 from service.registry.reloader import Reloader
 from service.registry.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order

@@ -18,10 +18,8 @@ from service.engine.job import FRAME_HEADER_BYTES, SearchParams, from_payload, t
 from service.errors import Overloaded, Unavailable
 from service.queue.admission import Admission, Permit
 from service.records import ANYBODY, Call
-from service.registry.catalogue import ServedModel
+from service.registry.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
 from service.registry.host import ModelHost
-from service.registry.lease import Lease
-from service.registry.work import OnRoom, Work, WorkDone
 from service.telemetry.logs import set_log_level
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.logs import log
