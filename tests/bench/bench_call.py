@@ -1,4 +1,4 @@
-"""CPU time of a call in the front process, beside a bare grpc.aio handler that gives the same answer.
+"""CPU time of a call in edge and core, beside a bare grpc.aio handler that gives the same answer.
 
 python tests/bench/bench_call.py [--calls 4000] [--rounds 5] [--profile] [--edges]
 

@@ -47,7 +47,7 @@ class ServerProcess:
         return self._children("service.engine.process")
 
     def edge_pids(self) -> list[int]:
-        """Process ids of its edges; none where the front process is the only edge."""
+        """Process ids of its edges; none where the only edge runs in the core."""
         return self._children("service.server.edge_process")
 
     def _children(self, module: str) -> list[int]:
