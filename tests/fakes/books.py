@@ -39,11 +39,20 @@ def imbalance(page: str) -> dict[str, float]:
     return {method: value for method, value in difference.items() if value}
 
 
+def counted(page: str) -> dict[str, float]:
+    """What only grows, by the series as the page writes it."""
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    growing = [name for name, kind in kinds.items() if kind in {"counter", "histogram"}]
+    names = {name + suffix for name in growing for suffix in ("", "_bucket", "_sum", "_count")}
+    lines = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
+    return {series: float(value) for series, _, value in lines if series.partition("{")[0] in names}
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     at: float  # time.monotonic()
     scrape_s: float
-    front_bytes: int  # resident memory of the core
+    front_bytes: int  # resident memory of core and edges
     engine_bytes: int  # of all its engine processes
     imbalance: dict[str, float]
 
@@ -52,6 +61,14 @@ class Moment:
 class Watch:
     moments: list[Moment] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)  # pages that could not be had
+    last: dict[str, float] = field(default_factory=dict)  # what was counted at the last moment
+    falls: list[str] = field(default_factory=list)  # series that were lower, or gone, a moment later
+
+    def add(self, moment: Moment, page: str) -> None:
+        """Note one more look at the server."""
+        before, self.last = self.last, counted(page)
+        self.falls += [series for series, value in before.items() if self.last.get(series, -1.0) < value]
+        self.moments.append(moment)
 
     @property
     def imbalances(self) -> list[dict[str, float]]:
@@ -73,19 +90,19 @@ def _median(values: list[int]) -> int:
     return sorted(values)[len(values) // 2]
 
 
-def look(server: ServerProcess) -> Moment:
+def look(server: ServerProcess) -> tuple[Moment, str]:
+    """What is to be seen of the server now, and its page."""
     began = time.monotonic()
     status, page = server.get("/metrics")
     scrape_s = time.monotonic() - began
     assert status == 200
-    process = psutil.Process(server.process.pid)
-    engines = sum(_resident(engine) for engine in process.children())
-    return Moment(began, scrape_s, _resident(process), engines, imbalance(page))
+    front = sum(map(_resident, (server.process.pid, *server.edge_pids())))
+    return Moment(began, scrape_s, front, sum(map(_resident, server.engine_pids())), imbalance(page)), page
 
 
-def _resident(process: psutil.Process) -> int:
+def _resident(pid: int) -> int:
     with suppress(psutil.NoSuchProcess):
-        return int(process.memory_info().rss)
+        return int(psutil.Process(pid).memory_info().rss)
     return 0
 
 
@@ -97,7 +114,7 @@ def watching(server: ServerProcess, period_s: float = 0.5) -> Iterator[Watch]:
     def keep_looking() -> None:
         while not ended.wait(period_s):
             try:
-                watch.moments.append(look(server))
+                watch.add(*look(server))
             except (OSError, AssertionError, psutil.Error) as error:
                 watch.failures.append(repr(error))
 

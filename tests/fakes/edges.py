@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from tests.fakes.calls import Calls, calling
 from tests.fakes.server_process import ServerProcess
 
+TWO_EDGES = {"DRAGOMAN_LISTEN__EDGES": "2"}
+
 
 @asynccontextmanager
 async def calling_each_edge(server: ServerProcess, num_connections: int = 1) -> AsyncIterator[dict[int, list[Calls]]]:

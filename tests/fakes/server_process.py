@@ -47,8 +47,8 @@ class ServerProcess:
         return self._children("service.engine.process")
 
     def edge_pids(self) -> list[int]:
-        """Process ids of its edges; none where the only edge runs in the core."""
-        return self._children("service.server.edge_process")
+        """Process ids of its edges that listen; none where the only edge runs in the core."""
+        return [pid for pid in self._children("service.server.edge_process") if self.grpc_port in _listening(pid)]
 
     def _children(self, module: str) -> list[int]:
         found = []
@@ -68,9 +68,7 @@ class ServerProcess:
         return {item.raddr.port for item in connections if item.laddr.port == self.grpc_port and item.raddr}
 
     def listening_ports(self) -> set[int]:
-        pids = (self.process.pid, *self.edge_pids())
-        connections = [item for pid in pids for item in psutil.Process(pid).net_connections("tcp")]
-        return {item.laddr.port for item in connections if item.status == psutil.CONN_LISTEN}
+        return set().union(*map(_listening, (self.process.pid, *self.edge_pids())))
 
     def get(self, path: str) -> tuple[int, str]:
         try:
@@ -101,6 +99,14 @@ class ServerProcess:
     def log_text(self) -> str:
         """Everything it has written to standard error."""
         return self.log.read_text()
+
+
+def _listening(pid: int) -> set[int]:
+    """The ports on which a process listens; none once it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        connections = psutil.Process(pid).net_connections("tcp")
+        return {item.laddr.port for item in connections if item.status == psutil.CONN_LISTEN}
+    return set()
 
 
 def _families(name: str) -> set[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.fakes.calls import Calls, calling, code_of, eventually
 from tests.fakes.echo_bundle import WAYS_TO_SPOIL, ModelRepository, tamper, write_echo_bundle
+from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess, run_to_end
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -105,6 +106,28 @@ class TestReload:
         assert server.metric("dragoman_requests_total") - server.metric("dragoman_requests_total", code="OK") == 0
         assert server.metric("dragoman_model_info") == 1
         assert grown < 10 << 20
+
+    async def test_swaps_under_load_on_two_edges_lose_no_call(self, serve, repository):
+        repository.put("echo", "0")
+        server = serve(**TWO_EDGES, ECHO_STEP_S="0.002")
+        answers: list[str] = []
+        is_over = False
+
+        async def caller(calls: Calls) -> None:
+            while not is_over:
+                answers.append((await version_of(calls))[1])
+
+        async with calling_each_edge(server, num_connections=2) as connections:
+            clients = [one for calls in connections.values() for one in calls]
+            callers = [asyncio.create_task(caller(one)) for one in clients]
+            for version in ("1", "2", "3"):
+                await change(server, "retired", partial(repository.put, "echo", version))
+                await eventually(lambda: len(server.engine_pids()) == 1)
+                assert [await version_of(one) for one in clients] == [("echo", version)] * 4
+            is_over = True
+            await asyncio.gather(*callers)
+        assert set(answers) == {"0", "1", "2", "3"}
+        assert server.metric("dragoman_requests_total") == server.metric("dragoman_requests_total", code="OK")
 
     async def test_call_under_way_is_finished_by_the_version_it_has_found(self, serve, repository):
         repository.put("echo", "1")

@@ -14,7 +14,6 @@ class Promise:
     not_run: str = ""
 
 
-_FRONT_WORKERS = "there is one front process, and no front-end workers"
 _GPU = "needs a GPU"
 
 PROMISES: dict[str, Promise] = {
@@ -24,7 +23,7 @@ PROMISES: dict[str, Promise] = {
     "A3": Promise("SIGTERM while loading, with idle connections or open streams", "no hang, no crash, exit 0"),
     "A4": Promise("second SIGTERM", "ends at once, exit status not 0, no traceback"),
     "A5": Promise("SIGKILL of the server, restarted by a supervisor", "a client with the retry policy sees no error"),
-    "A6": Promise("SIGKILL of a front-end worker", "only its connections are lost", _FRONT_WORKERS),
+    "A6": Promise("SIGKILL of one of two edges", "only its connections are lost; another listens within 2 s"),
     "A7": Promise(
         "engine process killed (SEGV, KILL)", "its calls UNAVAILABLE within 1 s; replaced; not ready meanwhile"
     ),
@@ -110,7 +109,7 @@ PROMISES: dict[str, Promise] = {
     "G3": Promise("names without end in labels", "the number of series stays"),
     "G4": Promise("whatever happened above", "received = answered by code + in flight, on every page"),
     "G5": Promise("health under full load", "Check p99 < 100 ms; NOT_FOUND, SERVICE_UNKNOWN"),
-    "G6": Promise("restart of a front-end worker", "counters do not go down", _FRONT_WORKERS),
+    "G6": Promise("SIGKILL of one of two edges", "counters do not go down, gauges forget it, its calls are counted"),
 }
 
 # Rows held by tests of these files; a name stands for all tests that begin with it.

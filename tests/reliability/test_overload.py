@@ -112,23 +112,26 @@ IDENTITY = {"DRAGOMAN_SECURITY__IDENTITY_HEADER": "x-client", "DRAGOMAN_SECURITY
 
 @pytest.mark.promise("D4")
 @pytest.mark.timeout(180)
-async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, seen: Seen):
+@pytest.mark.parametrize("num_edges", [1, 2])
+async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, seen: Seen, num_edges):
     """Nine clients that use half of the capacity together, alone and with a tenth that asks for 450 % of it."""
-    server = start_paced(**IDENTITY)
+    server = start_paced(**IDENTITY, DRAGOMAN_LISTEN__EDGES=str(num_edges))
     seconds = 30.0
     normal = [
-        Source(phases=((CAPACITY * 0.5 / 9, seconds),), metadata=(("x-client", f"normal-{number}"),))
+        Source(phases=((CAPACITY * 0.5 / 9, seconds),), metadata=(("x-client", f"normal-{number}"),), num_channels=2)
         for number in range(9)
     ]
-    greedy = Source(phases=((CAPACITY * 4.5, seconds),), metadata=(("x-client", "greedy"),), timeout_s=5.0)
+    greedy = Source(
+        phases=((CAPACITY * 4.5, seconds),), metadata=(("x-client", "greedy"),), timeout_s=5.0, num_channels=4
+    )
     alone = await offer(server.address, *normal, directory=scratch, seed=4)
     beside = await offer(server.address, *normal, greedy, directory=scratch, seed=4)
     others = beside.where(lambda record: record.source < 9)
     p99_alone, p99_beside = alone.of("OK").latency(0.99), others.of("OK").latency(0.99)
     jain = jain_index(len(others.where(source_of(number)).of("OK").records) for number in range(9))
     seen(
-        f"p99 {p99_alone * 1e3:.0f} ms alone, {p99_beside * 1e3:.0f} ms beside ({p99_beside / p99_alone:.2f}x), "
-        f"Jain index of the nine {jain:.3f}, greedy {beside.where(source_of(9)).codes}"
+        f"{num_edges} edges: p99 {p99_alone * 1e3:.0f} ms alone, {p99_beside * 1e3:.0f} ms beside "
+        f"({p99_beside / p99_alone:.2f}x), Jain index of the nine {jain:.3f}, greedy {beside.where(source_of(9)).codes}"
     )
 
     assert set(alone.codes) == set(others.codes) == {"OK"}
@@ -137,17 +140,18 @@ async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, se
 
 @pytest.mark.promise("D5")
 @pytest.mark.timeout(120)
-async def test_interactive_work_goes_first_and_batch_work_is_not_starved(start_paced, scratch, seen: Seen):
-    server = start_paced(DRAGOMAN_LIMITS__BATCH_AGING_S="3")
+@pytest.mark.parametrize("num_edges", [1, 2])
+async def test_interactive_work_goes_first_and_batch_work_is_not_starved(start_paced, scratch, seen: Seen, num_edges):
+    server = start_paced(DRAGOMAN_LIMITS__BATCH_AGING_S="3", DRAGOMAN_LISTEN__EDGES=str(num_edges))
     seconds = 20.0
-    interactive = Source(phases=((CAPACITY * 0.6, seconds),), priority=int(pb.PRIORITY_INTERACTIVE))
-    batch = Source(phases=((CAPACITY * 0.8, seconds),), priority=int(pb.PRIORITY_BATCH), timeout_s=25.0)
+    interactive = Source(phases=((CAPACITY * 0.6, seconds),), priority=int(pb.PRIORITY_INTERACTIVE), num_channels=4)
+    batch = Source(phases=((CAPACITY * 0.8, seconds),), priority=int(pb.PRIORITY_BATCH), timeout_s=25.0, num_channels=4)
     alone = await offer(server.address, interactive, directory=scratch, seed=5)
     both = await offer(server.address, interactive, batch, directory=scratch, seed=5)
     first, second = (both.where(source_of(number)) for number in (0, 1))
     seen(
-        f"interactive p99 {alone.latency(0.99) * 1e3:.0f} ms alone, {first.latency(0.99) * 1e3:.0f} beside batch; "
-        f"batch {len(second.of('OK').records) / seconds:.0f}/s"
+        f"{num_edges} edges: interactive p99 {alone.latency(0.99) * 1e3:.0f} ms alone, "
+        f"{first.latency(0.99) * 1e3:.0f} beside batch; batch {len(second.of('OK').records) / seconds:.0f}/s"
     )
 
     assert set(first.codes) == {"OK"}
