@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from service.addresses import Address, ListenError
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
@@ -22,7 +23,6 @@ from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
 from service.engine.job import FinishReason
 from service.errors import DragomanError
 from service.extras import how_to_install
-from service.grpc.listening import Address, ListenError
 from service.records import TranslateOptions
 from service.registry.repository import BundleCandidate, BundleSource, bundle_source
 from service.threads import affine_cpus, available_threads, cpu_quota

@@ -128,7 +128,7 @@ async def _demonstrate(client: "AsyncClient", text: str) -> None:
 
 def own_address(config: ServerConfig) -> str:
     """Return the address at which a client on this machine reaches the server; raises ValueError for port 0."""
-    from service.grpc.listening import Address
+    from service.addresses import Address
 
     host, port = config.listen.grpc_host, config.listen.grpc_port
     if port == 0:

@@ -16,7 +16,6 @@ from service.edges.messages import (
     CloseStream,
     Counted,
     Departed,
-    Door,
     EdgeSpec,
     Finish,
     Finished,
@@ -26,6 +25,7 @@ from service.edges.messages import (
     OpenStream,
     Room,
     Run,
+    ServingState,
     SetLevel,
     StreamAnswer,
     Switched,
@@ -40,7 +40,7 @@ from service.registry.catalogue import WorkDone
 from service.registry.host import ModelHost
 from service.telemetry.logs import describe_error, get_logger, log_level
 
-STARTING = Door(is_serving=False, refusal=Unavailable("the server is starting", reason="starting"))
+STARTING = ServingState(is_serving=False, refusal=Unavailable("the server is starting", reason="starting"))
 ASK_WITHIN_S = 1.0  # an edge that is busier than that is shown as it was
 FINISH_WITHIN_S = 3.0
 
@@ -83,7 +83,7 @@ class Edge:
         self._on_lost = on_lost
         self._port = 0
         self._version, self._models = 0, tuple[ModelHost, ...]()  # what is offered
-        self._door = STARTING
+        self._state = STARTING
         self._used: dict[int, ModelHost] = {}  # models that its calls may use, each of which has a lease for it
         self._switched_to = 0  # version of the offer that its calls find
         self._runs: dict[int, asyncio.Task[None]] = {}
@@ -116,13 +116,13 @@ class Edge:
         """Return when its calls find what was offered last; at once if there is no process."""
         await self._until(lambda: self._switched_to >= self._version)
 
-    def set_door(self, door: Door) -> None:
+    def set_state(self, state: ServingState) -> None:
         """Have this edge, and each that replaces it, say this of the server."""
-        self._door, self._is_idle = door, False
-        self.send(door)
+        self._state, self._is_idle = state, False
+        self.send(state)
 
     async def all_left(self) -> None:
-        """After the door was closed: return when its calls have been answered."""
+        """Once every new call is refused: return when its calls have been answered."""
         await self._until(lambda: self._is_idle)
 
     async def ask(self, most: int) -> Calls:
@@ -200,7 +200,7 @@ class Edge:
 
     def _spec(self) -> EdgeSpec:
         """What the process is told when it starts."""
-        return EdgeSpec(self._config, self._port, self._make_offer(), self._door)
+        return EdgeSpec(self._config, self._port, self._make_offer(), self._state)
 
     def _make_offer(self) -> Offer:
         offered = (
@@ -221,7 +221,7 @@ class Edge:
         if self.is_up:
             self._switched_to = 0
             self._send_offer()
-            self.set_door(self._door)
+            self.set_state(self._state)
             self.send(SetLevel(log_level()))
         self._wake()
 

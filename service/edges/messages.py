@@ -1,6 +1,6 @@
 """What an edge process and the core say to each other, in the frames of `engine/job.py`.
 
-    core -> edge    EdgeSpec, then Offer, Door, Answer, Room, StreamAnswer, Departed, Ask, SetLevel, Finish
+    core -> edge    EdgeSpec, then Offer, ServingState, Answer, Room, StreamAnswer, Departed, Ask, SetLevel, Finish
     edge -> core    Ready or StartFailed, then Run, Cancel, OpenStream, CloseStream, Counted, Calls, Switched, Unused,
                     Idle, Finished
 
@@ -24,7 +24,7 @@ class EdgeSpec(NamedTuple):
     config: ServerConfig
     grpc_port: int  # that the core has reserved
     offer: "Offer"
-    door: "Door"
+    state: "ServingState"
 
 
 class OfferedModel(NamedTuple):
@@ -55,7 +55,7 @@ class Unused(NamedTuple):
     model: int
 
 
-class Door(NamedTuple):
+class ServingState(NamedTuple):
     """What an edge says of the whole server from now on."""
 
     is_serving: bool  # in health
@@ -155,7 +155,7 @@ class SetLevel(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """After the door was closed: every call has been answered."""
+    """Once every new call is refused: every call has been answered."""
 
 
 class Finish(NamedTuple):

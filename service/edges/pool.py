@@ -4,12 +4,14 @@ An edge that dies costs its own connections: what its calls held is given back, 
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from service.addresses import Address, reserve_port
 from service.config import ServerConfig
 from service.edges.edge import Edge
-from service.edges.messages import Counted, Door, SetLevel
+from service.edges.messages import Counted, ServingState, SetLevel
 from service.errors import InternalError
 from service.processes.child import StartError
 from service.queue.admission import Admission
@@ -55,18 +57,31 @@ class EdgePool:
             for name in (f"edge {number}" for number in range(num_edges))
         ]
         self._version = 0  # of what is offered
+        self._holder: socket.socket | None = None  # of the port that the edges share
 
     @property
     def recent_lag_s(self) -> float:
         """The worst lag of an edge's event loop in the last seconds."""
         return max(edge.lag_s for edge in self.edges)
 
-    async def start(self, port: int) -> None:
-        """Return when all edges listen on this port, which the caller has reserved.
+    @property
+    def is_up(self) -> bool:
+        """Whether an edge answers calls."""
+        return any(edge.is_up for edge in self.edges)
+
+    @property
+    def missing(self) -> int:
+        """Number of edges that were lost and not replaced yet."""
+        return sum(edge.supervisor.is_missing for edge in self.edges)
+
+    async def listen(self, address: Address) -> int:
+        """Return the port once all edges listen there.
 
         Raises:
+            ListenError: it cannot be listened on.
             InternalError: an edge does not start; the message says why.
         """
+        self._holder, port = reserve_port(address, "gRPC")
         try:
             async with asyncio.TaskGroup() as starts:
                 for edge in self.edges:
@@ -77,6 +92,7 @@ class EdgePool:
             if isinstance(reason, StartError):
                 raise InternalError(f"an edge did not start: {reason}") from reason
             raise
+        return port
 
     async def offer(self, models: Sequence[ModelHost]) -> None:
         """Have calls find these models, and return when they do."""
@@ -85,10 +101,10 @@ class EdgePool:
             edge.offer(self._version, models)
         await asyncio.gather(*(edge.has_switched() for edge in self.edges))
 
-    async def set_door(self, door: Door) -> None:
+    async def set_state(self, state: ServingState) -> None:
         """Have all edges say this of the server."""
         for edge in self.edges:
-            edge.set_door(door)
+            edge.set_state(state)
 
     def set_log_level(self, level: str) -> None:
         """Have all edges log events of this level and above."""
@@ -96,7 +112,7 @@ class EdgePool:
             edge.send(SetLevel(level))
 
     async def all_left(self) -> None:
-        """After the door was closed: return when every call has been answered."""
+        """Once every new call is refused: return when every call has been answered."""
         await asyncio.gather(*(edge.all_left() for edge in self.edges))
 
     async def calls(self, most: int) -> tuple[list[Call], int]:

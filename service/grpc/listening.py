@@ -1,13 +1,11 @@
-"""Addresses to listen on, whether they are free, and what a connection may do.
+"""A gRPC server's port, and what a connection may do.
 
 gRPC shares a taken port silently unless told otherwise, and explains failures in many lines; a probe says it in one.
 """
 
-import errno
-import socket
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from service.addresses import Address, ListenError
 from service.config import ServerConfig
 
 if TYPE_CHECKING:  # gRPC takes long to load, and the engines start meanwhile
@@ -19,58 +17,6 @@ if TYPE_CHECKING:  # gRPC takes long to load, and the engines start meanwhile
 # a starved event loop is soon behind by so many; we refuse each with a status and a reason.
 MAX_PENDING_CALLS = 10_000
 MIN_PING_INTERVAL_S = 10.0  # between a client's pings; three faster ones are a flood, and its connection ends
-
-
-class ListenError(Exception):
-    """An address that cannot be listened on; `str(error)` is one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and a port; port 0 means any free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    def resolve(self) -> tuple[Any, ...]:
-        """Return what a socket for it needs, as `socket.getaddrinfo`; may raise OSError."""
-        return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-
-    def check_free(self, purpose: str) -> None:
-        """Bind the address and let it go again, or raise ListenError."""
-        try:
-            family, kind, protocol, _, where = self.resolve()
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(where)
-                probe.listen(1)  # with SO_REUSEADDR, only this notices a listener that came before
-        except OSError as error:
-            raise self.cannot_listen(purpose, error) from error
-
-    def cannot_listen(self, purpose: str, error: OSError) -> ListenError:
-        """The failure as one line with a way to the culprit."""
-        hint = f"; find its owner with: ss -ltnp 'sport = :{self.port}'" if error.errno == errno.EADDRINUSE else ""
-        return ListenError(f"cannot listen on {self} ({purpose}): {error.strerror or error}{hint}")
-
-
-def reserve_port(address: Address, purpose: str) -> tuple[socket.socket, int]:
-    """Return a socket that holds the port for processes that share it, and the port; or raise ListenError.
-
-    Until a process listens, connections are refused.
-    """
-    address.check_free(purpose)
-    try:
-        family, kind, protocol, _, where = address.resolve()
-        holder = socket.socket(family, kind, protocol)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(where)
-    except OSError as error:
-        raise address.cannot_listen(purpose, error) from error
-    port: int = holder.getsockname()[1]
-    return holder, port
 
 
 def add_grpc_port(

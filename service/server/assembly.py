@@ -6,6 +6,7 @@ import time
 import grpc.aio
 
 from protos.admin_pb2 import GetStatusResponse
+from service.addresses import Address
 from service.config import ServerConfig
 from service.edges.core import Core
 from service.edges.pool import EdgePool
@@ -13,7 +14,7 @@ from service.grpc import admin_servicer, reflection
 from service.grpc.admin_servicer import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
 from service.grpc.authentication import authenticator
 from service.grpc.call_handlers import CallHandlers
-from service.grpc.listening import Address, grpc_options
+from service.grpc.listening import grpc_options
 from service.grpc.tls import server_tls, warn_of_open_ports
 from service.http.app import create_apps
 from service.http.server import HttpServer
@@ -38,7 +39,7 @@ class Parts:
         self._config, self._models = config, models
         self._began = time.monotonic()
         metrics, registry, limits = models.metrics, models.registry, config.limits
-        self.readiness = Readiness(lambda: registry.is_ready, config.lifecycle.unready_exit_s)
+        self.readiness = Readiness(lambda: registry.is_ready and self.edges.is_up, config.lifecycle.unready_exit_s)
         self.account = Account(metrics)
         self.edges: EdgeServer | EdgePool
         if (number := num_edges(config.listen)) == 1:
@@ -61,6 +62,7 @@ class Parts:
         )
         warn_of_open_ports(config)
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / limits.max_queued_tokens)
+        metrics.watch("edges_missing", lambda: self.edges.missing)
         metrics.watch("ready", lambda: self.readiness.is_ready)
         self.tls = server_tls(config.security)  # for the admin port; None: no encryption
         self.http_servers = _http_servers(config, metrics, self.readiness, self.edges)  # by the name of the port
@@ -98,7 +100,7 @@ def _http_servers(
     listen = config.listen
     app, metrics_app = create_apps(
         metrics.exposition,
-        refresh=edges.refresh if isinstance(edges, EdgePool) else None,
+        refresh=edges.refresh,
         is_ready=lambda: readiness.is_ready,
         is_alive=lambda: readiness.is_alive(time.monotonic()),
         max_body_bytes=config.limits.max_message_bytes,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from service.edges.link import CoreLink
-from service.edges.messages import Ask, Calls, Counted, Door, EdgeSpec, Finish, Finished, Idle, Offer, SetLevel
+from service.edges.messages import Ask, Calls, Counted, EdgeSpec, Finish, Finished, Idle, Offer, ServingState, SetLevel
 from service.engine.job import Ready, StartFailed
 from service.engine.process import bind_to_parent
 from service.processes.channel import FrameChannel
@@ -49,7 +49,7 @@ async def _live(descriptor: int) -> None:
     spec = await channel.read()
     if not isinstance(spec, EdgeSpec):  # the core went away at once
         return
-    from service.grpc.listening import Address, ListenError  # noqa: PLC0415 - see the module's docstring
+    from service.addresses import Address, ListenError  # noqa: PLC0415 - see the module's docstring
     from service.server.edge_server import EdgeServer  # noqa: PLC0415 - likewise
 
     config = spec.config
@@ -61,7 +61,7 @@ async def _live(descriptor: int) -> None:
         server = EdgeServer(config, link, metrics, account, executor, is_shared=True)
         process = EdgeProcess(channel, link, server, metrics, account)
         await link.load(spec.offer)
-        await server.set_door(spec.door)
+        await server.set_state(spec.state)
         await server.listen(Address(config.listen.grpc_host, spec.grpc_port))
     except (ValueError, ListenError) as error:
         channel.send(StartFailed(str(error)))
@@ -92,8 +92,8 @@ class EdgeProcess:
     def take(self, record: object) -> None:
         """Take what the core says."""
         match record:
-            case Door():
-                self._start(self._set_door(record))
+            case ServingState():
+                self._start(self._set_state(record))
             case Offer():
                 self._start(self._link.switch(record))
             case Ask(number, most):
@@ -124,9 +124,9 @@ class EdgeProcess:
             get_logger().error("edge_failed", **describe_error(error))
             os._exit(1)  # the core would believe that this edge does what it says
 
-    async def _set_door(self, door: Door) -> None:
-        await self._server.set_door(door)
-        if door.is_draining and door.refusal is not None:
+    async def _set_state(self, state: ServingState) -> None:
+        await self._server.set_state(state)
+        if state.is_draining and state.refusal is not None:
             await self._server.all_left()
             self._send(Idle())
 

@@ -4,22 +4,25 @@ Where edge and core are one process, this is the server's only edge; else each e
 """
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Executor
 
 import grpc.aio
 
+from service.addresses import Address
 from service.config import LimitsConfig, ServerConfig
 from service.edges.core import Core
-from service.edges.messages import Door
+from service.edges.messages import ServingState
 from service.grpc import health, reflection, servicer, stream_servicer
 from service.grpc.authentication import authenticator
 from service.grpc.call_handlers import CallHandlers
 from service.grpc.health import Health
-from service.grpc.listening import Address, add_grpc_port, grpc_options
+from service.grpc.listening import add_grpc_port, grpc_options
 from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import server_tls
 from service.records import Call
+from service.registry.host import ModelHost
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls, load_traces
 from service.translation.account import Account
@@ -30,7 +33,11 @@ LINGER_S = 0.1  # for what is written to cross the network: closing a connection
 
 
 class EdgeServer:
-    """One edge; it refuses all calls until `set_door` says otherwise."""
+    """One edge; it refuses all calls until `set_state` says otherwise.  An `EdgePool` is used in the same way."""
+
+    is_up = True
+    missing = 0
+    recent_lag_s = 0.0  # beside that of the core's own event loop
 
     def __init__(
         self,
@@ -49,7 +56,6 @@ class EdgeServer:
             is_shared: whether other processes listen on the same port.
         """
         limits = config.limits
-        self.recent_lag_s = 0.0  # this edge runs in the core's loop, which measures its own lag
         self._core = core
         core.admission.close("the server is starting", reason="starting")
         self._tls = server_tls(config.security)
@@ -91,17 +97,23 @@ class EdgeServer:
         await self._server.start()
         return port
 
-    async def set_door(self, door: Door) -> None:
+    async def offer(self, models: Sequence[ModelHost]) -> None:
+        """Do nothing: calls find what the catalogue of the core has."""
+
+    async def refresh(self) -> None:
+        """Do nothing: what calls count is on the page at once."""
+
+    async def set_state(self, state: ServingState) -> None:
         """Let calls in or refuse them, and say in health what the server is."""
-        if door.refusal is None:
+        if state.refusal is None:
             self._core.admission.open()
         else:
-            self._core.admission.close(str(door.refusal), reason=door.refusal.reason)
-        if door.is_draining:
+            self._core.admission.close(str(state.refusal), reason=state.refusal.reason)
+        if state.is_draining:
             await self._health.drain()
-            if door.refusal is not None:
+            if state.refusal is not None:
                 self._streams.drain()
-        await self._health.set_serving(door.is_serving)
+        await self._health.set_serving(state.is_serving)
 
     def set_log_level(self, level: str) -> None:
         """Do nothing: the level is the process's own."""

@@ -18,11 +18,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from service.addresses import Address, ListenError
 from service.config import ServerConfig
-from service.edges.messages import Door
-from service.edges.pool import EdgePool
+from service.edges.messages import ServingState
 from service.errors import DragomanError, Unavailable
-from service.grpc.listening import Address, ListenError, add_grpc_port, reserve_port
+from service.grpc.listening import add_grpc_port
 from service.server.model_hosting import ModelParts
 from service.server.signals import install_stack_dump, stop_event
 from service.server.upkeep import MONITOR_PERIOD_S, spare_what_is_loaded
@@ -144,11 +144,7 @@ class Server:
         for address, _ in parts.http_servers.values():
             address.check_free("HTTP")
         data = Address(listen.grpc_host, listen.grpc_port)
-        if isinstance(parts.edges, EdgePool):
-            self._reserved, ports["grpc_port"] = reserve_port(data, "gRPC")
-            await parts.edges.start(ports["grpc_port"])
-        else:
-            ports["grpc_port"] = await parts.edges.listen(data)
+        ports["grpc_port"] = await parts.edges.listen(data)
         for name, (address, server) in parts.http_servers.items():
             try:
                 ports[name] = await server.start(address.host, address.port)
@@ -164,10 +160,9 @@ class Server:
         ports_file = self._config.lifecycle.ports_file
         draft = _draft(ports_file, {"pid": os.getpid(), **ports}) if ports_file else None
         spare_what_is_loaded()
-        if isinstance(self._parts.edges, EdgePool):
-            await self._models.registry.offer_to(self._parts.edges.offer)
+        await self._models.registry.offer_to(self._parts.edges.offer)
         self._parts.readiness.is_accepting = True
-        await self._parts.edges.set_door(Door(is_serving=True))
+        await self._parts.edges.set_state(ServingState(is_serving=True))
         infos = [host.info for host in self._models.registry.models]
         models = [f"{info.name} {info.version} {info.precision}" for info in infos]
         self._log.info("serving", **ports, pid=os.getpid(), models=models)
@@ -188,18 +183,18 @@ class Server:
             if is_ready != was_ready and not parts.readiness.is_draining:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
-                await parts.edges.set_door(Door(is_serving=is_ready))
+                await parts.edges.set_state(ServingState(is_serving=is_ready))
 
     async def _drain(self) -> None:
         parts, lifecycle = self._parts, self._config.lifecycle
         _, num_calls = await parts.edges.calls(0)
         self._log.info("draining", requests=num_calls)
         parts.readiness.drain()
-        await parts.edges.set_door(Door(is_serving=False, is_draining=True))
+        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True))
         await self._models.reloader.freeze()
         await asyncio.sleep(lifecycle.drain_delay_s)
         refusal = Unavailable("the server is draining", reason="draining")
-        await parts.edges.set_door(Door(is_serving=False, is_draining=True, refusal=refusal))
+        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True, refusal=refusal))
         try:
             async with asyncio.timeout(lifecycle.grace_s):
                 await parts.edges.all_left()

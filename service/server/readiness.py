@@ -5,7 +5,7 @@ from typing import Literal
 
 
 class Readiness:
-    """Accepts work between the end of the start and the drain; is ready while every model has an engine too."""
+    """Accepts work between the end of the start and the drain; is ready while there are engines and an edge, too."""
 
     def __init__(self, has_engines: Callable[[], bool], unready_exit_s: float | None = None) -> None:
         """The process is not alive once a model has had no engine for longer than `unready_exit_s`; None: never."""

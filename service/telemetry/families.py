@@ -247,6 +247,7 @@ class Families:
         )
 
     def _define_process(self) -> None:
+        self._watch("edges_missing", "Edge processes that were lost and are not replaced yet.", is_amount=False)
         self._watch(
             "ready",
             "1 while /readyz says so: it has started, does not drain, and every model that is served has an engine.",

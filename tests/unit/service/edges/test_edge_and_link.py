@@ -13,7 +13,7 @@ import pytest
 from service.config import LimitsConfig, ServerConfig
 from service.edges.edge import Edge
 from service.edges.link import CoreLink, RemoteModel
-from service.edges.messages import Door, SetLevel
+from service.edges.messages import ServingState, SetLevel
 from service.engine.job import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
 from service.errors import Overloaded, Unavailable
 from service.queue.admission import Admission, Permit
@@ -225,8 +225,8 @@ async def test_room_in_the_core_is_said_to_the_call_that_asked_for_it(joined):
 
 
 async def test_process_that_takes_over_is_told_of_models_door_and_log_level(joined):
-    door = Door(is_serving=True)
-    joined.edge.set_door(door)
+    door = ServingState(is_serving=True)
+    joined.edge.set_state(door)
     set_log_level("error")
 
     joined.lose()

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from service.addresses import Address, ListenError
 from service.config import LimitsConfig, ListenConfig, ServerConfig
-from service.grpc.listening import Address, ListenError, grpc_options
+from service.grpc.listening import grpc_options
 
 LISTEN: list[tuple[dict[str, Any], str, int]] = [
     ({"keepalive_time_s": 1.5}, "grpc.keepalive_time_ms", 1_500),
