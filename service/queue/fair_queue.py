@@ -19,6 +19,7 @@ from service.records import Caller, Identity, Priority
 MIN_WEIGHT = 0.01  # a smaller weight counts as this one: a turn of it is worth too little to be looked for
 _QUANTUM_MEMORY = 64  # pushes over which the worth of a turn follows their costs
 _MAX_FRESH = 8  # in a row, while others wait: ever new callers must not hold up those that were served before
+_SERVICE_MEMORY = 32  # services of a line over which its share of all service follows
 _SAMPLE = 128  # lines that are looked at to tell what goes ahead: a refusal must stay cheap
 _MAX_PROMOTED = 16  # aged entries moved at a time: each is moved once, and the event loop waits for it
 # What aged batch work gets while interactive work waits, however many callers either has.  With as much as a caller's
@@ -50,10 +51,22 @@ class _CallerLine(Generic[Item]):
     weight: float
     owner: "_RoundRobin[Item]"
     deficit: float  # cost that it may still take in this turn; below zero: a debt
+    # Cost that was served lately from this line, and from all lines while this one waited.  Their ratio tells what will
+    # be served beside this line: more than what waits there now, if the other callers go on asking.
+    own_service: float
+    all_service: float
+    served_before: float = 0.0  # cost served from all lines before this one began to wait for its next service
     # By number.  A plain dict looks for its first entry in all places that were ever taken before it (bench_growth).
     entries: OrderedDict[int, Entry[Item]] = field(default_factory=OrderedDict)
     cost: float = 0.0
     was_served: bool = False
+
+    def learn(self, cost: float, served: float) -> None:
+        """Note a service of so much cost, after which all lines have been served so much."""
+        kept = 1 - 1 / _SERVICE_MEMORY
+        self.own_service = kept * self.own_service + cost
+        self.all_service = kept * self.all_service + served - self.served_before
+        self.served_before = served
 
 
 class FairQueue(Generic[Item]):
@@ -72,6 +85,7 @@ class FairQueue(Generic[Item]):
         self._aged_credit = 0.0  # cost that aged work may take before the interactive; below zero: a debt
         self._aging: OrderedDict[int, Entry[Item]] = OrderedDict()  # batch work in order of arrival
         self._numbers = count()
+        self._served = 0.0  # cost, in all
         self.typical_cost = 0.0  # a moving average over what was pushed
 
     def __len__(self) -> int:
@@ -87,10 +101,10 @@ class FairQueue(Generic[Item]):
         self.typical_cost += (entry.cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else entry.cost
         entry.number = next(self._numbers)
         if entry.priority is Priority.BATCH:
-            self._batch.add(entry, quantum=self.typical_cost)
+            self._batch.add(entry, quantum=self.typical_cost, served=self._served)
             self._aging[entry.number] = entry
         else:
-            self._interactive.add(entry, quantum=self.typical_cost)
+            self._interactive.add(entry, quantum=self.typical_cost, served=self._served)
 
     def remove(self, entry: Entry[Item]) -> bool:
         """Take an entry out, wherever it stands; False if it has left."""
@@ -119,18 +133,25 @@ class FairQueue(Generic[Item]):
         else:
             self._aged_credit += entry.cost * AGED_SHARE / (1 - AGED_SHARE)
         line.owner.num_fresh = line.owner.num_fresh + 1 if line.key in line.owner.fresh else 0
+        self._served += entry.cost
+        line.learn(entry.cost, self._served)
         line.deficit -= entry.cost
         line.was_served = True
         self.remove(entry)
 
     def cost_ahead(self, caller: Caller, priority: Priority, cost: float) -> float:
-        """Cost of what waits now and goes before the end of `cost` more of this caller's work."""
+        """Cost that goes before the end of `cost` more of this caller's work.
+
+        That is what waits now and, for interactive work, at least what goes before if the caller's share of the service
+        stays what it was lately.
+        """
         if not self:
             return 0.0
         lines = self._interactive if priority is Priority.INTERACTIVE else self._batch
         ahead = lines.cost_ahead(caller, priority, cost, self.typical_cost)
         if priority is Priority.INTERACTIVE:
-            return ahead + min(self._aged.cost, (ahead + cost) * AGED_SHARE / (1 - AGED_SHARE))
+            ahead += min(self._aged.cost, (ahead + cost) * AGED_SHARE / (1 - AGED_SHARE))
+            return max(ahead, lines.ahead_at_its_share(caller, priority, cost))
         return ahead + self._interactive.cost + self._aged.cost
 
     def _promote(self, now: float) -> None:
@@ -140,7 +161,7 @@ class FairQueue(Generic[Item]):
             if entry is None or now - entry.arrived_at < self._aging_s:
                 return
             self.remove(entry)
-            self._aged.add(entry, quantum=self.typical_cost)
+            self._aged.add(entry, quantum=self.typical_cost, served=self._served)
 
 
 class _RoundRobin(Generic[Item]):
@@ -153,12 +174,15 @@ class _RoundRobin(Generic[Item]):
         self.num_entries = 0
         self.num_fresh = 0  # served in a row
 
-    def add(self, entry: Entry[Item], *, quantum: float) -> None:
+    def add(self, entry: Entry[Item], *, quantum: float, served: float) -> None:
         key = (entry.caller.identity, entry.priority)
         line = self.fresh.get(key) or self.old.get(key)
         if line is None:
             weight = max(MIN_WEIGHT, entry.caller.weight)
-            line = self.fresh[key] = _CallerLine(key, weight, self, deficit=quantum * weight)
+            alone = _SERVICE_MEMORY * quantum  # until it is known better, the line is served alone
+            line = self.fresh[key] = _CallerLine(key, weight, self, quantum * weight, alone, alone)
+        if not line.entries:
+            line.served_before = served
         line.entries[entry.number] = entry
         line.cost += entry.cost
         self.cost += entry.cost
@@ -204,6 +228,11 @@ class _RoundRobin(Generic[Item]):
         both = _sum_of(self.fresh.values(), lambda line: turns * line.weight)
         both += _sum_of(self.old.values(), lambda line: turns * line.weight)
         return before + both - (min(own.cost, turns * own.weight) if own else 0.0)
+
+    def ahead_at_its_share(self, caller: Caller, priority: Priority, cost: float) -> float:
+        key = (caller.identity, priority)
+        line = self.fresh.get(key) or self.old.get(key)
+        return (line.cost + cost) * line.all_service / line.own_service - cost if line else 0.0
 
 
 def _sum_of(lines: "Collection[_CallerLine[Item]]", most: "Callable[[_CallerLine[Item]], float]") -> float:

@@ -77,6 +77,9 @@ PROMISES: dict[str, Promise] = {
     "D2 real": Promise("60 s at 2x the real engine's capacity", "the same"),
     "D3": Promise("deadline that cannot be met", "refused at admission"),
     "D4": Promise("nine clients at 50 % and a greedy tenth at 450 %", "their p99 at most 2.5x what it was alone"),
+    "D4 lengths": Promise(
+        "clients with short, long and mixed texts at twice the capacity", "equal tokens within 20 %, together >= 90 %"
+    ),
     "D5": Promise("interactive and batch work", "interactive first, batch not starved"),
     "D6": Promise("one text of 512 tokens among short ones", "short p99 <= 2 steps + own time"),
     "D7": Promise("120 calls at a limit of 50", "50 OK, 70 RESOURCE_EXHAUSTED"),

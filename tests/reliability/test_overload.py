@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -136,6 +136,46 @@ async def test_greedy_client_does_not_starve_the_others(start_paced, scratch, se
 
     assert set(alone.codes) == set(others.codes) == {"OK"}
     assert p99_beside <= 2.5 * p99_alone
+
+
+@pytest.mark.promise("D4 lengths")
+@pytest.mark.timeout(120)
+async def test_clients_with_short_and_long_texts_have_the_same_tokens_answered(start_paced, scratch, seen: Seen):
+    """Two clients, each of which offers the whole capacity; then one with twice as much in texts of any length."""
+    server = start_paced(**IDENTITY)
+    seconds, deadline_s, capacity = 20.0, 2.0, 10.0 * CAPACITY  # tokens a second
+
+    async def answered(rates: dict[int, float], clients: Sequence[str], seed: int) -> list[float]:
+        """Tokens in time a second, by length; of each, so many texts a second are sent."""
+        sources = [
+            Source(
+                phases=((rate, seconds),),
+                texts=("x" * (length - 2),),
+                metadata=(("x-client", client),),
+                timeout_s=deadline_s,
+            )
+            for (length, rate), client in zip(rates.items(), clients, strict=True)
+        ]
+        load = await offer(server.address, *sources, directory=scratch, seed=seed)
+        end = min(record.intended for record in load.records) + seconds
+        found = [load.where(source_of(number)) for number in range(len(rates))]
+        texts = [part.where(lambda record: record.done <= end).good(deadline_s) / seconds for part in found]
+        tokens = [length * number for length, number in zip(rates, texts, strict=True)]
+        shares = (len(part.of(REFUSED).records) / len(part.records) for part in found)
+        refused = ", ".join(f"{share:.0%} of {length}" for length, share in zip(rates, shares, strict=True))
+        figures.append(
+            f"{sum(texts):.1f} texts/s, tokens/s {' + '.join(map('{:.0f}'.format, tokens))}, refused {refused}"
+        )
+        return tokens
+
+    figures: list[str] = []
+    short, long = await answered({length: capacity / length for length in (8, 40)}, ("short", "long"), seed=6)
+    mixed = await answered(dict.fromkeys((8, 16, 24, 32, 40), 2 * capacity / 120), ["mixed"] * 5, seed=7)
+    seen("; ".join(figures))
+
+    assert min(short, long) >= 0.8 * max(short, long)
+    assert short + long >= 0.9 * capacity
+    assert sum(mixed) >= 0.9 * capacity
 
 
 @pytest.mark.promise("D5")

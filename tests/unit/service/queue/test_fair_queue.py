@@ -125,6 +125,29 @@ class TestWhatGoesAhead:
         assert line.ahead("b", 1.0, BATCH) == 110.0
         assert line.ahead("a", 1.0) == 10.0
 
+    def test_work_of_a_caller_who_goes_on_asking_is_ahead_before_it_comes(self, line):
+        line.push_many("a", 200)
+        line.push("b", "b")
+        for number in range(200):
+            if line.pop().startswith("b"):
+                line.push(f"b{number}", "b")
+
+        assert len(line.queue) == 101
+        assert line.ahead("a", 1.0) == pytest.approx(200, rel=0.05)
+
+    def test_work_of_a_caller_who_has_stopped_is_not_ahead_for_long(self, line):
+        line.push_many("a", 300)
+        line.push_many("b", 100)
+        for _ in range(200):
+            line.pop()
+        ahead_at_first = line.ahead("a", 1.0)
+
+        for _ in range(100):
+            line.pop()
+
+        assert ahead_at_first == pytest.approx(400, rel=0.05)
+        assert line.ahead("a", 1.0) == pytest.approx(100, rel=0.05)
+
     def test_aged_work_is_ahead_of_interactive_work_as_far_as_its_share(self, line):
         line.push_many("batch", 100, priority=BATCH)
         line.now = AGING_S

@@ -130,6 +130,52 @@ class TestStepsThatGrow:
         assert 4 * server.wasted_row_steps <= 0.12 * server.row_steps
 
 
+def tokens(requests: Sequence[Request]) -> float:
+    """Answered in time, a second, from the third to the twelfth."""
+    done = (request for request in in_time(requests) if request.done_at and 3.0 < request.done_at <= 12.0)
+    return sum(request.source_tokens for request in done) / 9.0
+
+
+class TestLengths:
+    """Twice the capacity, which is 1,000 tokens a second; a text has as many tokens as its translation takes steps."""
+
+    @pytest.mark.parametrize("timeout_s", [1.0, 2.0, 3.0])
+    @pytest.mark.parametrize("steps", ["equal steps", "growing steps"])
+    def test_callers_with_short_and_long_texts_have_the_same_tokens_answered(self, steps, timeout_s):
+        """Long texts have less time to wait, so that fewer wait; those that come later go before short ones, too."""
+        capacity = 1_000.0 if steps == "equal steps" else 3_200.0
+        short, long = (
+            poisson(Caller(name=f"{length}"), capacity / length, 12.0, seed=1, num_steps=(length,), timeout_s=timeout_s)
+            for length in (8, 40)
+        )
+        if steps == "equal steps":
+            run(short, long)
+        else:
+            growing().run([short, long])
+
+        assert min(tokens(short), tokens(long)) >= 0.9 * max(tokens(short), tokens(long))
+        assert tokens(short) + tokens(long) >= 0.97 * capacity
+
+    def test_callers_with_little_and_much_time_have_the_same_tokens_answered(self):
+        hurried, patient = (
+            poisson(Caller(name=f"{timeout_s}"), CAPACITY, 12.0, seed=2, timeout_s=timeout_s)
+            for timeout_s in (0.5, 3.0)
+        )
+
+        run(hurried, patient)
+
+        assert min(tokens(hurried), tokens(patient)) >= 0.9 * max(tokens(hurried), tokens(patient))
+
+    def test_refusing_the_long_texts_of_a_caller_costs_no_tokens(self):
+        """One caller's texts wait equally long, so that under overload only the shorter ones are in time."""
+        requests = poisson(ANYONE, 2 * 1_000.0 / 24, 12.0, seed=3, num_steps=range(8, 41), timeout_s=1.0)
+
+        run(requests)
+
+        assert tokens(requests) >= 0.97 * 1_000.0
+        assert {request.refused for request in requests if request.source_tokens <= 12} == {""}
+
+
 def nine(seed: int, steps: Sequence[int] = EQUAL) -> list[list[Request]]:
     """Nine callers with half of the capacity."""
     return [poisson(Caller(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n, num_steps=steps) for n in range(9)]
