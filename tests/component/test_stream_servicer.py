@@ -99,15 +99,20 @@ async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how)
     assert (harness.admission.streams, harness.admission.tokens, harness.admission.characters) == (0, 0, 0)
 
 
+def streams_alive() -> list[StreamBuffer]:
+    return [each for each in gc.get_objects() if type(each) is StreamBuffer]
+
+
 async def test_stream_that_has_ended_leaves_nothing_for_the_garbage_collector(harness, calls):
     gate = harness.pipeline.gates["slow"] = asyncio.Event()
+    earlier = streams_alive()
     gc.disable()
     try:
         call = calls.translate_stream()
         await send(call, "slow")
         await call.done_writing()
         await harness.pipeline.begun.get()
-        (stream,) = (weakref.ref(each) for each in gc.get_objects() if type(each) is StreamBuffer and each.num_held)
+        (stream,) = (weakref.ref(each) for each in streams_alive() if each not in earlier)
         gate.set()
         assert [answer.id async for answer in answers_of(call)] == [0]
         await eventually(lambda: bool(harness.ended))
