@@ -154,7 +154,7 @@ class LifecycleConfig:
     """How the server starts and stops."""
 
     start_timeout_s: Seconds = 60.0  # engines must be warm by then
-    engine_silence_s: Seconds = 10.0  # an engine without a sign of life for this long is killed and replaced
+    engine_silence_s: Seconds = 10.0  # an engine, or edge process, that is silent for this long is killed and replaced
     # /healthz fails after this long without an engine of some model; `never`: it does not fail for that.
     unready_exit_s: SecondsOrNever = 60.0
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
