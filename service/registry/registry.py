@@ -21,7 +21,7 @@ from service.registry.repository import BundleCandidate
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
 
-Offer = Callable[[Sequence[ModelHost]], Awaitable[None]]
+OfferModels = Callable[[Sequence[ModelHost]], Awaitable[None]]
 
 # Gauges of a model, each of which is a sum over the engines of all its versions.
 _GAUGES: dict[str, Callable[[Dispatcher], float]] = {
@@ -82,7 +82,7 @@ class Registry:
         self._metrics = metrics
         self._drain_s = drain_s
         self.catalogue = Catalogue()
-        self._offer: Offer | None = None
+        self._offer: OfferModels | None = None
         self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names
         self._loading: set[ModelHost] = set()
         self._leaving: dict[ModelHost, asyncio.Task[None]] = {}
@@ -156,7 +156,7 @@ class Registry:
         self._leaving[host] = asyncio.create_task(self._end(host))
         return self._changed(info.name, info.version, Result.RETIRED)
 
-    async def offer_to(self, offer: Offer | None) -> None:
+    async def offer_to(self, offer: OfferModels) -> None:
         """Have `offer` called with the models that serve, now and at each `spread`."""
         self._offer = offer
         await self.spread()
