@@ -49,6 +49,16 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/dragoman.v1.TranslationService/Score',
+                request_serializer=protos_dot_translation__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.ScoreResponse.FromString,
+                _registered_method=True)
+        self.DetectLanguage = channel.unary_unary(
+                '/dragoman.v1.TranslationService/DetectLanguage',
+                request_serializer=protos_dot_translation__pb2.DetectLanguageRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.DetectLanguageResponse.FromString,
+                _registered_method=True)
 
 
 class TranslationServiceServicer:
@@ -95,6 +105,21 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Score(self, request, context):
+        """Gives the model's log-probabilities of translations that the caller already has. Status codes as for Translate, and
+        FAILED_PRECONDITION where the model's bundle has no graph for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DetectLanguage(self, request, context):
+        """Guesses the languages of texts among those that the server's models translate. Status codes as for Translate.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TranslationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +137,16 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=protos_dot_translation__pb2.ListModelsRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=protos_dot_translation__pb2.ScoreRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.ScoreResponse.SerializeToString,
+            ),
+            'DetectLanguage': grpc.unary_unary_rpc_method_handler(
+                    servicer.DetectLanguage,
+                    request_deserializer=protos_dot_translation__pb2.DetectLanguageRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.DetectLanguageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -195,6 +230,60 @@ class TranslationService:
             '/dragoman.v1.TranslationService/ListModels',
             protos_dot_translation__pb2.ListModelsRequest.SerializeToString,
             protos_dot_translation__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/Score',
+            protos_dot_translation__pb2.ScoreRequest.SerializeToString,
+            protos_dot_translation__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DetectLanguage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/DetectLanguage',
+            protos_dot_translation__pb2.DetectLanguageRequest.SerializeToString,
+            protos_dot_translation__pb2.DetectLanguageResponse.FromString,
             options,
             channel_credentials,
             insecure,

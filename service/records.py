@@ -7,7 +7,7 @@ How it is found out who calls (API key, a trusted proxy's word, the peer's addre
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Literal, NamedTuple
 
 from service.engine.job import FinishReason, JobResult
@@ -39,6 +39,75 @@ class Priority(IntEnum):
 
 
 _LABELS = {priority: priority.name.lower() for priority in Priority}
+
+
+class TextFormat(StrEnum):
+    """What a text is written in."""
+
+    PLAIN = "plain"
+    HTML = "html"
+    XML = "xml"
+    XLIFF = "xliff"
+
+
+class Segmentation(StrEnum):
+    """How a text is cut into segments."""
+
+    SENTENCE = "sentence"
+    NONE = "none"  # the whole text goes to the model as it is, unprotected and unchecked
+
+
+class WarningKind(StrEnum):
+    """What can go wrong with the translation of a segment; `protos/translation.proto` has the meanings."""
+
+    NOT_TRANSLATED = "not_translated"
+    TRUNCATED = "truncated"
+    REPETITION = "repetition"
+    COPIED = "copied"
+    EMPTY = "empty"
+    WRONG_SCRIPT = "wrong_script"
+    LENGTH_RATIO = "length_ratio"
+    LOW_COVERAGE = "low_coverage"
+    UNKNOWN_CHARACTERS = "unknown_characters"
+    TERM_MISSED = "term_missed"
+    SPLIT = "split"
+
+
+class Span(NamedTuple):
+    """Code points begin <= i < end of a text."""
+
+    begin: int
+    end: int
+
+
+class Link(NamedTuple):
+    """A word of the source and one of the translation that belong together."""
+
+    source: Span
+    target: Span
+
+
+class TextWarning(NamedTuple):
+    """What went wrong with a segment."""
+
+    kind: WarningKind
+    message: str
+    source: Span  # the segment in the text of the request
+
+
+class Term(NamedTuple):
+    """A word or phrase with the translation that it has to get; an empty target keeps it as it is."""
+
+    source: str
+    target: str = ""
+
+
+class TermUse(NamedTuple):
+    """A term of the glossary in a text."""
+
+    term: Term
+    span: Span  # in the text of the request
+    is_honoured: bool  # whether the translation has it as asked for
 
 
 class Caller(NamedTuple):
@@ -74,6 +143,16 @@ class TranslateOptions:
     max_target_tokens: int | None = None
     use_shortlist: bool | None = None
     allow_smaller_beam: bool | None = None
+    segmentation: Segmentation | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    min_target_tokens: int | None = None
+    suppressed_phrases: tuple[str, ...] = ()
+    sampling_top_k: int | None = None
+    sampling_top_p: float | None = None
+    sampling_temperature: float | None = None
+    sampling_seed: int | None = None
+    return_alternatives: bool | None = None
 
 
 NO_OPTIONS = TranslateOptions()  # the model's defaults for all
@@ -89,6 +168,11 @@ class TranslationRequest:
     target_language: str = ""
     options: TranslateOptions = NO_OPTIONS
     priority: Priority | None = None  # None: the highest that the caller may have
+    format: TextFormat = TextFormat.PLAIN
+    return_alignments: bool = False
+    glossary_name: str = ""  # of a glossary that the server has
+    terms: tuple[Term, ...] = ()  # go before those of the named glossary
+    target_prefixes: tuple[str, ...] = ()  # none, or one for each text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +186,38 @@ class TranslatedText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedSegment:
+    """One piece of a text that was translated by itself."""
+
+    source: Span  # in the text of the request
+    target: Span  # in the text of the best hypothesis
+    hypotheses: tuple[TranslatedText, ...]  # best first
+    warnings: tuple[TextWarning, ...] = ()
+    quality: float | None = None  # estimate from 0 to 1; None: not computed
+    links: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
     """The outcome of one text: hypotheses, best first, or an error of its own.
 
-    A blank text has one empty hypothesis.
+    A blank text has one hypothesis, which is that text.
     """
 
     hypotheses: tuple[TranslatedText, ...] = ()
     source_tokens: int = 0  # end-of-sentence included; 0 for a blank text
     row_steps: int = 0  # beam x decoder steps of its search; counted by the server, not sent
     error: DragomanError | None = None
+    segments: tuple[TranslatedSegment, ...] = ()
+    detected_language: str = ""  # where the server has detected it
+    detection_confidence: float = 0.0
+    pivot_language: str = ""  # between the two models, where no model translates the pair
+    terms: tuple[TermUse, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[TextWarning, ...]:
+        """What went wrong, of all segments."""
+        return tuple(warning for segment in self.segments for warning in segment.warnings)
 
     @property
     def text(self) -> str:

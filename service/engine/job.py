@@ -1,6 +1,6 @@
 """What goes into the engine and what comes out of it: token ids, search parameters, outcomes, and their frames.
 
-Plain records; no text, no gRPC, no tensors.  A frame is a pickled record with its length, four bytes, in front.  What
+Plain records; no text, no gRPC, no model.  A frame is a pickled record with its length, four bytes, in front.  What
 crosses for each sentence is a named tuple: it is pickled in a third of the time that a dataclass takes.
 
     core -> engine      EngineSpec, then tuples of Job | Cancel
@@ -47,13 +47,15 @@ class SearchParams(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One sentence to translate."""
+    """One sentence to translate, or one translation to score."""
 
     id: int
     source_ids: tuple[int, ...]  # ends with end-of-sentence
     params: SearchParams
     deadline: float | None = None  # on time.monotonic(), which all processes of a machine share
     submitted_at: float | None = None  # same clock; None: when the engine gets it
+    prefix_ids: tuple[int, ...] = ()  # every hypothesis begins with them
+    scored_ids: tuple[int, ...] | None = None  # a translation, without end-of-sentence, to score; None: search for one
 
     @property
     def source_width(self) -> int:
@@ -69,6 +71,13 @@ class Hypothesis(NamedTuple):
     finish_reason: FinishReason
 
 
+class Forced(NamedTuple):
+    """What the model says of a given translation of T - 1 tokens and its end-of-sentence, for a source of S tokens."""
+
+    log_probs: tuple[float, ...]  # T natural logarithms
+    attention: bytes  # float16 [T, S], row by row: of the heads that align best; each row sums up to 1
+
+
 class JobResult(NamedTuple):
     """A job's hypotheses, best first, and where its time went."""
 
@@ -78,6 +87,7 @@ class JobResult(NamedTuple):
     encode_s: float  # the encoder run it shared with its batch
     decode_s: float  # from its first rows until its last step
     num_steps: int
+    forced: Forced | None = None  # of a job that scores: its one hypothesis is the given translation
 
 
 class JobFailure(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 from protos import admin_pb2 as pb
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
-from service.grpc.codec import Handler, unary
+from service.grpc.wire import Handler, unary
 from service.records import Call
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Refusal, Result

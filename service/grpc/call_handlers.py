@@ -28,8 +28,8 @@ from service.errors import (
     Unimplemented,
 )
 from service.grpc.authentication import Authenticator
-from service.grpc.codec import Malformed
 from service.grpc.status import Metadata, WireStatus, code_of, to_wire
+from service.grpc.wire import Malformed
 from service.records import Call, Caller
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger

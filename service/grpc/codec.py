@@ -1,18 +1,12 @@
-"""Bytes to messages of dragoman.v1, messages to records, and back; for the server and for the client.
+"""Messages of dragoman.v1 to records, and back; for the server and for the client.
 
-`encode_` makes a message, `decode_` a record.  gRPC answers UNKNOWN when a deserialiser raises, so those of the server
-return a `Malformed` instead, which becomes INVALID_ARGUMENT without the parser's own words.  Errors of whole calls are
-the matter of `status.py`.
+`encode_` makes a message, `decode_` a record.  Errors of whole calls are the matter of `status.py`.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias, TypeVar, cast
-
-import grpc
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import cast
 
 from protos import translation_pb2 as pb
 from service.engine.job import FinishReason
@@ -21,21 +15,24 @@ from service.grpc.status import code_number, decode_error
 from service.records import (
     NO_OPTIONS,
     Call,
+    Link,
     ModelInfo,
     Priority,
+    Segmentation,
+    Span,
+    Term,
+    TermUse,
+    TextFormat,
+    TextWarning,
     Timings,
+    TranslatedSegment,
     TranslatedText,
     TranslateOptions,
     Translation,
     TranslationRequest,
     TranslationResult,
+    WarningKind,
 )
-
-AnyMessage = TypeVar("AnyMessage", bound=Message)
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # only the type stubs can subscript it
-
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5  # protobuf.dev/programming-guides/encoding
-_MAX_FIELDS_SCANNED = 10_000  # finding the culprit is a courtesy that must stay cheap
 
 _FINISH_REASONS = {
     FinishReason.END_OF_SENTENCE: pb.FINISH_REASON_END_OF_SENTENCE,
@@ -48,41 +45,18 @@ _PRIORITIES = {
     Priority.BATCH: pb.PRIORITY_BATCH,
 }
 _PRIORITIES_OF: dict[int, Priority | None] = {number: priority for priority, number in _PRIORITIES.items()}
+_FORMATS = {
+    TextFormat.PLAIN: pb.TEXT_FORMAT_PLAIN,
+    TextFormat.HTML: pb.TEXT_FORMAT_HTML,
+    TextFormat.XML: pb.TEXT_FORMAT_XML,
+    TextFormat.XLIFF: pb.TEXT_FORMAT_XLIFF,
+}
+_FORMATS_OF: dict[int, TextFormat] = {number: name for name, number in _FORMATS.items()}
+_SEGMENTATIONS = {Segmentation.SENTENCE: pb.SEGMENTATION_SENTENCE, Segmentation.NONE: pb.SEGMENTATION_NONE}
+_SEGMENTATIONS_OF: dict[int, Segmentation] = {number: name for name, number in _SEGMENTATIONS.items()}
+_WARNING_KINDS = {kind: cast("pb.WarningKind", getattr(pb, f"WARNING_KIND_{kind.name}")) for kind in WarningKind}
+_WARNING_KINDS_OF: dict[int, WarningKind] = {number: kind for kind, number in _WARNING_KINDS.items()}
 _STREAM_SUBJECT = "the text"  # a text of a stream has an id and no place in a list
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """A request that is no message of its type."""
-
-    message: str
-    field: str = ""
-
-
-def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage | Malformed]:
-    """A function from bytes to a message, or to what is wrong with them."""
-
-    def deserialize(data: bytes) -> AnyMessage | Malformed:
-        try:
-            return message_type.FromString(data)
-        except DecodeError:
-            return _explain(data, cast("Descriptor", message_type.DESCRIPTOR))
-
-    return deserialize
-
-
-def unary(behaviour: Any, request: type[Message]) -> Handler:
-    """Return the handler of a method with one request and one response."""
-    return grpc.unary_unary_rpc_method_handler(
-        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
-    )
-
-
-def stream(behaviour: Any, request: type[Message]) -> Handler:
-    """Return the handler of a method with a stream of requests and one of responses."""
-    return grpc.stream_stream_rpc_method_handler(
-        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
-    )
 
 
 def encode_request(request: TranslationRequest) -> pb.TranslateRequest:
@@ -100,6 +74,10 @@ def encode_request(request: TranslationRequest) -> pb.TranslateRequest:
         model=request.model,
         options=_encode_options(request.options),
         priority=_PRIORITIES[request.priority],
+        format=_encode_format(request.format),
+        return_alignments=request.return_alignments,
+        glossary=_encode_glossary(request),
+        target_prefixes=request.target_prefixes,
     )
 
 
@@ -111,18 +89,47 @@ def encode_settings(request: TranslationRequest) -> pb.StreamSettings:
         model=request.model,
         options=_encode_options(request.options),
         priority=_PRIORITIES[request.priority],
+        format=_encode_format(request.format),
+        return_alignments=request.return_alignments,
+        glossary=_encode_glossary(request),
     )
+
+
+def _encode_format(text_format: TextFormat) -> pb.TextFormat:
+    """Return the format's number; plain text is not written, so that earlier servers read the same request."""
+    return pb.TEXT_FORMAT_UNSPECIFIED if text_format is TextFormat.PLAIN else _FORMATS[text_format]
+
+
+def _encode_glossary(request: TranslationRequest) -> pb.Glossary | None:
+    if not (request.glossary_name or request.terms):
+        return None
+    terms = [pb.Term(source=term.source, target=term.target) for term in request.terms]
+    return pb.Glossary(name=request.glossary_name, terms=terms)
 
 
 def decode_request(message: pb.TranslateRequest | pb.StreamSettings) -> TranslationRequest:
     """Return the record of a request, or of a stream's settings, which have no texts."""
+    texts, target_prefixes = tuple[str, ...](), tuple[str, ...]()
+    if isinstance(message, pb.TranslateRequest):
+        texts, target_prefixes = tuple(message.texts), tuple(message.target_prefixes)
+    text_format, terms, glossary_name = TextFormat.PLAIN, tuple[Term, ...](), ""
+    if message.format:
+        text_format = _FORMATS_OF.get(message.format, TextFormat.PLAIN)
+    if message.HasField("glossary"):
+        glossary_name = message.glossary.name
+        terms = tuple(Term(term.source, term.target) for term in message.glossary.terms)
     return TranslationRequest(
-        texts=tuple(message.texts) if isinstance(message, pb.TranslateRequest) else (),
+        texts=texts,
         model=message.model if message.HasField("model") else None,
         source_language=message.source_language,
         target_language=message.target_language,
         options=_decode_options(message.options) if message.HasField("options") else NO_OPTIONS,
         priority=_PRIORITIES_OF.get(message.priority),  # None also for a class of a later version
+        format=text_format,
+        return_alignments=message.return_alignments,
+        glossary_name=glossary_name,
+        terms=terms,
+        target_prefixes=target_prefixes,
     )
 
 
@@ -198,16 +205,48 @@ def decode_translation(message: pb.Translation, index: int | None = None) -> Tra
     """Return the record of one text's outcome; `index` is the text's place in its request, None in a stream."""
     if message.status.code:
         return Translation(error=_decode_text_error(message.status, index))
-    hypotheses = tuple(
+    return Translation(
+        hypotheses=_decode_hypotheses(message.hypotheses),
+        source_tokens=message.source_tokens,
+        segments=tuple(_decode_segment(segment) for segment in message.segments),
+        detected_language=message.detected_language,
+        detection_confidence=message.detection_confidence,
+        pivot_language=message.pivot_language,
+        terms=tuple(
+            TermUse(Term(use.source, use.target), _decode_span(use.span), use.is_honoured) for use in message.terms
+        ),
+    )
+
+
+def _decode_hypotheses(messages: Iterable[pb.Hypothesis]) -> tuple[TranslatedText, ...]:
+    return tuple(
         TranslatedText(
             text=hypothesis.text,
             score=hypothesis.score,
             finish_reason=_FINISH_REASONS_OF.get(hypothesis.finish_reason, FinishReason.END_OF_SENTENCE),
             target_tokens=hypothesis.target_tokens,
         )
-        for hypothesis in message.hypotheses
+        for hypothesis in messages
     )
-    return Translation(hypotheses=hypotheses, source_tokens=message.source_tokens)
+
+
+def _decode_segment(message: pb.Segment) -> TranslatedSegment:
+    return TranslatedSegment(
+        source=_decode_span(message.source),
+        target=_decode_span(message.target),
+        hypotheses=_decode_hypotheses(message.hypotheses),
+        warnings=tuple(
+            TextWarning(_WARNING_KINDS_OF[warning.kind], warning.message, _decode_span(warning.source))
+            for warning in message.warnings
+            if warning.kind in _WARNING_KINDS_OF  # others are of a later version
+        ),
+        quality=message.quality if message.HasField("quality") else None,
+        links=tuple(Link(_decode_span(link.source), _decode_span(link.target)) for link in message.links),
+    )
+
+
+def _decode_span(message: pb.Span) -> Span:
+    return Span(message.begin, message.end)
 
 
 def encode_model(info: ModelInfo) -> pb.Model:
@@ -235,7 +274,9 @@ def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:
 
 
 def _encode_options(options: TranslateOptions) -> pb.TranslateOptions | None:
-    given = {name: value for name, value in asdict(options).items() if value is not None}
+    given = {name: value for name, value in asdict(options).items() if value is not None and value != ()}
+    if options.segmentation is not None:
+        given["segmentation"] = _SEGMENTATIONS[options.segmentation]
     try:
         return pb.TranslateOptions(**given) if given else None
     except (TypeError, ValueError) as error:
@@ -253,6 +294,16 @@ def _decode_options(message: pb.TranslateOptions) -> TranslateOptions:
         max_target_tokens=message.max_target_tokens if has("max_target_tokens") else None,
         use_shortlist=message.use_shortlist if has("use_shortlist") else None,
         allow_smaller_beam=message.allow_smaller_beam if has("allow_smaller_beam") else None,
+        segmentation=_SEGMENTATIONS_OF.get(message.segmentation),
+        repetition_penalty=message.repetition_penalty if has("repetition_penalty") else None,
+        no_repeat_ngram_size=message.no_repeat_ngram_size if has("no_repeat_ngram_size") else None,
+        min_target_tokens=message.min_target_tokens if has("min_target_tokens") else None,
+        suppressed_phrases=tuple(message.suppressed_phrases),
+        sampling_top_k=message.sampling_top_k if has("sampling_top_k") else None,
+        sampling_top_p=message.sampling_top_p if has("sampling_top_p") else None,
+        sampling_temperature=message.sampling_temperature if has("sampling_temperature") else None,
+        sampling_seed=message.sampling_seed if has("sampling_seed") else None,
+        return_alternatives=message.return_alternatives if has("return_alternatives") else None,
     )
 
 
@@ -270,11 +321,50 @@ def _write_translation(message: pb.Translation, translation: Translation, index:
         return
     message.status.SetInParent()
     for hypothesis in translation.hypotheses:
-        written = message.hypotheses.add()
-        written.text = hypothesis.text
-        written.score = hypothesis.score
-        written.finish_reason = _FINISH_REASONS[hypothesis.finish_reason]
-        written.target_tokens = hypothesis.target_tokens
+        _write_hypothesis(message.hypotheses.add(), hypothesis)
+    for segment in translation.segments:
+        _write_segment(message.segments.add(), segment)
+    for warning in translation.warnings:
+        _write_warning(message.warnings.add(), warning)
+    if translation.detected_language:
+        message.detected_language = translation.detected_language
+        message.detection_confidence = translation.detection_confidence
+    if translation.pivot_language:
+        message.pivot_language = translation.pivot_language
+    for use in translation.terms:
+        written = message.terms.add(source=use.term.source, target=use.term.target, is_honoured=use.is_honoured)
+        written.span.begin, written.span.end = use.span
+
+
+def _write_hypothesis(message: pb.Hypothesis, hypothesis: TranslatedText) -> None:
+    message.text = hypothesis.text
+    message.score = hypothesis.score
+    message.finish_reason = _FINISH_REASONS[hypothesis.finish_reason]
+    message.target_tokens = hypothesis.target_tokens
+
+
+def _write_segment(message: pb.Segment, segment: TranslatedSegment) -> None:
+    message.source.begin, message.source.end = segment.source
+    message.target.begin, message.target.end = segment.target
+    for hypothesis in segment.hypotheses:
+        _write_hypothesis(message.hypotheses.add(), hypothesis)
+    if segment.hypotheses:
+        message.score = segment.hypotheses[0].score
+        message.finish_reason = _FINISH_REASONS[segment.hypotheses[0].finish_reason]
+    for warning in segment.warnings:
+        _write_warning(message.warnings.add(), warning)
+    if segment.quality is not None:
+        message.quality = segment.quality
+    for link in segment.links:
+        written = message.links.add()
+        written.source.begin, written.source.end = link.source
+        written.target.begin, written.target.end = link.target
+
+
+def _write_warning(message: pb.TextWarning, warning: TextWarning) -> None:
+    message.kind = _WARNING_KINDS[warning.kind]
+    message.message = warning.message
+    message.source.begin, message.source.end = warning.source
 
 
 def _decode_text_error(status: pb.Status, index: int | None) -> DragomanError:
@@ -284,68 +374,3 @@ def _decode_text_error(status: pb.Status, index: int | None) -> DragomanError:
     if isinstance(error, InvalidInput) and status.message.startswith(f"{subject} "):
         return InvalidInput(status.message.removeprefix(f"{subject} "), field=subject, index=index)
     return error
-
-
-def _serialize(response: Message) -> bytes:
-    return response.SerializeToString()
-
-
-def _explain(data: bytes, descriptor: Descriptor) -> Malformed:
-    try:
-        for name, value in _string_fields(data, descriptor):
-            try:
-                value.decode("utf-8")
-            except UnicodeDecodeError:
-                return Malformed(f"{name} is not valid UTF-8", field=name)
-    except (IndexError, ValueError):
-        pass  # the bytes are no protobuf at all
-    return Malformed(f"the request is not a valid {descriptor.full_name} message")
-
-
-def _string_fields(data: bytes, descriptor: Descriptor) -> Iterator[tuple[str, bytes]]:
-    """Name ("texts[1]", "model") and bytes of the message's own string fields."""
-    counts: dict[int, int] = {}
-    for number, value in _length_delimited_fields(data):
-        known = descriptor.fields_by_number.get(number)
-        if known is None or known.type != FieldDescriptor.TYPE_STRING:
-            continue
-        index = counts.get(number, 0)
-        counts[number] = index + 1
-        yield f"{known.name}[{index}]" if known.is_repeated else known.name, value
-
-
-def _length_delimited_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each length-delimited field.
-
-    Raises:
-        IndexError, ValueError: the bytes do not follow the wire format.
-    """
-    position = 0
-    for _ in range(_MAX_FIELDS_SCANNED):
-        if position == len(data):
-            return
-        tag, position = _read_varint(data, position)
-        kind = tag & 7
-        if kind == _VARINT:
-            _, position = _read_varint(data, position)
-        elif kind == _LENGTH_DELIMITED:
-            length, position = _read_varint(data, position)
-            yield tag >> 3, data[position : position + length]
-            position += length
-        elif kind in (_FIXED64, _FIXED32):
-            position += 8 if kind == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {kind}")
-        if position > len(data):
-            raise IndexError("field runs past the end")
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 64, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ValueError("varint is too long")

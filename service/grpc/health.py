@@ -14,7 +14,7 @@ from typing import Any
 from grpc_health.v1 import health_pb2
 
 from service.errors import InvalidInput, NotFound
-from service.grpc.codec import Handler, Malformed, stream
+from service.grpc.wire import Handler, Malformed, stream
 
 MESSAGE_WITHIN_S = 5.0
 MAX_WAITING = 64  # half of the places for open streams, of which a Watch takes one before its message is there

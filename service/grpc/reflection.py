@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from protos import admin_pb2, translation_pb2
 from service.errors import InvalidInput
-from service.grpc.codec import Handler, Malformed, stream
+from service.grpc.wire import Handler, Malformed, stream
 
 V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICE_NAMES = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")

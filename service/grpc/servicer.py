@@ -4,7 +4,8 @@ Errors leave as exceptions of `errors.py`; `call_handlers.py` gives them a statu
 """
 
 from protos import translation_pb2 as pb
-from service.grpc.codec import Handler, decode_request, encode_model, encode_result, unary
+from service.grpc.codec import decode_request, encode_model, encode_result
+from service.grpc.wire import Handler, unary
 from service.records import Call
 from service.translation.pipeline import Pipeline
 

@@ -12,9 +12,10 @@ from functools import partial
 from protos import translation_pb2 as pb
 from service.edges.core import Core
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
-from service.grpc.codec import Handler, Malformed, decode_request, encode_answers, stream
+from service.grpc.codec import decode_request, encode_answers
 from service.grpc.servicer import SERVICE_NAME
 from service.grpc.status import code_of
+from service.grpc.wire import Handler, Malformed, stream
 from service.queue.admission import Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import Call, TranslationResult

@@ -23,6 +23,8 @@ class Work(NamedTuple):
     sources: tuple[tuple[int, ...], ...]  # ids with end-of-sentence; none is empty
     params: SearchParams
     allow_smaller_beam: bool = False  # where much work waits
+    prefixes: tuple[tuple[int, ...], ...] = ()  # what each translation begins with; none: nothing
+    scored: tuple[tuple[int, ...], ...] = ()  # translations without end-of-sentence to score, instead of a search
 
 
 class WorkDone(NamedTuple):

@@ -238,7 +238,7 @@ def _run_without_engine() -> None:
         for source in work.sources:
             found = Hypothesis(token_ids=source[:-1], score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)
             times = {"queue_s": 0.0, "encode_s": 0.0, "decode_s": 0.0}
-            result = JobResult(job_id=0, hypotheses=(found,), num_steps=len(source), **times)
+            result = JobResult(job_id=0, hypotheses=(found,), num_steps=len(source), forced=None, **times)
             call.job_finished(result)
             results.append(result)
         return WorkDone(results, work.params.beam_size)

@@ -11,7 +11,7 @@ import pytest
 
 from service.grpc.authentication import Authenticator
 from service.grpc.call_handlers import CallHandlers, Refuse
-from service.grpc.codec import Malformed
+from service.grpc.wire import Malformed
 from service.records import Call
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver

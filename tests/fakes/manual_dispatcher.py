@@ -78,7 +78,7 @@ class ManualDispatcher:
             for text in texts
         )
         seconds = {"queue_s": 0.0, "encode_s": 0.0, "decode_s": 0.0, **times}
-        self.futures[index].set_result(JobResult(job_id=0, hypotheses=hypotheses, **seconds, num_steps=1))
+        self.futures[index].set_result(JobResult(job_id=0, hypotheses=hypotheses, num_steps=1, forced=None, **seconds))
 
     async def submitted(self, count: int) -> None:
         async with asyncio.timeout(5):

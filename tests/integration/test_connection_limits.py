@@ -114,8 +114,9 @@ async def test_message_that_trickles_in_takes_no_place_until_it_is_there(start_s
     with Peer(server.grpc_port) as peer:
         peer.send(headers_frame(1, call_headers()) + data_frame(1, b"\x00\x00\x00\x10\x00\x0a"))  # 1 of 4,096 bytes
 
+        await eventually(lambda: in_flight(server) == 1.0)  # seen, and with a deadline
         assert await still_serves(server)
-        assert in_flight(server) == 1.0  # seen, and with a deadline
+        assert in_flight(server) == 1.0
 
 
 async def test_age_ends_connections_without_an_error_for_anybody(start_server):

@@ -9,18 +9,17 @@ from protos import translation_pb2 as pb
 from service.engine.job import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable
 from service.grpc.codec import (
-    Malformed,
     decode_models,
     decode_request,
     decode_result,
     decode_translation,
-    deserializer,
     encode_answers,
     encode_model,
     encode_request,
     encode_result,
     encode_settings,
 )
+from service.grpc.wire import Malformed, deserializer
 from service.records import (
     Call,
     Priority,

@@ -8,8 +8,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from service.errors import InvalidInput
-from service.grpc.codec import Malformed
 from service.grpc.health import FirstMessages, Health, Status
+from service.grpc.wire import Malformed
 
 
 def asking(service: str) -> health_pb2.HealthCheckRequest:

@@ -1,0 +1,66 @@
+"""A text as segments to translate and what stands between them.
+
+Pure data; knows no model, no tokens and no format.  Joined, the parts are the text, byte for byte.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from service.records import Span
+
+
+class TagKind(StrEnum):
+    """What a tag does inside a segment."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    POINT = "point"  # stands alone: <br>, <x id="1"/>, a comment
+
+
+class Tag(NamedTuple):
+    """Markup inside a segment."""
+
+    position: int  # in `Segment.text`: the code point that the tag stands before
+    source: str  # as it is written, and as it comes back
+    kind: TagKind
+    partner: int | None = None  # index in `Segment.tags` of the other end; None: in another segment, or there is none
+
+
+class Segment(NamedTuple):
+    """A piece of a text that is translated by itself: mostly a sentence."""
+
+    source: str  # as it is written, with tags and entities
+    begin: int  # place of `source` in the text of the request
+    text: str  # the language in it, without tags and with entities resolved; no white space at its ends
+    tags: tuple[Tag, ...] = ()  # in the order of `source`
+    spans: tuple[Span, ...] = ()  # in `text`: what comes back as it is; in order, apart from each other
+    offsets: tuple[int, ...] | None = (
+        None  # place in the request of each code point of `text`; None: begin, begin + 1, ...
+    )
+
+    @property
+    def span(self) -> Span:
+        """Where the segment stands in the text of the request."""
+        return Span(self.begin, self.begin + len(self.source))
+
+    def origin(self, span: Span) -> Span:
+        """Return the place in the text of the request of a span of `text` that is not empty."""
+        if self.offsets is None:
+            return Span(self.begin + span.begin, self.begin + span.end)
+        return Span(self.offsets[span.begin], self.offsets[span.end - 1] + 1)
+
+
+Part: TypeAlias = str | Segment  # text that stays, or a segment
+
+
+class Document(NamedTuple):
+    """A text in parts."""
+
+    parts: tuple[Part, ...]
+    escape: Callable[[str], str]  # language -> as the format writes it: "a < b" is "a &lt; b" in HTML
+
+    @property
+    def source(self) -> str:
+        """The text that was taken apart."""
+        return "".join(part if isinstance(part, str) else part.source for part in self.parts)
