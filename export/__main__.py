@@ -55,6 +55,13 @@ def main(
     version: Annotated[
         str | None, typer.Option(help=f"Version of the model; default: the bundle's, else {FIRST_VERSION}.")
     ] = None,
+    reliable_source_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Longer sentences are cut, as tests/quality/reliable_length.py finds; default: the bundle's, else none.",
+            min=1,
+        ),
+    ] = None,
 ) -> None:
     """Turn a trained CHECKPOINT into a BUNDLE that the server loads.
 
@@ -67,7 +74,12 @@ def main(
     precisions = tuple(dict.fromkeys(precision)) if precision else PRECISIONS
     try:
         source = ExportSource.load(checkpoint)
-        source = replace(source, name=name or source.name, version=version or source.version)
+        source = replace(
+            source,
+            name=name or source.name,
+            version=version or source.version,
+            reliable_source_tokens=reliable_source_tokens or source.reliable_source_tokens,
+        )
         samples = _samples(calibration, Tokenizer.load(source.tokenizer_path), source.config)
         options = ExportOptions(
             precisions=precisions, keep_weights=keep_weights, shortlist=shortlist or source.shortlist_path

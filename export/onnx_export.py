@@ -151,6 +151,7 @@ def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, va
             usual,
             max_source_tokens=min(usual.max_source_tokens, positions),
             max_target_tokens=min(usual.max_target_tokens, positions),
+            reliable_source_tokens=source.reliable_source_tokens,
         ),
         variants=variants,
         shortlist=SHORTLIST_NAME if options.shortlist else "",

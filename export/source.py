@@ -34,6 +34,7 @@ class ExportSource:
     source_language: str
     target_language: str
     shortlist_path: Path | None = None
+    reliable_source_tokens: int | None = None  # as in `DecodingDefaults`
     golden_texts: tuple[str, ...] = ()  # texts whose translations the next bundle must have
 
     @classmethod
@@ -67,6 +68,7 @@ class ExportSource:
             source,
             version=manifest.version,
             shortlist_path=bundle.path(manifest.shortlist) if manifest.shortlist else None,
+            reliable_source_tokens=manifest.decoding.reliable_source_tokens,
             golden_texts=tuple(dict.fromkeys(golden)),
         )
 

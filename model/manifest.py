@@ -23,6 +23,7 @@ _COUNT_RANGES = {
     "beam_size": (1, MAX_BEAM_SIZE),
     "max_target_tokens": _TOKENS_RANGE,
     "max_source_tokens": _TOKENS_RANGE,
+    "reliable_source_tokens": _TOKENS_RANGE,
 }
 _NUMBER_RANGES = {"length_penalty": LENGTH_PENALTY_RANGE, "patience": PATIENCE_RANGE}
 _TEXT_FIELDS = ("name", "version", "source_language", "target_language", "tokenizer", "shortlist", "golden")
@@ -41,10 +42,13 @@ class DecodingDefaults:
     patience: float = 1.0
     max_target_tokens: int = 256
     max_source_tokens: int = 512
+    reliable_source_tokens: int | None = None  # longer sentences lose quality, and are cut; None: max_source_tokens
 
     def __post_init__(self) -> None:
         for name, (low, high) in _COUNT_RANGES.items():
             value = getattr(self, name)
+            if name == "reliable_source_tokens" and value is None:
+                continue
             if type(value) is not int or not low <= value <= high:  # a bool is an int by inheritance
                 raise ValueError(f"{name} is {value!r}, it must be an integer from {low} to {high}")
         for name, (least, most) in _NUMBER_RANGES.items():

@@ -271,6 +271,7 @@ class ModelInfo:
     max_source_tokens: int
     max_beam_size: int
     has_shortlist: bool = False
+    reliable_source_tokens: int | None = None  # longer sentences are better cut; None: not known, or not sent
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -59,6 +59,7 @@ def describe(
         max_source_tokens=decoding.max_source_tokens,
         max_beam_size=max_beam_size,
         has_shortlist=bool(manifest.shortlist) and device == "cpu",
+        reliable_source_tokens=decoding.reliable_source_tokens,
     )
 
 

@@ -98,6 +98,17 @@ def test_the_version_is_the_bundle_s_and_of_a_checkpoint_the_first(bundle: Bundl
     assert f"default: the bundle's, else {FIRST_VERSION}." in getattr(option, "help", "")
 
 
+def test_the_reliable_length_is_the_given_one_or_the_bundle_s(bundle: Bundle, tmp_path: Path) -> None:
+    for destination, source, arguments in (
+        ("given", bundle.directory, ["--reliable-source-tokens", "40"]),
+        ("again", tmp_path / "given", []),
+    ):
+        assert run(source, tmp_path / destination, "--precision", "fp32", *arguments).exit_code == 0
+
+    assert bundle.manifest.decoding.reliable_source_tokens is None
+    assert Bundle.load(tmp_path / "again").manifest.decoding.reliable_source_tokens == 40
+
+
 def test_a_bundle_of_an_older_format_gets_new_graphs_from_its_kept_weights(bundle: Bundle, tmp_path: Path) -> None:
     old = Path(shutil.copytree(bundle.directory, tmp_path / "old"))
     manifest = json.loads((old / MANIFEST_NAME).read_text())

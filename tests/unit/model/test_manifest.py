@@ -57,6 +57,7 @@ def test_a_field_of_the_wrong_kind_is_refused(directory, field, value):
         ("beam_size", (0, 65, 2.5, 4.0, True, "4", None), "an integer from 1 to 64"),
         ("max_target_tokens", (0, 64.5), "an integer from 1 to 2147483647"),
         ("max_source_tokens", (True, 1 << 31), "an integer from 1 to 2147483647"),
+        ("reliable_source_tokens", (0, 2.5, True, 1 << 31), "an integer from 1 to 2147483647"),
         ("length_penalty", (-0.1, 9, math.nan, True, "1"), "a number from 0.0 to 5.0"),
         ("patience", (0.05, math.inf, None), "a number from 0.1 to 8.0"),
     ],
@@ -72,3 +73,8 @@ def test_a_decoding_default_that_no_request_could_give_is_refused(directory, nam
 def test_a_decoding_default_may_be_at_its_limits(name, limits):
     for value in limits:
         assert getattr(Manifest.from_json(changed(decoding={name: value})).decoding, name) == value
+
+
+def test_a_bundle_that_does_not_say_how_long_a_sentence_may_be_is_reliable_for_all():
+    assert Manifest.from_json(changed(decoding={})).decoding.reliable_source_tokens is None
+    assert Manifest.from_json(changed(decoding={"reliable_source_tokens": 90})).decoding.reliable_source_tokens == 90
