@@ -251,7 +251,9 @@ def _decode_span(message: pb.Span) -> Span:
 
 def encode_model(info: ModelInfo) -> pb.Model:
     """Return the message that describes a model."""
-    return pb.Model(**asdict(info))
+    fields = asdict(info)
+    del fields["reliable_source_tokens"]  # the contract does not say it
+    return pb.Model(**fields)
 
 
 def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:
