@@ -67,12 +67,13 @@ class Variant:
     projection: str = ""  # the graph that this part is taken from
     arrange: str = ""  # on a GPU: moves keys and values
     extend: str = ""  # on a GPU: moves keys and values, and adds those of sentences that join
+    scorer: str = ""  # one pass over a given translation: its log-probabilities and its attention to the source
     parity: dict[str, float] = field(default_factory=dict)
 
     @property
     def files(self) -> list[str]:
         """Names of all graph files that this variant has."""
-        optional = (self.shortlist_step, self.projection, self.arrange, self.extend)
+        optional = (self.shortlist_step, self.projection, self.arrange, self.extend, self.scorer)
         return [self.encoder, self.decoder_step, *filter(None, optional)]
 
 

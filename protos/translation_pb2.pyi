@@ -349,7 +349,7 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size", "has_shortlist")
+    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size", "has_shortlist", "has_scorer")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +360,7 @@ class Model(_message.Message):
     MAX_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     HAS_SHORTLIST_FIELD_NUMBER: _ClassVar[int]
+    HAS_SCORER_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     source_language: str
@@ -370,7 +371,8 @@ class Model(_message.Message):
     max_source_tokens: int
     max_beam_size: int
     has_shortlist: bool
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., has_shortlist: _Optional[bool] = ...) -> None: ...
+    has_scorer: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., has_shortlist: _Optional[bool] = ..., has_scorer: _Optional[bool] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
     __slots__ = ("pairs", "source_language", "target_language", "model", "priority", "return_alignments")

@@ -272,6 +272,7 @@ class ModelInfo:
     max_beam_size: int
     has_shortlist: bool = False
     reliable_source_tokens: int | None = None  # longer sentences are better cut; None: not known, or not sent
+    has_scorer: bool = False  # whether it scores and aligns given translations
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -329,9 +330,10 @@ class Call:
         return now >= self.deadline - slack_s
 
     def job_finished(self, result: JobResult) -> None:
-        """Count one text that the model has translated."""
-        self.finished_texts += 1
-        self.target_tokens += sum(len(hypothesis.token_ids) for hypothesis in result.hypotheses)
+        """Count one text that the model has translated; of a translation that it has scored, the time alone."""
+        if result.forced is None:
+            self.finished_texts += 1
+            self.target_tokens += sum(len(hypothesis.token_ids) for hypothesis in result.hypotheses)
         self.queue_s = max(self.queue_s, result.queue_s)
         self.encode_s = max(self.encode_s, result.encode_s)
         self.decode_s = max(self.decode_s, result.decode_s)

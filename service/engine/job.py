@@ -58,6 +58,11 @@ class Job(NamedTuple):
     scored_ids: tuple[int, ...] | None = None  # a translation, without end-of-sentence, to score; None: search for one
 
     @property
+    def num_tokens(self) -> int:
+        """Number of source tokens, and of those of a translation to score, that graphs read at once."""
+        return len(self.source_ids) + len(self.scored_ids or ())
+
+    @property
     def source_width(self) -> int:
         """The power of two that holds the source: sentences of one width share their padding."""
         return max(SMALLEST_WIDTH, 1 << (len(self.source_ids) - 1).bit_length())

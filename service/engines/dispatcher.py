@@ -132,7 +132,13 @@ class Dispatcher:
         return self.forecast((round(self._queue.typical_tokens),), params, call)
 
     def submit(
-        self, source_ids: Sequence[int], params: SearchParams, call: Call | None = None
+        self,
+        source_ids: Sequence[int],
+        params: SearchParams,
+        call: Call | None = None,
+        *,
+        prefix_ids: Sequence[int] = (),
+        scored_ids: Sequence[int] | None = None,
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
 
@@ -141,6 +147,8 @@ class Dispatcher:
             params: how to search.
             call: the call that the sentence belongs to: whose share of the engines it takes, which work it goes before,
                 and its deadline; None: interactive work of nobody in particular, without a deadline.
+            prefix_ids: what every hypothesis begins with.
+            scored_ids: a translation without end-of-sentence to score; None: search for one.
 
         Returns:
             A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
@@ -149,7 +157,15 @@ class Dispatcher:
         """
         now, loop = time.monotonic(), asyncio.get_running_loop()
         caller, priority, deadline = _terms_of(call)
-        job = Job(id=next(self._ids), source_ids=tuple(source_ids), params=params, deadline=deadline, submitted_at=now)
+        job = Job(
+            id=next(self._ids),
+            source_ids=tuple(source_ids),
+            params=params,
+            deadline=deadline,
+            submitted_at=now,
+            prefix_ids=tuple(prefix_ids),
+            scored_ids=None if scored_ids is None else tuple(scored_ids),
+        )
         pending = Pending(job, caller, priority, now, future=loop.create_future(), call=call)
         if refusal := self._refusal():
             pending.fail(refusal)

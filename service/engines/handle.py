@@ -171,7 +171,7 @@ class EngineHandle:
             if pending is None:  # failed meanwhile
                 continue
             self.load.remove(pending.item)
-            if isinstance(outcome, JobResult):
+            if isinstance(outcome, JobResult) and outcome.forced is None:  # the model learns how long searches take
                 self._cost_model.finished(pending.item, outcome)
             pending.resolve(outcome)
         if stats := report.stats:

@@ -270,6 +270,7 @@ def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:
             max_source_tokens=model.max_source_tokens,
             max_beam_size=model.max_beam_size,
             has_shortlist=model.has_shortlist,
+            has_scorer=model.has_scorer,
         )
         for model in message.models
     ]

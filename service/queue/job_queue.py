@@ -48,7 +48,7 @@ class JobQueue:
     def add(self, entry: Entry[Job]) -> None:
         """Put a job at the end of its caller's line."""
         job = entry.item
-        entry.cost = self.cost_model.cost(len(job.source_ids), job.params)
+        entry.cost = self.cost_model.cost(job.num_tokens, job.params)
         self._queue.push(entry)
         self._entries[job.id] = entry
         self.source_tokens += len(job.source_ids)

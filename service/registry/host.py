@@ -140,15 +140,21 @@ async def run_work(
         waiting_s, threshold_s = dispatcher.queued_work_s, limits.brownout_seconds
         params = smaller_beam(params, waiting_s=waiting_s, threshold_s=threshold_s)
     lengths = [len(source) for source in work.sources]
+    if work.scored:  # one pass over both sides, in one row
+        params = params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1)
+        lengths = [length + len(scored) for length, scored in zip(lengths, work.scored, strict=True)]
     permit.take_tokens(sum(lengths))
     check_time(lengths, params, call, permit, dispatcher)
     if on_room is not None:
         on_room()
     call.phase = "queue"
-    if len(lengths) == 1:
-        results = [await _run_one(work.sources[0], params, call, dispatcher)]
-    else:
-        results = await _run_all(work.sources, params, call, dispatcher)
+
+    def submit(index: int) -> "asyncio.Future[JobResult]":
+        prefix = work.prefixes[index] if work.prefixes else ()
+        scored = work.scored[index] if work.scored else None
+        return dispatcher.submit(work.sources[index], params, call, prefix_ids=prefix, scored_ids=scored)
+
+    results = [await _run_one(submit(0), call)] if len(lengths) == 1 else await _run_all(submit, lengths, call)
     return WorkDone(results, params.beam_size)
 
 
@@ -160,9 +166,9 @@ def check_time(
     permit.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
 
 
-async def _run_one(source: tuple[int, ...], params: SearchParams, call: Call, dispatcher: Dispatcher) -> Settled:
+async def _run_one(job: "asyncio.Future[JobResult]", call: Call) -> Settled:
     try:
-        result = await dispatcher.submit(source, params, call)
+        result = await job
     except InternalError as error:
         call.finished_texts += 1
         return error
@@ -171,13 +177,13 @@ async def _run_one(source: tuple[int, ...], params: SearchParams, call: Call, di
 
 
 async def _run_all(
-    sources: Sequence[tuple[int, ...]], params: SearchParams, call: Call, dispatcher: Dispatcher
+    submit: "Callable[[int], asyncio.Future[JobResult]]", lengths: Sequence[int], call: Call
 ) -> list[Settled]:
     """Return the results in order; raise the first error that concerns more than its own text."""
     jobs: dict[int, asyncio.Future[JobResult]] = {}
     # The longest first: they take the most steps, and the call is answered when its last text is.
-    for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
-        jobs[index] = dispatcher.submit(sources[index], params, call)
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        jobs[index] = submit(index)
         jobs[index].add_done_callback(partial(_count, call))
     pending = set(jobs.values())
     try:
@@ -194,7 +200,7 @@ async def _run_all(
     finally:
         for job in pending:
             job.cancel()  # does nothing to those that are done
-    return [_settled(jobs[index]) for index in range(len(sources))]
+    return [_settled(jobs[index]) for index in range(len(lengths))]
 
 
 def _settled(job: "asyncio.Future[JobResult]") -> Settled:

@@ -40,12 +40,13 @@ def describe(
     """
     manifest, decoding = bundle.manifest, bundle.manifest.decoding
     preferred = PREFERRED_PRECISIONS if device == "cpu" else (GPU_PRECISION,)
+    precision = precision or next((name for name in preferred if name in manifest.variants), "")
     return ModelInfo(
         name=manifest.name,
         version=manifest.version,
         source_language=manifest.source_language,
         target_language=manifest.target_language,
-        precision=precision or next((name for name in preferred if name in manifest.variants), ""),
+        precision=precision,
         device=device,
         default_options=TranslateOptions(
             beam_size=min(decoding.beam_size, max_beam_size),
@@ -60,6 +61,7 @@ def describe(
         max_beam_size=max_beam_size,
         has_shortlist=bool(manifest.shortlist) and device == "cpu",
         reliable_source_tokens=decoding.reliable_source_tokens,
+        has_scorer=precision in manifest.variants and bool(manifest.variants[precision].scorer),
     )
 
 

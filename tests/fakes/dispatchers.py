@@ -46,7 +46,7 @@ class EchoDispatcher:
         self.state = "started"
 
     def submit(
-        self, source_ids: Sequence[int], params: SearchParams, call: object = None
+        self, source_ids: Sequence[int], params: SearchParams, call: object = None, **more: object
     ) -> "asyncio.Future[JobResult]":
         self.asked.append(params)
         future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()

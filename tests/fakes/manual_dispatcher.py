@@ -45,6 +45,8 @@ class Submitted:
     source_ids: tuple[int, ...]
     params: SearchParams
     call: Call | None
+    prefix_ids: tuple[int, ...] = ()
+    scored_ids: tuple[int, ...] | None = None
 
 
 class ManualDispatcher:
@@ -62,9 +64,15 @@ class ManualDispatcher:
         return self.answer_to_forecast
 
     def submit(
-        self, source_ids: Sequence[int], params: SearchParams, call: Call | None = None
+        self,
+        source_ids: Sequence[int],
+        params: SearchParams,
+        call: Call | None = None,
+        *,
+        prefix_ids: tuple[int, ...] = (),
+        scored_ids: tuple[int, ...] | None = None,
     ) -> "asyncio.Future[JobResult]":
-        self.jobs.append(Submitted(tuple(source_ids), params, call))
+        self.jobs.append(Submitted(tuple(source_ids), params, call, prefix_ids, scored_ids))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 

@@ -193,3 +193,13 @@ class TestHandOut:
         add(queue, 30)
 
         assert len(queue.hand_out([load_of(10)], now=0.0)) == ahead
+
+
+def test_translation_to_score_costs_what_its_tokens_cost():
+    queue = measured()
+    add(queue)
+    before = queue.waiting_s(FULL)
+
+    queue.add(Entry(job()._replace(params=PARAMS._replace(max_target_tokens=1), scored_ids=(6,) * 8), A, BATCH, 0.0))
+
+    assert queue.waiting_s(FULL) - before == pytest.approx(queue.cost_model.seconds(10 + 8 + 1, 1))

@@ -1,19 +1,25 @@
 """One version's life, with a dispatcher that has no processes."""
 
 import asyncio
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from model.bundle import Bundle, BundleError
-from service.config import ModelsConfig, ServerConfig
+from service.config import LimitsConfig, ModelsConfig, ServerConfig
+from service.engine.job import SearchParams
 from service.errors import InternalError
-from service.registry.host import HostState, ModelHost
+from service.queue.admission import Admission
+from service.records import Call
+from service.registry.catalogue import Work, WorkDone
+from service.registry.host import HostState, ModelHost, run_work
 from service.registry.model_info import describe
 from service.registry.repository import BundleCandidate
 from tests.fakes.dispatchers import EchoDispatcher
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.manual_dispatcher import ManualDispatcher
 
 
 def host_of(directory: Path, dispatcher: Any, *, self_test: bool = True) -> ModelHost:
@@ -68,3 +74,38 @@ async def test_host_is_drained_when_its_last_call_has_left_and_ends_its_engines_
     assert (was_in_time, await draining) == (False, True)
     await host.close()
     assert dispatcher.state == "closed"
+
+
+class TestWork:
+    async def done(self, work: Work) -> tuple[ManualDispatcher, Call, WorkDone]:
+        """What was submitted for a call whose jobs all are answered, and what became of it."""
+        dispatcher, now, admission = ManualDispatcher(), time.monotonic(), Admission(LimitsConfig())
+        call = Call(method="m", started=now, deadline=now + 600.0)
+        with admission.admit(len(work.sources), now=now, deadline=call.deadline, caller=call.caller) as permit:
+            task = asyncio.create_task(run_work(work, call, permit, cast("Any", dispatcher), LimitsConfig()))
+            await dispatcher.submitted(len(work.sources))
+            for index in range(len(work.sources)):
+                dispatcher.answer(index, "eins")
+            return dispatcher, call, await task
+
+    @pytest.mark.parametrize("num_texts", [1, 3])
+    async def test_each_job_gets_the_prefix_of_its_text(self, num_texts):
+        sources = tuple((5,) * (number + 1) for number in range(num_texts))
+
+        dispatcher, _, done = await self.done(Work(sources, SearchParams(), prefixes=((1,), (), (3, 4))[:num_texts]))
+
+        assert {job.source_ids: job.prefix_ids for job in dispatcher.jobs} == dict(
+            zip(sources, ((1,), (), (3, 4)), strict=False)
+        )
+        assert {job.scored_ids for job in dispatcher.jobs} == {None}
+        assert (len(done.results), done.beam_size) == (num_texts, 4)
+
+    async def test_translation_to_score_is_one_step_of_one_row_and_counts_with_its_tokens(self):
+        work = Work(((5, 6), (5,)), SearchParams(beam_size=4, num_hypotheses=2), scored=((7, 8, 9), ()))
+
+        dispatcher, _, done = await self.done(work)
+
+        assert [(job.source_ids, job.scored_ids) for job in dispatcher.jobs] == [((5, 6), (7, 8, 9)), ((5,), ())]
+        assert {job.params for job in dispatcher.jobs} == {SearchParams(beam_size=1, max_target_tokens=1)}
+        assert dispatcher.forecasts == [(5, 1)]
+        assert done.beam_size == 1

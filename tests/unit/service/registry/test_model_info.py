@@ -50,6 +50,16 @@ def test_precision_and_largest_beam_are_those_that_are_asked_for(bundle):
     assert (info.precision, info.max_beam_size, info.default_options.beam_size) == ("int8", 7, 7)
 
 
+@pytest.mark.parametrize(("precision", "expected"), [(None, True), ("int8", False)])
+def test_scorer_is_that_of_the_precision(bundle, precision, expected):
+    variants = bundle.manifest.variants
+    scoring = {**variants, "fp32": replace(variants["fp32"], scorer="fp32/scorer.onnx")}
+
+    info = describe(replace(bundle, manifest=replace(bundle.manifest, variants=scoring)), precision)
+
+    assert (info.has_scorer, describe(bundle).has_scorer) == (expected, False)
+
+
 class TestDefaults:
     def test_absent_options_take_the_model_s_defaults(self):
         assert search_params(INFO, TranslateOptions()) == SearchParams(
