@@ -178,6 +178,7 @@ class StepInputs:
     source_lengths: str  # int32 [B]
     edit_places: str  # int64 [E]: (sentence * K + hypothesis) * V + token
     edit_values: str  # float32 [E]: added to the logits there
+    edit_factors: str  # float32 [E], 1 or more: before that, divide positive logits there and multiply negative ones
     num_candidates: str  # int64 [1]: C
 
 
@@ -220,6 +221,7 @@ class DecoderStepGraph(TransformerGraph):
             source_lengths=declare("source_lengths", INT32, ["B"]),
             edit_places=declare("edit_places", INT64, ["E"]),
             edit_values=declare("edit_values", FLOAT, ["E"]),
+            edit_factors=declare("edit_factors", FLOAT, ["E"]),
             num_candidates=declare("num_candidates", INT64, [1]),
         )
         for layer in range(self.config.num_decoder_layers):
@@ -303,17 +305,20 @@ class DecoderStepGraph(TransformerGraph):
         self.graph.output("check", FLOAT, ["B"])
 
     def edit(self, logits: str) -> str:
-        """Add `edit_values` at `edit_places`: [B, K, V] -> [B, K, V], without a copy of all logits.
+        """Change the logits at `edit_places`, all different: [B, K, V] -> [B, K, V], without a copy of all logits.
 
         ScatterElements on one flat axis works in place, given that both shapes are known to be equal; ScatterND would
         take what 1.5 layers' norms take (0.25 ms at 112 rows of 8,000), edits or not.
         """
-        flat = self.graph.node("Reshape", logits, self.graph.constant("one_axis", np.array([-1])))
-        places = [self.step.edit_places, self.step.edit_values]
-        edited = self.graph.node("ScatterElements", flat, *places, axis=0, reduction="add")
+        node, places, factors = self.graph.node, self.step.edit_places, self.step.edit_factors
+        flat = node("Reshape", logits, self.graph.constant("one_axis", np.array([-1])))
+        found = node("Gather", flat, places)
+        # The smaller of x / f and x * f divides what is positive and multiplies what is negative, as f is at least 1.
+        scaled = node("Min", node("Div", found, factors), node("Mul", found, factors))
+        edited = node("ScatterElements", flat, places, node("Add", scaled, self.step.edit_values), axis=0)
         for name in (flat, edited):
             self.graph.hint_shape(name, FLOAT, ["B * K * V"])
-        return self.graph.node("Reshape", edited, self.shape_of_logits(logits))
+        return node("Reshape", edited, self.shape_of_logits(logits))
 
     def shape_of_logits(self, logits: str) -> str:
         """[3]: B, K and the vocabulary; not from `logits`, which could not be edited in place then."""

@@ -132,7 +132,8 @@ def _export_variant(
         found.append(compare(runner, reference_model(config, state), inputs))
         found[-1].require(precision, TOLERANCES[precision])
     graphs = {path.stem: f"{precision}/{path.name}" for path in directory.glob("*.onnx")}
-    return Variant(**graphs, parity={name: round(value, 9) for name, value in asdict(found[0]).items()})
+    parity = {name: round(value, 9) for name, value in asdict(found[0]).items()}
+    return Variant(**graphs, repetition_penalty=True, parity=parity)
 
 
 def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, variants: dict[str, Variant]) -> Manifest:

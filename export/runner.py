@@ -70,13 +70,14 @@ class GraphRunner:
             "self_mask": np.tile(mask, (num_sentences, 1, 1, 1)),
             "edit_places": np.zeros(0, np.int64),
             "edit_values": np.zeros(0, np.float32),
+            "edit_factors": np.ones(0, np.float32),
             "num_candidates": np.array([num_candidates]),
         }
         if self._vocabulary:
             mask = self._vocabulary["vocabulary_mask"]
             feeds |= self._vocabulary | {"vocabulary_mask": np.tile(mask, (num_sentences, 1, 1))}
-        given = {name: value for name, value in memory.items() if name in self._input_types}
-        outputs = _run(self._decoder_step, {**feeds, **given})
+        given = {name: value for name, value in (feeds | memory).items() if name in self._input_types}
+        outputs = _run(self._decoder_step, given)
         memory |= {name.removesuffix("_out"): value for name, value in outputs.items() if name.endswith("_out")}
         return outputs
 

@@ -68,6 +68,7 @@ class Variant:
     arrange: str = ""  # on a GPU: moves keys and values
     extend: str = ""  # on a GPU: moves keys and values, and adds those of sentences that join
     scorer: str = ""  # one pass over a given translation: its log-probabilities and its attention to the source
+    repetition_penalty: bool = False  # whether the steps take the factors that it needs
     parity: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -271,6 +271,7 @@ class ModelInfo:
     max_source_tokens: int
     max_beam_size: int
     has_shortlist: bool = False
+    has_repetition_penalty: bool = False  # whether its graphs take what the option needs; a client is not told
     reliable_source_tokens: int | None = None  # longer sentences are better cut; None: not known, or not sent
     has_scorer: bool = False  # whether it scores and aligns given translations
 

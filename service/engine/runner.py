@@ -5,7 +5,7 @@ the end stands what runners of exported graphs share.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from model.bundle import Bundle, BundleError
 from model.config import EOS_ID, PAD_ID, UNK_ID
 from service.engine.beam import Candidates
 from service.engine.scheduler import SchedulerConfig
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 SHORTEST_SOURCE = (UNK_ID, EOS_ID)  # of models with the ids of `model.config`
 
@@ -85,6 +88,11 @@ def check_limits(bundle: Bundle) -> None:
             raise BundleError(
                 f"{bundle.directory}: {name} is {limit}, the model has {positions} positions; export again"
             )
+
+
+def takes_factors(decoder: "ort.InferenceSession") -> bool:
+    """Return whether a step graph has `edit_factors`; those of older bundles have not."""
+    return any(value.name == "edit_factors" for value in decoder.get_inputs())
 
 
 def layer_names(kind: str, num_layers: int) -> list[str]:

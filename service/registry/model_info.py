@@ -41,6 +41,7 @@ def describe(
     manifest, decoding = bundle.manifest, bundle.manifest.decoding
     preferred = PREFERRED_PRECISIONS if device == "cpu" else (GPU_PRECISION,)
     precision = precision or next((name for name in preferred if name in manifest.variants), "")
+    variant = manifest.variants.get(precision)
     return ModelInfo(
         name=manifest.name,
         version=manifest.version,
@@ -61,7 +62,8 @@ def describe(
         max_beam_size=max_beam_size,
         has_shortlist=bool(manifest.shortlist) and device == "cpu",
         reliable_source_tokens=decoding.reliable_source_tokens,
-        has_scorer=precision in manifest.variants and bool(manifest.variants[precision].scorer),
+        has_scorer=variant is not None and bool(variant.scorer),
+        has_repetition_penalty=variant is not None and variant.repetition_penalty,
     )
 
 

@@ -43,6 +43,7 @@ class StepDriver:
         scores: Array | None = None,
         candidates: int | None = None,
         edits: Mapping[Edit, float] | None = None,
+        penalties: Mapping[Edit, float] | None = None,
     ) -> Values:
         """One token for every hypothesis.
 
@@ -52,11 +53,13 @@ class StepDriver:
             scores: [B, K]; zeros if not given.
             candidates: C; all K * V of a sentence if not given.
             edits: what is added to logits.
+            penalties: what they are divided by (positive ones) and multiplied by (negative ones) before that.
 
         Returns:
             Those of `OUTPUTS`.
         """
-        (num_sentences, beam), given = tokens.shape, dict(edits or {})
+        (num_sentences, beam), edits, penalties = tokens.shape, edits or {}, penalties or {}
+        given = sorted({*edits, *penalties})
         own = self.columns[:, None] + np.arange(beam)  # [B, K]
         np.put_along_axis(self.mask, own[:, None, :, None], 0.0, axis=3)
         places = [(sentence * beam + hypothesis) * self._vocab_size + token for sentence, hypothesis, token in given]
@@ -68,7 +71,8 @@ class StepDriver:
             "columns": self.columns,
             "self_mask": self.mask,
             "edit_places": np.array(places, np.int64),
-            "edit_values": np.array(list(given.values()), np.float32),
+            "edit_values": np.array([edits.get(edit, 0.0) for edit in given], np.float32),
+            "edit_factors": np.array([penalties.get(edit, 1.0) for edit in given], np.float32),
             "num_candidates": np.array([candidates or beam * self._vocab_size]),
             **memory,
         }

@@ -148,6 +148,7 @@ def _manifest(model: Transformer, precisions: Sequence[str], shortlist: str) -> 
                 decoder_step=f"{precision}/decoder_step.onnx",
                 shortlist_step=f"{precision}/shortlist_step.onnx",
                 projection=f"{precision}/projection.onnx",
+                repetition_penalty=True,
             )
             for precision in precisions
         },

@@ -18,7 +18,7 @@ from service.engine.cpu.session import load_shortlist, open_graph, open_session
 from service.engine.cpu.vocabulary import LiveVocabulary, Projection
 from service.engine.faults import explained
 from service.engine.key_value_cache import CacheShape
-from service.engine.runner import SHORTEST_SOURCE, Floats, Ints, check_limits, layer_names, pad
+from service.engine.runner import SHORTEST_SOURCE, Floats, Ints, check_limits, layer_names, pad, takes_factors
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 
@@ -142,6 +142,8 @@ class _Binding:
         self._input("source_lengths", state.source_lengths)
         self._input("edit_places", np.zeros(0, np.int64))
         self._input("edit_values", np.zeros(0, np.float32))
+        if takes_factors(decoder):
+            self._input("edit_factors", np.ones(0, np.float32))
         self._input("num_candidates", np.array([width], np.int64))
         cross, own = state.cross_arrays(), state.self_arrays()
         for name, array in zip(layer_names("cross", len(cross) // 2), cross, strict=True):

@@ -22,7 +22,7 @@ from service.engine.cuda.cache import CudaEncoded, CudaSlots, CudaStorage, SlotA
 from service.engine.cuda.session import free_memory, on_device, open_on_cuda, require_cuda
 from service.engine.faults import explained
 from service.engine.key_value_cache import CacheShape, KeyValueCache
-from service.engine.runner import SHORTEST_SOURCE, Floats, Ints, check_limits, layer_names, pad
+from service.engine.runner import SHORTEST_SOURCE, Floats, Ints, check_limits, layer_names, pad, takes_factors
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import Device, EngineSpec
 
@@ -169,6 +169,8 @@ class _CudaBinding:
             "edit_values": on_device(np.zeros(0, np.float32), device),
             "num_candidates": on_device(np.array([width], np.int64), "cpu"),  # TopK reads it on the host
         }
+        if takes_factors(decoder):
+            self._constants["edit_factors"] = on_device(np.ones(0, np.float32), device)
         for name, value in (*self._sent.items(), *self._constants.items()):
             self._io.bind_ortvalue_input(name, value)
         for kind, slots in (("cross", state.cross), ("self", state.own)):

@@ -197,6 +197,33 @@ def test_edits_are_added_to_the_logits_before_the_softmax(precision: str) -> Non
     assert edited[0, 0, 7] == -np.inf
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_penalties_divide_positive_logits_and_multiply_negative_ones_before_edits_are_added(precision: str) -> None:
+    """Log-probabilities do not tell a logit's sign: it comes from the PyTorch model."""
+    graphs = graphs_of(precision)
+    sentence = random_sentences(graphs.config, lengths=(6,))
+    memory, tokens = memory_of(graphs, sentence), np.full((1, 1), BOS_ID)
+    with torch.inference_mode():
+        lengths = torch.tensor([6])
+        encoded = graphs.model.encode(torch.tensor(sentence), lengths)
+        states = graphs.model.decode(torch.from_numpy(tokens), encoded, lengths)
+        logits = graphs.model.project(states)[0, 0].numpy()
+    plain = full_log_probs(driver(graphs, 1, beam=1).step(tokens, memory), beam=1)[0, 0]
+    logits = plain + (logits - plain).mean()  # int8 graphs differ from PyTorch by more than the tolerance
+    penalties = {(0, 0, token): 1.7 for token in range(4, 40)}
+    assert len(np.unique(logits[4:40] > 0.0)) == 2
+
+    edits = {(0, 0, 5): 1.5, (0, 0, 50): 2.0}
+    outputs = driver(graphs, 1, beam=1).step(tokens, memory, edits=edits, penalties=penalties)
+    penalized = full_log_probs(outputs, beam=1)[0, 0]
+
+    logits[4:40] = np.where(logits[4:40] > 0.0, logits[4:40] / 1.7, logits[4:40] * 1.7)
+    logits[5] += 1.5
+    logits[50] += 2.0
+    expected = torch.from_numpy(logits).log_softmax(-1).numpy()
+    np.testing.assert_allclose(penalized, expected, atol=1e-5 if precision == "fp32" else 0.1)
+
+
 @pytest.mark.parametrize("vocab_size", [60, 61, 128], ids=lambda size: f"V={size}")  # blocks of 4, 1, 64
 @pytest.mark.parametrize("beam", [1, 3, 8])
 @settings(max_examples=10, deadline=None)
