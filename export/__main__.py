@@ -1,5 +1,6 @@
 """`python -m export`: the command line of the export, and nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,20 +11,26 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from export.heads import TokenPair
 from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, Samples, export_bundle
 from export.source import FIRST_VERSION, ExportSource
 from model.bundle import Bundle
-from model.config import ModelConfig
+from model.config import EOS_ID, ModelConfig
 from model.data import read_lines
 from model.manifest import PREFERRED_PRECISIONS
 from model.tokenizer import Tokenizer
 
 NUM_SENTENCES = 320  # of the calibration file
+NUM_PAIRS = 30_000  # of the parallel text: a statistical alignment is learnt from them in some ten seconds
+NUM_VERIFIED = 64  # of them, beside the calibration file's
+MAX_PAIR_TOKENS = 100  # of either side
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 console = Console(stderr=True)
 
 EPILOG = """[bold]Examples[/bold]
+
+The heads that align: [cyan]python -m export BUNDLE BUNDLE --align-with train.en.gz train.de.gz[/cyan]
 
 Both precisions: [cyan]python -m export runs/en-de/average bundles/en-de --calibration train.en.gz[/cyan]
 
@@ -42,9 +49,22 @@ def main(
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="Source sentences, one a line, plain or .gz; int8 needs them.", exists=True, dir_okay=False),
+        typer.Option(
+            help="Source sentences, one a line, plain or .gz; int8 needs them. Default: a bundle's int8 graphs keep "
+            "their scales.",
+            exists=True,
+            dir_okay=False,
+        ),
     ] = None,
     keep_weights: Annotated[bool, typer.Option(help="Keep all parameters, in half precision, to export from.")] = True,
+    align_with: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            help="Parallel text, source and target sentences one a line, plain or .gz: the attention heads that align "
+            "best are chosen with it. Default: the bundle's heads, else those of the layer before the last.",
+            metavar="SOURCE TARGET",
+        ),
+    ] = None,
     shortlist: Annotated[
         Path | None,
         typer.Option(
@@ -80,7 +100,12 @@ def main(
             version=version or source.version,
             reliable_source_tokens=reliable_source_tokens or source.reliable_source_tokens,
         )
-        samples = _samples(calibration, Tokenizer.load(source.tokenizer_path), source.config)
+        tokenizer = Tokenizer.load(source.tokenizer_path)
+        samples = _samples(calibration, tokenizer, source.config, source.golden_texts)
+        if align_with:
+            pairs = _pairs(*align_with, tokenizer)
+            sources = [[*pair.source, EOS_ID] for pair in pairs[:: max(1, len(pairs) // NUM_VERIFIED)][:NUM_VERIFIED]]
+            samples = replace(samples, pairs=pairs, verification=[*samples.verification, *sources])
         options = ExportOptions(
             precisions=precisions, keep_weights=keep_weights, shortlist=shortlist or source.shortlist_path
         )
@@ -90,16 +115,30 @@ def main(
         raise typer.Exit(1) from error
 
 
-def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig) -> Samples:
-    """Sentences from all over the file: four of five for calibration, the fifth for verification."""
+def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig, golden: Sequence[str] = ()) -> Samples:
+    """Sentences from all over the file: four of five for calibration, the fifth for verification.
+
+    Without a file, the golden sentences of a bundle are there for verification.
+    """
     if path is None:
-        return Samples()
+        return Samples(verification=[tokenizer.encode(text) for text in golden])
     lines = read_lines(path)
     stride = max(1, len(lines) // NUM_SENTENCES)
     encoded = [tokenizer.encode(line) for line in lines[::stride][:NUM_SENTENCES]]
     usable = [ids for ids in encoded if 0 < len(ids) <= config.max_positions]
     calibration = [ids for number, ids in enumerate(usable) if number % 5 != 4]
     return Samples(calibration=calibration, verification=usable[4::5])
+
+
+def _pairs(source: Path, target: Path, tokenizer: Tokenizer) -> list[TokenPair]:
+    """Pairs from all over the files; ValueError if one has more lines than the other."""
+    texts, translations = read_lines(source), read_lines(target)
+    if len(texts) != len(translations):
+        raise ValueError(f"{source} has {len(texts)} lines, {target} has {len(translations)}: they must be parallel")
+    stride = max(1, len(texts) // NUM_PAIRS)
+    lines = list(zip(texts, translations, strict=True))[::stride][:NUM_PAIRS]
+    pairs = [TokenPair(tokenizer.encode(text)[:-1], tokenizer.encode(translation)[:-1]) for text, translation in lines]
+    return [pair for pair in pairs if 0 < len(pair.source) < MAX_PAIR_TOKENS and 0 < len(pair.target) < MAX_PAIR_TOKENS]
 
 
 def _show(bundle: Bundle) -> None:
@@ -115,6 +154,10 @@ def _show(bundle: Bundle) -> None:
         same = f"{parity['same_best_token']:.2%}"
         table.add_row(precision, f"{size / 1e6:.1f} MB", *numbers, same, str(parity["positions"]))
     Console().print(table)
+    if aligned := manifest.alignment:
+        heads = ", ".join(f"{layer}.{head}" for layer, head in aligned.heads)
+        how = f"agreement {aligned.agreement:.3f} on {aligned.pairs} pairs" if aligned.pairs else "not measured"
+        Console().print(f"alignment: layer.head {heads}{' (shifted)' if aligned.is_shifted else ''}, {how}")
     if not manifest.golden and manifest.variants.keys() & PREFERRED_PRECISIONS:
         how = f"`python -m export.golden {bundle.directory} SENTENCES` adds them"
         warning = f"{bundle.directory} has no golden sentences for a server to try it with; {how}"

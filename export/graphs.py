@@ -77,6 +77,12 @@ class TransformerGraph:
         table = sinusoidal_positions(self.config.max_positions, self.config.d_model)
         return self.parameter("positions", table.numpy())
 
+    def first_positions(self, tokens: str) -> str:
+        """The table's first T rows, for tokens [B, T]: [T, D]."""
+        begin = self.graph.constant("zero", np.array([0]))
+        num_columns = self.graph.node("Shape", tokens, start=1, end=2)  # [1]: T
+        return self.graph.node("Slice", self.position_table(), begin, num_columns, begin)
+
     def residual(self, name: str, states: str, sublayer: Sublayer) -> str:
         """Section 5.4, or pre-norm (Xiong et al. 2020): a sub-layer, its residual sum and the norm called `name`."""
         if self.config.norm_placement is NormPlacement.PRE:
@@ -129,16 +135,10 @@ class EncoderGraph(TransformerGraph):
         self.source = self.graph.input("source_ids", INT64, ["B", "S"])
         lengths = self.graph.input("source_lengths", INT32, ["B"])
         self.source_lengths = self.graph.node("Cast", lengths, to=INT64)
-        states = self.embed(self.source, self.positions())
+        states = self.embed(self.source, self.first_positions(self.source))
         for layer in range(config.num_encoder_layers):
             states = self.layer(f"encoder.layers.{layer}", states)
         self.cross_keys_and_values(self.final_norm("encoder", states))
-
-    def positions(self) -> str:
-        """The table's first S rows: [S, D]."""
-        begin = self.graph.constant("zero", np.array([0]))
-        num_columns = self.graph.node("Shape", self.source, start=1, end=2)  # [1]: S
-        return self.graph.node("Slice", self.position_table(), begin, num_columns, begin)
 
     def layer(self, name: str, states: str) -> str:
         """[B, S, D] -> [B, S, D]."""

@@ -23,6 +23,7 @@ Output = tuple[str, str, int, list[int | str]]  # name, value, dtype, shape
 EMBEDDING = "embedding"
 WEIGHT_LIMIT = 127  # symmetric: -128 is left out
 ACTIVATION_LEVELS = 255
+SCALE_NAME, ZERO_POINT_NAME = ".input_scale", ".input_zero_point"  # behind a layer's name: its `ActivationScale`
 SMALLEST_SCALE = 1e-8  # of a channel whose weights are all zero
 
 
@@ -147,8 +148,8 @@ class Int8Products:
     def _product(self, graph: GraphBuilder, inputs: str, name: str, matrix: str, weight_scales: str, bias: str) -> str:
         """Float inputs [.., I] times an int8 matrix [I, O]: [.., O], float again."""
         activation = self.scales[name]
-        scale = graph.constant(f"{name}.input_scale", np.float32(activation.scale))
-        zero_point = graph.constant(f"{name}.input_zero_point", np.uint8(activation.zero_point))
+        scale = graph.constant(f"{name}{SCALE_NAME}", np.float32(activation.scale))
+        zero_point = graph.constant(f"{name}{ZERO_POINT_NAME}", np.uint8(activation.zero_point))
         integers = graph.node("QuantizeLinear", inputs, scale, zero_point)
         factors = (integers, matrix, scale, weight_scales, zero_point, "", bias)
         return graph.node("MatMulIntegerToFloat", *factors, domain=CONTRIB_DOMAIN)

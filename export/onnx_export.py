@@ -19,13 +19,23 @@ from export.calibrate import COVERAGE, activation_scales, observe
 from export.cuda import draw_cuda_graphs
 from export.golden import choose_texts, write_golden
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, PROJECTION_NAME, SHORTLIST_STEP_NAME, draw_graphs
-from export.linear import FloatProducts, Int8Products, Products, State
-from export.runner import GraphRunner
+from export.heads import TokenPair, choose_heads, usual_heads
+from export.linear import ActivationScale, FloatProducts, Int8Products, Products, State
+from export.runner import GraphRunner, ScorerRunner
+from export.scorer import SCORER_NAME, ScorerGraph
 from export.source import ExportSource
-from export.verify import TOLERANCES, compare, reference_model, seeded_samples, translated_samples
+from export.verify import (
+    TOLERANCES,
+    ForcedInputs,
+    compare,
+    compare_scorer,
+    reference_model,
+    seeded_samples,
+    translated_samples,
+)
 from model.bundle import WEIGHTS_NAME, Bundle, staging_directory, write_bundle
 from model.config import ModelConfig
-from model.manifest import GPU_PRECISION, TOKENIZER_NAME, DecodingDefaults, Manifest, Variant
+from model.manifest import GPU_PRECISION, TOKENIZER_NAME, AlignmentHeads, DecodingDefaults, Manifest, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer
 
@@ -52,6 +62,7 @@ class Samples:
 
     calibration: Sentences = ()
     verification: Sentences = ()
+    pairs: Sequence[TokenPair] = ()  # parallel text, that alignment heads are chosen with; none: those of the source
 
 
 def export_bundle(
@@ -64,13 +75,16 @@ def export_bundle(
     """Write the bundle and return it.
 
     Raises:
-        ValueError: int8 was asked for without calibration sentences, or the shortlist is none for this vocabulary.
+        ValueError: int8 was asked for without calibration sentences, and the source is no bundle with int8 graphs,
+            whose scales would be kept; or the shortlist is none for this vocabulary.
         SourceError, ParityError, BundleError: as described there.
     """
-    if "int8" in options.precisions and not samples.calibration:
+    if "int8" in options.precisions and not samples.calibration and source.scales is None:
         raise ValueError("int8 needs calibration sentences: a few hundred lines of source text in --calibration FILE")
     if options.keep_weights:  # so that graphs drawn later from the kept weights are these graphs
         source = source.in_half_precision()
+    if samples.pairs:
+        source = replace(source, alignment=choose_heads(reference_model(source.config, source.state), samples.pairs))
     with staging_directory(destination) as staging:
         shutil.copyfile(source.tokenizer_path, staging / TOKENIZER_NAME)
         if options.keep_weights:
@@ -90,10 +104,15 @@ def export_bundle(
         return write_bundle(staging, destination, replace(manifest, golden=golden))
 
 
-def write_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> list[GraphRunner]:
-    """Write the graphs for a CPU into a new directory, and open them: with all tokens, and with a shortlist."""
+def write_graphs(
+    config: ModelConfig, state: State, products: Products, directory: Path, alignment: AlignmentHeads | None = None
+) -> list[GraphRunner]:
+    """Write the graphs for a CPU into a new directory, and open the steps: with all tokens, and with a shortlist."""
     directory.mkdir()
-    save_graphs(draw_graphs(config, state, products), directory)
+    graphs = draw_graphs(config, state, products)
+    weights, alignment = graphs[ENCODER_NAME].weights, alignment or usual_heads(config)
+    graphs[SCORER_NAME] = ScorerGraph(config, state, products, weights, alignment).graph
+    save_graphs(graphs, directory)
     encoder = directory / ENCODER_NAME
     return [
         GraphRunner(encoder, directory / DECODER_STEP_NAME, config),
@@ -121,26 +140,44 @@ def _export_variant(
     else:
         products: Products = FloatProducts()
         if precision == "int8":
-            histograms = observe(config, state, track(samples.calibration, "int8: calibrate"))
-            products = Int8Products(activation_scales(histograms, options.coverage))
-        runners = write_graphs(config, state, products, directory)
-    found = []
+            products = Int8Products(_scales(source, options, samples, track))
+        runners = write_graphs(config, state, products, directory, source.alignment)
+    found: list[dict[str, float]] = []
+    reference, inputs = reference_model(config, state), list[ForcedInputs]()
     for runner in runners:
         inputs = translated_samples(runner, config, track(samples.verification, f"{precision}: verify"))
         if precision != "int8" or not inputs:
             inputs += seeded_samples(config)
-        found.append(compare(runner, reference_model(config, state), inputs))
-        found[-1].require(precision, TOLERANCES[precision])
+        steps = compare(runner, reference, inputs)
+        steps.require(precision, TOLERANCES[precision])
+        found.append(asdict(steps))
     graphs = {path.stem: f"{precision}/{path.name}" for path in directory.glob("*.onnx")}
-    parity = {name: round(value, 9) for name, value in asdict(found[0]).items()}
+    if "scorer" in graphs:
+        alignment = source.alignment or usual_heads(config)
+        scorer = ScorerRunner(directory / SCORER_NAME, runners[0])
+        scores = compare_scorer(scorer, reference, inputs, alignment)
+        scores.require(precision, TOLERANCES[precision])
+        found[0] |= asdict(scores)
+    parity = {name: round(value, 9) for name, value in found[0].items()}
     return Variant(**graphs, repetition_penalty=True, parity=parity)
+
+
+def _scales(source: ExportSource, options: ExportOptions, samples: Samples, track: Track) -> dict[str, ActivationScale]:
+    """Return one scale for each layer: calibrated, or else those of the bundle that is exported again."""
+    if samples.calibration or source.scales is None:
+        histograms = observe(source.config, source.state, track(samples.calibration, "int8: calibrate"))
+        return activation_scales(histograms, options.coverage)
+    return source.scales
 
 
 def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, variants: dict[str, Variant]) -> Manifest:
     tools = {name: installed_version(name) for name in ("onnx", "onnxruntime", "torch", "numpy")}
     settings = {"opset": str(OPSET), "python": platform.python_version()}
-    if "int8" in variants:
+    if "int8" in variants and not samples.calibration:
+        settings |= source.calibrated_with
+    elif "int8" in variants:
         settings |= {"calibration_sentences": str(len(samples.calibration)), "coverage": str(options.coverage)}
+    scorers = [variant.scorer for variant in variants.values() if variant.scorer]
     usual, positions = DecodingDefaults(), source.config.max_positions
     return Manifest(
         name=source.name,
@@ -156,5 +193,6 @@ def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, va
         ),
         variants=variants,
         shortlist=SHORTLIST_NAME if options.shortlist else "",
+        alignment=source.alignment or usual_heads(source.config) if scorers else None,
         exported_with={**tools, **settings},
     )

@@ -110,6 +110,21 @@ class GraphRunner:
         return encoded, steps
 
 
+class ScorerRunner:
+    """A scorer, with the encoder that belongs to it."""
+
+    def __init__(self, scorer: Path, encoder: GraphRunner) -> None:
+        self._scorer = open_session(scorer)
+        self._encoder = encoder
+
+    def score(self, source: Array, source_lengths: Array, targets: Array, next_tokens: Array) -> tuple[Array, Array]:
+        """Return log-probabilities [B, T] of the tokens that follow the decoder's inputs, and attention [B, T, S]."""
+        memory = self._encoder.encode(source, source_lengths)
+        given = {"tokens": targets, "next_tokens": next_tokens, "source_lengths": source_lengths}
+        outputs = _run(self._scorer, given | memory)
+        return outputs["log_probs"], outputs["attention"]
+
+
 def _whole_vocabulary(projection: ort.InferenceSession) -> Values:
     """Inputs of the shortlist step that allow every token; further columns fill the last block."""
     outputs = _run(projection, {})

@@ -3,19 +3,23 @@
 Knows both formats and half precision; knows no graph.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 from safetensors.numpy import save_file
 
-from export.linear import State
+from export.linear import SCALE_NAME, ZERO_POINT_NAME, ActivationScale, State
 from model.bundle import MANIFEST_NAME, Bundle
 from model.checkpoint import load_checkpoint
 from model.config import ModelConfig
+from model.manifest import AlignmentHeads
 
 FIRST_VERSION = "1"  # of a model that was never exported
+CALIBRATED = ("calibration_sentences", "coverage")  # what `Manifest.exported_with` says of int8 graphs
 
 
 class SourceError(ValueError):
@@ -36,6 +40,9 @@ class ExportSource:
     shortlist_path: Path | None = None
     reliable_source_tokens: int | None = None  # as in `DecodingDefaults`
     golden_texts: tuple[str, ...] = ()  # texts whose translations the next bundle must have
+    alignment: AlignmentHeads | None = None
+    scales: dict[str, ActivationScale] | None = None  # of a bundle's int8 graphs, by layer
+    calibrated_with: dict[str, str] = field(default_factory=dict)  # what its manifest says of them
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -70,6 +77,11 @@ class ExportSource:
             shortlist_path=bundle.path(manifest.shortlist) if manifest.shortlist else None,
             reliable_source_tokens=manifest.decoding.reliable_source_tokens,
             golden_texts=tuple(dict.fromkeys(golden)),
+            alignment=manifest.alignment,
+            scales=_scales_of(bundle) if "int8" in manifest.variants else None,
+            calibrated_with={
+                name: manifest.exported_with[name] for name in CALIBRATED if name in manifest.exported_with
+            },
         )
 
     def in_half_precision(self) -> Self:
@@ -89,3 +101,21 @@ class ExportSource:
         """Write all parameters in float16."""
         save_file({name: array.astype(np.float16) for name, array in self.state.items()}, path)
         path.chmod(0o644)  # as every other file of a bundle; safetensors lets only the owner read
+
+
+def _scales_of(bundle: Bundle) -> dict[str, ActivationScale]:
+    """Return how the int8 graphs of a bundle quantise the input of each layer."""
+    numbers: dict[str, float] = {}
+    variant = bundle.manifest.variants["int8"]
+    for name in (variant.encoder, variant.decoder_step):
+        graph = onnx.load(str(bundle.path(name)), load_external_data=False).graph
+        numbers |= {
+            tensor.name: numpy_helper.to_array(tensor).item()
+            for tensor in graph.initializer
+            if tensor.name.endswith((SCALE_NAME, ZERO_POINT_NAME))
+        }
+    layers = [name.removesuffix(SCALE_NAME) for name in numbers if name.endswith(SCALE_NAME)]
+    return {
+        layer: ActivationScale(numbers[f"{layer}{SCALE_NAME}"], int(numbers[f"{layer}{ZERO_POINT_NAME}"]))
+        for layer in layers
+    }

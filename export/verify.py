@@ -5,7 +5,7 @@ Axes: B sentences, S source, T target, V vocabulary.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +13,11 @@ import torch
 
 from export.builder import Array
 from export.linear import State
-from export.runner import GraphRunner
+from export.runner import GraphRunner, ScorerRunner
+from model.attention import forced_attention
 from model.checkpoint import build_model
 from model.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
+from model.manifest import AlignmentHeads
 from model.transformer import Transformer
 
 MAX_TARGET_TOKENS = 64
@@ -72,6 +74,27 @@ class Parity:
                 f"{precision}: the best token is the same at {self.same_best_token:.1%} of {self.positions} positions, "
                 f"at least {tolerance.same_best_token:.1%} is accepted"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerParity:
+    """Mean and largest differences between a scorer and the model."""
+
+    scorer_mean_difference: float  # of the given tokens' log-probabilities
+    scorer_largest_difference: float
+    attention_mean_difference: float  # half the sum of a row's differences: the share that lies elsewhere
+    attention_largest_difference: float
+
+    def require(self, precision: str, tolerance: Tolerance) -> None:
+        """Refuse a scorer beyond the tolerance of the step; attention may differ as much as log-probabilities.
+
+        Raises:
+            ParityError: with the first number beyond its limit.
+        """
+        for name, found in asdict(self).items():
+            limit = tolerance.mean_difference if "mean" in name else tolerance.largest_difference
+            if not found <= limit:  # also true of NaN
+                raise ParityError(f"{precision}: {name} is {found:.3g}, at most {limit:.3g} is accepted")
 
 
 class ForcedInputs(NamedTuple):
@@ -145,3 +168,37 @@ def _differences(runner: GraphRunner, model: Transformer, sample: ForcedInputs) 
     at_best = np.take_along_axis(difference, best[..., None], axis=-1)
     num_same = int((ours.argmax(-1) == best).sum())
     return float(difference.max()), float(at_best.sum(dtype=np.float64)), num_same, best.size
+
+
+def compare_scorer(
+    runner: ScorerRunner, model: Transformer, samples: Iterable[ForcedInputs], alignment: AlignmentHeads
+) -> ScorerParity:
+    """Force every sample's target through both; each token follows the one before it, end-of-sentence the last."""
+    likelihoods, attentions = list[Array](), list[Array]()
+    for sample in samples:
+        next_tokens = np.pad(sample.targets[:, 1:], ((0, 0), (0, 1)), constant_values=EOS_ID)
+        found, attention = runner.score(*sample, next_tokens)
+        expected, weights = reference_scores(model, sample, next_tokens, alignment)
+        shown = weights.shape[1] - alignment.is_shifted  # the last row of shifted heads is nobody's
+        likelihoods.append(np.abs(found - expected).ravel())
+        attentions.append(np.abs(attention - weights)[:, :shown].sum(axis=-1).ravel() / 2)
+    log_probs, rows = np.concatenate(likelihoods), np.concatenate(attentions)
+    return ScorerParity(
+        scorer_mean_difference=float(log_probs.mean()),
+        scorer_largest_difference=float(log_probs.max()),
+        attention_mean_difference=float(rows.mean()) if rows.size else 0.0,
+        attention_largest_difference=float(rows.max()) if rows.size else 0.0,
+    )
+
+
+def reference_scores(
+    model: Transformer, sample: ForcedInputs, next_tokens: Array, alignment: AlignmentHeads
+) -> tuple[Array, Array]:
+    """Return what a scorer computes, from PyTorch: log-probabilities [B, T] and attention [B, T, S]."""
+    logits, weights = forced_attention(model, *map(torch.from_numpy, sample))
+    log_probs: Array = logits.log_softmax(dim=-1).numpy()
+    given = np.take_along_axis(log_probs, next_tokens[..., None], axis=-1)[..., 0]
+    mean = torch.stack([weights[layer, :, head] for layer, head in alignment.heads]).mean(dim=0).numpy()
+    if alignment.is_shifted:
+        mean = np.concatenate([mean[:, 1:], mean[:, -1:]], axis=1)
+    return given, mean

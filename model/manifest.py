@@ -58,6 +58,20 @@ class DecodingDefaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlignmentHeads:
+    """The cross-attention heads whose mean aligns best, and how well, as export has found out.
+
+    A shifted head says most of a token where it is the decoder's input, one step after the one that writes it (Chen et
+    al. 2020, "Accurate Word Alignment Induction from Neural Machine Translation").
+    """
+
+    heads: tuple[tuple[int, int], ...]  # decoder layer and head of each, from 0
+    is_shifted: bool = False
+    agreement: float = 0.0  # F1 with a statistical alignment; 0 where nothing was measured
+    pairs: int = 0  # sentences that it was measured on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """The graph files of one precision, and how far the graphs are from the PyTorch model."""
 
@@ -100,6 +114,7 @@ class Manifest:
     tokenizer: str = TOKENIZER_NAME
     shortlist: str = ""  # empty: the model has no shortlist
     golden: str = ""  # empty: the bundle has no golden sentences
+    alignment: AlignmentHeads | None = None  # of the variants' scorers; None: they have none
     exported_with: dict[str, str] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     format_version: int = BUNDLE_FORMAT_VERSION
@@ -128,5 +143,8 @@ class Manifest:
         fields["config"] = ModelConfig(**fields["config"])
         fields["decoding"] = DecodingDefaults(**fields["decoding"])
         fields["variants"] = {precision: Variant(**variant) for precision, variant in fields["variants"].items()}
+        if fields.get("alignment"):
+            heads = tuple((int(layer), int(head)) for layer, head in fields["alignment"]["heads"])
+            fields["alignment"] = AlignmentHeads(**{**fields["alignment"], "heads": heads})
         fields["files"] = {name: FileEntry(**entry) for name, entry in fields["files"].items()}
         return cls(**fields)

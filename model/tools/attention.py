@@ -7,8 +7,7 @@ and head, the softmax(Q K^T / sqrt(d)) of each attention (Vaswani et al. 2017, f
 a layer, and `MultiHeadAttention.attend` gives its weights; the model stays as it is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,11 +17,11 @@ import numpy as np
 import torch
 import typer
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 
+from model.attention import watched
 from model.checkpoint import load_checkpoint
 from model.config import BOS_ID, EOS_ID
-from model.layers import MultiHeadAttention
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -75,25 +74,9 @@ def attention_weights(model: Transformer, source: Sequence[int], target: Sequenc
         AttentionPart.DECODER: [layer.get_submodule("self_attention") for layer in model.decoder.layers],
         AttentionPart.CROSS: [layer.get_submodule("cross_attention") for layer in model.decoder.layers],
     }
-    with _watched([attention for layers in attentions.values() for attention in layers]) as weights:
+    with watched([attention for layers in attentions.values() for attention in layers]) as weights:
         model(torch.tensor([list(source)]), torch.tensor([len(source)]), torch.tensor([[BOS_ID, *target]]))
-    return {part: torch.stack([weights[attention] for attention in layers]) for part, layers in attentions.items()}
-
-
-@contextmanager
-def _watched(attentions: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
-    """Collect the weights [H, Q, M] of the first sentence that each of the layers sees while this is open."""
-    weights: dict[nn.Module, Tensor] = {}
-
-    def watch(attention: MultiHeadAttention, inputs: tuple[Tensor, Tensor, Tensor | None]) -> None:
-        weights[attention] = attention.attend(*inputs).weights[0]
-
-    hooks = [attention.register_forward_pre_hook(watch) for attention in attentions]
-    try:
-        yield weights
-    finally:
-        for hook in hooks:
-            hook.remove()
+    return {part: torch.stack([weights[attention][0] for attention in layers]) for part, layers in attentions.items()}
 
 
 def attention_maps(

@@ -149,6 +149,7 @@ def _manifest(model: Transformer, precisions: Sequence[str], shortlist: str) -> 
                 shortlist_step=f"{precision}/shortlist_step.onnx",
                 projection=f"{precision}/projection.onnx",
                 repetition_penalty=True,
+                scorer=f"{precision}/scorer.onnx",
             )
             for precision in precisions
         },

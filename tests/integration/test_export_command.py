@@ -13,6 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from export.__main__ import NUM_SENTENCES, _samples, app
+from export.heads import usual_heads
 from export.source import FIRST_VERSION, ExportSource
 from export.verify import TOLERANCES
 from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
@@ -107,6 +108,49 @@ def test_the_reliable_length_is_the_given_one_or_the_bundle_s(bundle: Bundle, tm
 
     assert bundle.manifest.decoding.reliable_source_tokens is None
     assert Bundle.load(tmp_path / "again").manifest.decoding.reliable_source_tokens == 40
+
+
+def test_int8_graphs_that_are_exported_again_without_calibration_are_those_of_the_bundle(
+    bundle: Bundle, checkpoint: Path, tmp_path: Path
+) -> None:
+    again = run(bundle.directory, tmp_path / "again", "--precision", "int8")
+    refused = run(checkpoint, tmp_path / "refused", "--precision", "int8")
+
+    assert (again.exit_code, refused.exit_code) == (0, 1), again.output
+    new = Bundle.load(tmp_path / "again").manifest
+    assert {new.files[name] == bundle.manifest.files[name] for name in new.files if name.startswith("int8/")} == {True}
+    assert new.exported_with == bundle.manifest.exported_with
+    assert "int8 needs calibration sentences" in refused.output
+
+
+def test_alignment_heads_are_chosen_with_parallel_text_and_kept(bundle: Bundle, tmp_path: Path) -> None:
+    for name in ("text.en", "text.de"):
+        (tmp_path / name).write_text("\n".join(SENTENCES), encoding="utf-8")
+    text = (tmp_path / "text.en", tmp_path / "text.de")
+    measured = run(bundle.directory, tmp_path / "measured", "--precision", "fp32", "--align-with", *text)
+    kept = run(tmp_path / "measured", tmp_path / "kept", "--precision", "fp32")
+    (tmp_path / "text.de").write_text("one line", encoding="utf-8")
+    refused = run(bundle.directory, tmp_path / "refused", "--precision", "fp32", "--align-with", *text)
+
+    assert (measured.exit_code, kept.exit_code, refused.exit_code) == (0, 0, 1), measured.output
+    found = Bundle.load(tmp_path / "measured").manifest.alignment
+    assert found is not None
+    assert (found.pairs, found == Bundle.load(tmp_path / "kept").manifest.alignment) == (len(SENTENCES), True)
+    assert 0 < found.agreement <= 1
+    assert bundle.manifest.alignment == usual_heads(bundle.manifest.config)
+    assert "they must be parallel" in " ".join(refused.output.split())
+
+
+def test_a_gpu_s_graphs_have_no_scorer_and_a_cpu_s_have_one(bundle: Bundle, tmp_path: Path) -> None:
+    assert run(bundle.directory, tmp_path / "gpu", "--precision", "fp16").exit_code == 0
+    manifest = Bundle.load(tmp_path / "gpu").manifest
+
+    assert (manifest.variants["fp16"].scorer, manifest.alignment) == ("", None)
+    assert {precision: variant.scorer for precision, variant in bundle.manifest.variants.items()} == {
+        "int8": "int8/scorer.onnx",
+        "fp32": "fp32/scorer.onnx",
+    }
+    assert bundle.manifest.variants["fp32"].parity["attention_largest_difference"] < 1e-4
 
 
 def test_a_bundle_of_an_older_format_gets_new_graphs_from_its_kept_weights(bundle: Bundle, tmp_path: Path) -> None:

@@ -1,0 +1,112 @@
+"""The graph that reads a given translation in one pass: how likely each of its tokens is, and what it attends to.
+
+Its weights are those of the step graph, under the same names.  The heads of `AlignmentHeads` are averaged in the graph,
+so that one [T, S] matrix leaves it and not one for each head.
+
+Axes: as in `graphs.py`; T target tokens, end-of-sentence included.
+"""
+
+import numpy as np
+
+from export.builder import WeightFile
+from export.graphs import FLOAT, INT32, INT64, TransformerGraph, cross_names
+from export.linear import Products, State
+from model.config import ModelConfig
+from model.manifest import AlignmentHeads
+
+SCORER_NAME = "scorer.onnx"
+_MASKED = np.float32(-1e9)  # added to the products of a query and the keys of padding
+
+
+class ScorerGraph(TransformerGraph):
+    """Log-probabilities and alignment of given translations.
+
+    Inputs: tokens int64 [B, T], the decoder's inputs, begin-of-sentence first; next_tokens int64 [B, T], those that
+        follow; source_lengths int32 [B]; cross_key_i, cross_value_i float32 [B, H, S, d] of each decoder layer i.
+    Outputs: log_probs float32 [B, T] of `next_tokens`, and attention float32 [B, T, S], rows that sum up to 1.  Padding
+        on the right of either side changes nothing, but the row of the last token with shifted heads.
+    """
+
+    def __init__(
+        self, config: ModelConfig, state: State, products: Products, weights: WeightFile, alignment: AlignmentHeads
+    ) -> None:
+        super().__init__("scorer", config, state, products, weights)
+        self.alignment = alignment
+        self.aligning: list[str] = []  # weights of the chosen heads: [B, some of H, T, S]
+        tokens = self.graph.input("tokens", INT64, ["B", "T"])
+        self.next_tokens = self.graph.input("next_tokens", INT64, ["B", "T"])
+        lengths = self.graph.input("source_lengths", INT32, ["B"])
+        for layer in range(config.num_decoder_layers):
+            for name in cross_names(layer):
+                self.graph.input(name, self.dtype, self.head_shape("S"))
+        self.source_mask = self.mask_of(lengths)
+        states = self.embed(tokens, self.first_positions(tokens))
+        for layer in range(config.num_decoder_layers):
+            states = self.layer(layer, states)
+        self.log_probs(self.final_norm("decoder", states))
+        self.attention()
+
+    def mask_of(self, lengths: str) -> str:
+        """What hides the padding of the source: lengths [B] -> [B, 1, 1, S]."""
+        node, constant = self.graph.node, self.graph.constant
+        columns = constant("columns", np.arange(self.config.max_positions, dtype=np.int32)[None, None, None])
+        begin, last = constant("zero", np.array([0])), constant("last_axis_of_four", np.array([3]))
+        columns = node("Slice", columns, begin, node("Shape", cross_names(0)[0], start=2, end=3), last)  # [1, 1, 1, S]
+        ends = node("Reshape", lengths, constant("over_columns", np.array([-1, 1, 1, 1])))
+        kept, hidden = constant("kept", np.float32(0.0)), constant("hidden", _MASKED)
+        return node("Where", node("Less", columns, ends), kept, hidden)
+
+    def layer(self, layer: int, states: str) -> str:
+        """[B, T, D] -> [B, T, D]."""
+        name = f"decoder.layers.{layer}"
+        own, cross, feed_forward = (f"{name}.{part}" for part in ("self_attention", "cross_attention", "feed_forward"))
+        states = self.residual(f"{own}_norm", states, lambda x: self.self_attention(own, x))
+        states = self.residual(f"{cross}_norm", states, lambda x: self.cross_attention(cross, layer, x))
+        return self.residual(f"{feed_forward}_norm", states, lambda x: self.feed_forward(feed_forward, x))
+
+    def self_attention(self, name: str, states: str) -> str:
+        """Section 3.2.3: each token attends to itself and to those before it."""
+        names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
+        parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
+        heads = self.config.num_heads
+        mixed = self.graph.node("Attention", *parts, q_num_heads=heads, kv_num_heads=heads, is_causal=1)
+        return self.linear(f"{name}.output", mixed)
+
+    def cross_attention(self, name: str, layer: int, states: str) -> str:
+        """Section 3.2.2, in single operators, since the weights are wanted: [B, T, D] -> [B, T, D]."""
+        node, constant = self.graph.node, self.graph.constant
+        key, value = cross_names(layer)
+        query = self.heads_apart(self.linear(f"{name}.query", states), 1)  # [B, H, T, d]
+        query = node("Mul", query, constant("head_scale", np.float32(self.config.d_head**-0.5)))
+        products = node("MatMul", query, node("Transpose", key, perm=[0, 1, 3, 2]))  # [B, H, T, S]
+        weights = node("Softmax", node("Add", products, self.source_mask), axis=-1)
+        if heads := [head for of_layer, head in self.alignment.heads if of_layer == layer]:
+            chosen = constant(f"heads_{layer}", np.array(heads))
+            self.aligning.append(node("Gather", weights, chosen, axis=1))
+        mixed = node("Transpose", node("MatMul", weights, value), perm=[0, 2, 1, 3])  # [B, T, H, d]
+        merged = node("Reshape", mixed, constant("merged", np.array([0, 0, self.config.d_model])))
+        return self.linear(f"{name}.output", merged)
+
+    def log_probs(self, states: str) -> None:
+        """The log-probability of each next token: [B, T, D] -> [B, T]."""
+        node, constant = self.graph.node, self.graph.constant
+        logits = self.products.logits(self.graph, states, self.state["embedding.weight"])
+        last = constant("last_axis", np.array([-1]))
+        wanted = node("Unsqueeze", self.next_tokens, last)  # [B, T, 1]
+        given = node("GatherElements", node("LogSoftmax", logits, axis=-1), wanted, axis=2)
+        self.graph.output(node("Squeeze", given, last, name="log_probs"), FLOAT, ["B", "T"])
+
+    def attention(self) -> None:
+        """The mean of the chosen heads: [B, T, S]."""
+        node, constant = self.graph.node, self.graph.constant
+        heads = self.aligning[0] if len(self.aligning) == 1 else node("Concat", *self.aligning, axis=1)
+        second = constant("second_axis", np.array([1]))
+        if not self.alignment.is_shifted:
+            self.graph.output(node("ReduceMean", heads, second, name="attention", keepdims=0), FLOAT, ["B", "T", "S"])
+            return
+        mean = node("ReduceMean", heads, second, keepdims=0)
+        one, last, end = (
+            constant(f"row_{name}", np.array([row])) for name, row in (("one", 1), ("last", -1), ("end", 1 << 31))
+        )
+        ahead = (node("Slice", mean, begin, end, second) for begin in (one, last))  # the last token has none after it
+        self.graph.output(node("Concat", *ahead, name="attention", axis=1), FLOAT, ["B", "T", "S"])

@@ -1,0 +1,110 @@
+"""The scorer computes what the model computes in one pass; a pair's numbers depend on that pair alone.
+
+Axes: B pairs, T target, S source.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export.linear import FloatProducts
+from export.onnx_export import write_graphs
+from export.runner import ScorerRunner
+from export.scorer import SCORER_NAME
+from export.verify import (
+    TOLERANCES,
+    ForcedInputs,
+    ParityError,
+    compare_scorer,
+    reference_scores,
+    seeded_samples,
+)
+from model.config import EOS_ID, NormPlacement
+from model.manifest import AlignmentHeads
+from tests.fakes.tiny_model import TinyGraphs, state_of, tiny_config, tiny_graphs, tiny_model
+
+SOME_HEADS = AlignmentHeads(heads=((0, 1), (1, 0), (1, 3)))
+
+
+def scorer_of(directory: Path, alignment: AlignmentHeads, placement: NormPlacement) -> tuple[ScorerRunner, TinyGraphs]:
+    model = tiny_model(tiny_config(placement))
+    runner, _ = write_graphs(model.config, state_of(model), FloatProducts(), directory / "fp32", alignment)
+    return ScorerRunner(directory / "fp32" / SCORER_NAME, runner), TinyGraphs(model, directory / "fp32", runner)
+
+
+@pytest.mark.parametrize("placement", list(NormPlacement))
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_scorer_is_within_the_tolerance_of_the_model(
+    tmp_path: Path, placement: NormPlacement, is_shifted: bool
+) -> None:
+    alignment = AlignmentHeads(heads=SOME_HEADS.heads, is_shifted=is_shifted)
+    scorer, graphs = scorer_of(tmp_path, alignment, placement)
+
+    parity = compare_scorer(scorer, graphs.model, seeded_samples(graphs.config), alignment)
+
+    parity.require("fp32", TOLERANCES["fp32"])
+    assert 0 < parity.scorer_largest_difference < 1e-4
+    assert 0 < parity.attention_largest_difference < 1e-4
+
+
+def test_int8_scorer_is_near_the_model(tmp_path: Path) -> None:
+    graphs = tiny_graphs(tmp_path, "int8")
+    scorer, usual = (
+        ScorerRunner(graphs.directory / SCORER_NAME, graphs.runner),
+        AlignmentHeads(heads=tuple((0, head) for head in range(4))),
+    )
+
+    parity = compare_scorer(scorer, graphs.model, seeded_samples(graphs.config), usual)
+
+    assert 1e-4 < parity.scorer_mean_difference < 0.1
+    assert 1e-4 < parity.attention_mean_difference < 0.1
+
+
+@pytest.mark.parametrize("heads", [((0, 2), (1, 0), (1, 3)), ((0, 1),)])
+def test_other_heads_than_the_graph_s_are_refused(tmp_path: Path, heads: tuple[tuple[int, int], ...]) -> None:
+    scorer, graphs = scorer_of(tmp_path, SOME_HEADS, NormPlacement.PRE)
+    parity = compare_scorer(scorer, graphs.model, seeded_samples(graphs.config), AlignmentHeads(heads=heads))
+
+    with pytest.raises(ParityError, match="fp32: attention_mean_difference is"):
+        parity.require("fp32", TOLERANCES["fp32"])
+
+
+def test_row_of_a_token_is_that_of_the_step_that_reads_it_where_heads_are_shifted(tmp_path: Path) -> None:
+    scorer, graphs = scorer_of(tmp_path, AlignmentHeads(heads=((1, 2),), is_shifted=True), NormPlacement.PRE)
+    sample = seeded_samples(graphs.config)[2]
+    next_tokens = np.full_like(sample.targets, EOS_ID)
+
+    _, found = scorer.score(*sample, next_tokens)
+
+    _, unshifted = reference_scores(graphs.model, sample, next_tokens, AlignmentHeads(heads=((1, 2),)))
+    assert np.abs(found[:, :-1] - unshifted[:, 1:]).max() < 1e-4
+
+
+def test_padding_of_either_side_changes_nothing_and_rows_sum_up_to_one(tmp_path: Path) -> None:
+    scorer, graphs = scorer_of(tmp_path, SOME_HEADS, NormPlacement.PRE)
+    source, lengths, targets = seeded_samples(graphs.config)[3]
+    next_tokens = np.roll(targets, -1, axis=1)
+    S, T = source.shape[1], targets.shape[1]
+
+    plain = scorer.score(source, lengths, targets, next_tokens)
+    wide = ForcedInputs(*(np.pad(array, ((0, 0), (0, 15))) for array in (source, targets, next_tokens)))
+    log_probs, attention = scorer.score(wide.source, lengths, wide.source_lengths, wide.targets)
+
+    assert np.abs(log_probs[:, :T] - plain[0]).max() < 1e-5
+    assert np.abs(attention[:, :T, :S] - plain[1]).max() < 1e-6
+    assert not attention[:, :, S:].any()
+    assert np.abs(attention.sum(axis=-1) - 1).max() < 1e-5
+    assert all(not row[:, length:].any() for row, length in zip(plain[1], lengths, strict=True))
+
+
+def test_weights_of_the_step_are_not_stored_again(tmp_path: Path) -> None:
+    _, graphs = scorer_of(tmp_path, SOME_HEADS, NormPlacement.PRE)
+    parameters = sum(array.nbytes for array in state_of(graphs.model).values())
+    tables = 64 * (32 * 4) + 64 * 4  # positions; columns of the mask
+    num_tensors = len(state_of(graphs.model)) + 2
+
+    size = (graphs.directory / "weights.data").stat().st_size
+
+    assert size <= parameters + tables + num_tensors * 4_096  # each begins on a page
+    assert (graphs.directory / SCORER_NAME).stat().st_size < 64_000
