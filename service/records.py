@@ -95,6 +95,13 @@ class TextWarning(NamedTuple):
     source: Span  # the segment in the text of the request
 
 
+class DetectedLanguage(NamedTuple):
+    """What a text is written in."""
+
+    language: str  # BCP 47, of those asked about; empty: no language, none of those, or too little to tell
+    confidence: float  # from 0 to 1
+
+
 class Term(NamedTuple):
     """A word or phrase with the translation that it has to get; an empty target keeps it as it is."""
 
@@ -212,12 +219,13 @@ class Translation:
     detected_language: str = ""  # where the server has detected it
     detection_confidence: float = 0.0
     pivot_language: str = ""  # between the two models, where no model translates the pair
+    pivot_warnings: tuple[TextWarning, ...] = ()  # of both models: such a text has no segments
     terms: tuple[TermUse, ...] = ()
 
     @property
     def warnings(self) -> tuple[TextWarning, ...]:
         """What went wrong, of all segments."""
-        return tuple(warning for segment in self.segments for warning in segment.warnings)
+        return (*self.pivot_warnings, *(warning for segment in self.segments for warning in segment.warnings))
 
     @property
     def text(self) -> str:
@@ -291,6 +299,7 @@ class Call:
     on_gone: Callable[[], None] | None = None  # of a stream: called when the client has left
 
     model: str = ""  # the one that answers, once it is known
+    has_several_models: bool = False  # `model` then joins their names
     priority: Priority | None = None  # of its work; None for calls without work, and until it is known
     code: str = "OK"  # name of the gRPC status
     duration_s: float = 0.0  # once the call has ended
@@ -322,6 +331,11 @@ class Call:
             raise PermissionDenied(f"the API key of {self.caller.name} is not for the model {model}")
         self.model = model
 
+    def use_models(self, names: str) -> None:
+        """Note the joined names of the models that have answered, each of which the caller may use."""
+        self.model = names
+        self.has_several_models = "," in names or "+" in names
+
     def is_late(self, now: float) -> bool:
         """Whether a call that ends now without an answer ends because of its deadline."""
         if self.limit_s is not None:
@@ -347,6 +361,10 @@ class Call:
     def for_text(self) -> "Call":
         """Return the record of one text of this stream: texts run at the same time and have no phase in common."""
         self.texts += 1
+        return self.part(1)
+
+    def part(self, num_texts: int) -> "Call":
+        """Return the record of a part of this call that one model works for."""
         return Call(
             method=self.method,
             request_id=self.request_id,
@@ -357,12 +375,22 @@ class Call:
             limit_s=self.limit_s,
             model=self.model,
             priority=self.priority,
-            texts=1,
+            texts=num_texts,
         )
+
+    def join(self, part: "Call", *, is_next: bool = False) -> None:
+        """Add what a part of this call came to; `is_next`: it began after the others had ended."""
+        self.model, self.phase = part.model, part.phase
+        self.finished_texts += part.finished_texts
+        self.source_tokens += part.source_tokens
+        self.target_tokens += part.target_tokens
+        for phase in PHASES:
+            own, other = getattr(self, f"{phase}_s"), getattr(part, f"{phase}_s")
+            setattr(self, f"{phase}_s", own + other if is_next else max(own, other))
 
     def text_finished(self, text: "Call") -> None:
         """Add what one text of this stream came to."""
-        self.model = text.model
+        self.model, self.has_several_models = text.model, text.has_several_models
         self.finished_texts += 1
         self.source_tokens += text.source_tokens
         self.target_tokens += text.target_tokens

@@ -33,8 +33,23 @@ from service.client.failures import closed_is_unavailable, connection_failure, d
 from service.client.stream import StreamCall, TaskReader, ThreadReader
 from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
 from service.errors import DeadlineExceeded
-from service.grpc.codec import decode_models, decode_result, encode_request, encode_settings
-from service.records import ModelInfo, Priority, TranslateOptions, Translation, TranslationRequest, TranslationResult
+from service.grpc.codec import (
+    check_encodable,
+    decode_detected,
+    decode_models,
+    decode_result,
+    encode_request,
+    encode_settings,
+)
+from service.records import (
+    DetectedLanguage,
+    ModelInfo,
+    Priority,
+    TranslateOptions,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+)
 
 
 class RequestOptions(TypedDict, total=False):
@@ -158,6 +173,19 @@ class AsyncClient:
         return _one_by_one(
             self.stream(request_of(**wanted), TaskReader(texts, self.config.max_stream_texts), timeout_s)
         )
+
+    async def detect_languages(self, texts: Iterable[str], *, timeout_s: float | None = None) -> list[DetectedLanguage]:
+        """Return the language of each text, among those that the server's models translate.
+
+        Raises:
+            DragomanError: the call failed.
+        """
+        require_several(texts)
+        asked = list(texts)
+        for index, text in enumerate(asked):
+            check_encodable(text, f"texts[{index}]")
+        response = await self._answer(self._stub.DetectLanguage, pb.DetectLanguageRequest(texts=asked), timeout_s)
+        return decode_detected(response, len(asked))
 
     async def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """Return the loaded models, in the order in which a request that names none tries them."""

@@ -26,7 +26,7 @@ from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
 from service.client.texts import require_several, split_into_calls
 from service.errors import Unavailable
-from service.records import ModelInfo, Translation, TranslationResult
+from service.records import DetectedLanguage, ModelInfo, Translation, TranslationResult
 
 _Result = TypeVar("_Result")
 
@@ -205,6 +205,11 @@ class Client:
         finally:
             reader.end()  # here too, as the loop may have ended with the client
             self._loop.finish(call.close())
+
+    def detect_languages(self, texts: Iterable[str], *, timeout_s: float | None = None) -> list[DetectedLanguage]:
+        """Do as `AsyncClient.detect_languages`."""
+        require_several(texts)
+        return self._loop.run(self._client.detect_languages(list(texts), timeout_s=timeout_s))
 
     def models(self, *, timeout_s: float | None = None) -> list[ModelInfo]:
         """Return the loaded models, in the order in which a request that names none tries them."""

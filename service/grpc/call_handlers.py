@@ -236,7 +236,8 @@ class CallHandlers(grpc.GenericRpcHandler):
             task.add_done_callback(self._sending.discard)
         call.duration_s = time.monotonic() - call.started
         priority = call.priority.label if call.priority is not None else ""
-        self._metrics.call_answered(call.method, call.model, call.code, call.duration_s, priority=priority)
+        model = OTHER if call.has_several_models else call.model
+        self._metrics.call_answered(call.method, model, call.code, call.duration_s, priority=priority)
         observers = self._observers
         if self._slow_calls is not None and call.duration_s > self._slow_calls.threshold_s:
             observers = (*observers, self._slow_calls.log)

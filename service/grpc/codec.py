@@ -15,6 +15,7 @@ from service.grpc.status import code_number, decode_error
 from service.records import (
     NO_OPTIONS,
     Call,
+    DetectedLanguage,
     Link,
     ModelInfo,
     Priority,
@@ -170,11 +171,7 @@ def decode_result(message: pb.TranslateResponse, num_texts: int) -> TranslationR
     Raises:
         InternalError: it has more or fewer, so that nobody knows which translation is whose.
     """
-    if len(message.translations) != num_texts:
-        raise InternalError(
-            f"the answer has {len(message.translations)} translations for {num_texts} texts: "
-            "the server, or something on the way to it, is not Dragoman, or is broken"
-        )
+    _check_number(len(message.translations), num_texts, "translations")
     timings = message.timings
     return TranslationResult(
         translations=tuple(decode_translation(item, index) for index, item in enumerate(message.translations)),
@@ -190,6 +187,14 @@ def decode_result(message: pb.TranslateResponse, num_texts: int) -> TranslationR
         ),
         beam_size=message.beam_size,
     )
+
+
+def _check_number(number: int, num_texts: int, what: str) -> None:
+    if number != num_texts:
+        raise InternalError(
+            f"the answer has {number} {what} for {num_texts} texts: "
+            "the server, or something on the way to it, is not Dragoman, or is broken"
+        )
 
 
 def encode_answers(answers: Sequence[tuple[int, TranslationResult]]) -> pb.TranslateStreamResponse:
@@ -212,6 +217,7 @@ def decode_translation(message: pb.Translation, index: int | None = None) -> Tra
         detected_language=message.detected_language,
         detection_confidence=message.detection_confidence,
         pivot_language=message.pivot_language,
+        pivot_warnings=_decode_warnings(message.warnings) if message.pivot_language else (),
         terms=tuple(
             TermUse(Term(use.source, use.target), _decode_span(use.span), use.is_honoured) for use in message.terms
         ),
@@ -235,18 +241,35 @@ def _decode_segment(message: pb.Segment) -> TranslatedSegment:
         source=_decode_span(message.source),
         target=_decode_span(message.target),
         hypotheses=_decode_hypotheses(message.hypotheses),
-        warnings=tuple(
-            TextWarning(_WARNING_KINDS_OF[warning.kind], warning.message, _decode_span(warning.source))
-            for warning in message.warnings
-            if warning.kind in _WARNING_KINDS_OF  # others are of a later version
-        ),
+        warnings=_decode_warnings(message.warnings),
         quality=message.quality if message.HasField("quality") else None,
         links=tuple(Link(_decode_span(link.source), _decode_span(link.target)) for link in message.links),
     )
 
 
+def _decode_warnings(messages: Iterable[pb.TextWarning]) -> tuple[TextWarning, ...]:
+    return tuple(
+        TextWarning(_WARNING_KINDS_OF[warning.kind], warning.message, _decode_span(warning.source))
+        for warning in messages
+        if warning.kind in _WARNING_KINDS_OF  # others are of a later version
+    )
+
+
 def _decode_span(message: pb.Span) -> Span:
     return Span(message.begin, message.end)
+
+
+def encode_detected(languages: Iterable[DetectedLanguage]) -> pb.DetectLanguageResponse:
+    """Return the message with the languages of texts."""
+    return pb.DetectLanguageResponse(
+        languages=[pb.DetectedLanguage(language=one.language, confidence=one.confidence) for one in languages]
+    )
+
+
+def decode_detected(message: pb.DetectLanguageResponse, num_texts: int) -> list[DetectedLanguage]:
+    """Return the languages of so many texts; raises InternalError if there are more or fewer."""
+    _check_number(len(message.languages), num_texts, "languages")
+    return [DetectedLanguage(one.language, one.confidence) for one in message.languages]
 
 
 def encode_model(info: ModelInfo) -> pb.Model:

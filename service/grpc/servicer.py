@@ -4,29 +4,33 @@ Errors leave as exceptions of `errors.py`; `call_handlers.py` gives them a statu
 """
 
 from protos import translation_pb2 as pb
-from service.grpc.codec import decode_request, encode_model, encode_result
+from service.grpc.codec import decode_request, encode_detected, encode_model, encode_result
 from service.grpc.wire import Handler, unary
 from service.records import Call
-from service.translation.pipeline import Pipeline
+from service.translation.routing import Router
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 TRANSLATE = f"{SERVICE_NAME}/Translate"
 
 
 class TranslationServicer:
-    """Answers Translate and ListModels."""
+    """Answers Translate, DetectLanguage and ListModels."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, router: Router) -> None:
+        self._router = router
 
     async def translate(self, request: pb.TranslateRequest, call: Call) -> pb.TranslateResponse:
         """Return one translation per text; the contract has the statuses."""
-        result = await self._pipeline.translate(decode_request(request), call)
+        result = await self._router.translate(decode_request(request), call)
         return encode_result(result, call)
+
+    async def detect_language(self, request: pb.DetectLanguageRequest, call: Call) -> pb.DetectLanguageResponse:
+        """Return the language of each text; the contract has the statuses."""
+        return encode_detected(await self._router.detect(request.texts, call))
 
     async def list_models(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
         """Return the loaded models that the caller may use; none while the server starts."""
-        infos = [model.info for model in self._pipeline.catalogue.models if call.may_use(model.info.name)]
+        infos = [model.info for model in self._router.pipeline.catalogue.models if call.may_use(model.info.name)]
         return pb.ListModelsResponse(models=[encode_model(info) for info in infos])
 
 
@@ -34,5 +38,6 @@ def handlers(servicer: TranslationServicer) -> dict[str, Handler]:
     """Return the handlers of these methods, by their full names."""
     return {
         TRANSLATE: unary(servicer.translate, pb.TranslateRequest),
+        f"{SERVICE_NAME}/DetectLanguage": unary(servicer.detect_language, pb.DetectLanguageRequest),
         f"{SERVICE_NAME}/ListModels": unary(servicer.list_models, pb.ListModelsRequest),
     }

@@ -20,7 +20,7 @@ from service.queue.admission import Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import Call, TranslationResult
 from service.telemetry.metrics import Metrics
-from service.translation.pipeline import Pipeline
+from service.translation.routing import Router
 from service.translation.stream_buffer import StreamBuffer
 from service.translation.stream_translator import StreamTranslator
 
@@ -33,9 +33,9 @@ Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
 class StreamServicer:
     """Answers TranslateStream."""
 
-    def __init__(self, pipeline: Pipeline, core: Core, metrics: Metrics) -> None:
+    def __init__(self, router: Router, core: Core, metrics: Metrics) -> None:
         """Serve no stream yet."""
-        self._pipeline = pipeline
+        self._router = router
         self._core = core
         self._metrics = metrics
         self._sessions: set[_Session] = set()
@@ -46,7 +46,7 @@ class StreamServicer:
         """Yield the translations as they finish; the contract has the statuses."""
         permit = await self._core.open_stream(call.caller)
         call.phase = "stream"
-        session = _Session(self._pipeline, self._core.lines, self._metrics, requests, call, permit)
+        session = _Session(self._router, self._core.lines, self._metrics, requests, call, permit)
         self._sessions.add(session)
         call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
         try:
@@ -68,17 +68,18 @@ class _Session:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        router: Router,
         lines: WaitingLines,
         metrics: Metrics,
         requests: Requests,
         call: Call,
         permit: Permit,
     ) -> None:
-        self._texts = StreamTranslator(pipeline, lines, call, permit)
+        self._texts = StreamTranslator(router, lines, call, permit)
+        limits = router.pipeline.limits
         translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
-        self.stream = StreamBuffer(translate, max_texts=pipeline.limits.max_stream_texts)
-        self._max_texts = max(pipeline.limits.max_texts, ALWAYS_TEXTS)
+        self.stream = StreamBuffer(translate, max_texts=limits.max_stream_texts)
+        self._max_texts = max(limits.max_texts, ALWAYS_TEXTS)
         self._permit = permit
         self._reader = asyncio.create_task(self._read(requests))
         remaining_s = call.deadline - time.monotonic()

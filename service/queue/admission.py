@@ -23,7 +23,7 @@ MARGIN = 0.1  # an estimate is taken for so much longer before a request is refu
 MIN_RETRY_S = 0.1
 MAX_RETRIES = 10  # times `limits.retry_after_s`: the longest wait that an estimate can ask for
 
-Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of a stream
+Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of a stream, or a part of a request
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Held:
     """What one permit holds, or all permits of one caller but those of streams."""
 
     requests: int = 0
-    parts: int = 0  # texts of streams
+    parts: int = 0  # texts of streams, parts of requests
     characters: int = 0
     tokens: int = 0
 
@@ -149,7 +149,7 @@ class Admission:
         return Permit(self, caller, "stream")
 
     def admit_part(self, caller: Caller) -> "Permit":
-        """Return a permit for one text of a stream that was admitted."""
+        """Return a permit for one text of a stream, or a part of a request, that was admitted."""
         return Permit(self, caller, "part")
 
     def enter(self, caller: Caller, kind: Kind) -> _Held:
@@ -217,7 +217,10 @@ class Permit:
         return self._own.characters
 
     def part(self) -> "Permit":
-        """Return a permit for one text of the stream that holds this one; released before it, and no request itself."""
+        """Return a permit for one text of a stream, or a part of a request, that holds this one.
+
+        It is released before this one, and no request itself.
+        """
         return self._admission.admit_part(self.caller)
 
     def on_release(self, call: Callable[[], None]) -> None:

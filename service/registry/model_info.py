@@ -14,6 +14,7 @@ from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.spec import Device
 from service.errors import InvalidInput, NotFound, TooLong
 from service.records import ModelInfo, TranslatedText, TranslateOptions, Translation
+from service.text.languages import closeness
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
 _MAX_ECHO = 40  # characters of a caller's value in a message
@@ -68,7 +69,10 @@ def describe(
 
 
 def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:
-    """Return the index of the first model that fits; an empty language, and no model, fit all.
+    """Return the index of the model whose languages are closest, the first of several; an empty language fits all.
+
+    Args:
+        model: the only one that is meant; None: any.
 
     Raises:
         NotFound: no model fits; the message lists what there is.
@@ -78,14 +82,27 @@ def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: 
         names = ", ".join(info.name for info in infos)
         asked = "" if model is None else f" {_echo(model)}"
         raise NotFound(f"there is no model{asked}; loaded: {names or 'none'}")
-    for index in named:
-        info = infos[index]
-        pairs = ((source_language, info.source_language), (target_language, info.target_language))
-        if all(asked == "" or asked.lower() == offered.lower() for asked, offered in pairs):
-            return index
+    fitting = [
+        (distance, index)
+        for index in named
+        if (distance := pair_distance(infos[index], source_language, target_language)) is not None
+    ]
+    if fitting:
+        return min(fitting)[1]
     offers = ", ".join(f"{infos[index].source_language}-{infos[index].target_language}" for index in named)
     languages = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
     raise NotFound(f"there is no model for {languages}; language pairs: {offers}")
+
+
+def pair_distance(info: ModelInfo, source_language: str, target_language: str) -> int | None:
+    """Return how far a model's languages are from those asked for, 0 for the same; None: it does not fit."""
+    distance = 0
+    for asked, offered in ((source_language, info.source_language), (target_language, info.target_language)):
+        if asked:
+            if (found := closeness(asked, offered)) is None:
+                return None
+            distance += found
+    return distance
 
 
 def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:

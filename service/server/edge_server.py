@@ -27,6 +27,7 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls, load_traces
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
+from service.translation.routing import Router
 
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
@@ -66,9 +67,10 @@ class EdgeServer:
         slow_s = config.telemetry.slow_request_s
         self._health = Health((servicer.SERVICE_NAME,))
         pipeline = Pipeline(core.catalogue, core.admission, account, limits, executor)
-        self._streams = StreamServicer(pipeline, core, metrics)
+        router = Router(pipeline, executor)
+        self._streams = StreamServicer(router, core, metrics)
         methods = {
-            **servicer.handlers(TranslationServicer(pipeline)),
+            **servicer.handlers(TranslationServicer(router)),
             **stream_servicer.handlers(self._streams),
             **health.handlers(self._health),
         }

@@ -8,7 +8,7 @@ text is in tokens is the matter of the model's codec.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeAlias, TypeVar
 
@@ -28,6 +28,7 @@ WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused un
 MOST_WAITS = 4_096  # callers that can be told so; they come from outside
 
 Encoded: TypeAlias = list[int] | InvalidInput  # source ids of a text, empty for a blank one, or why there are none
+TranslateAdmitted: TypeAlias = Callable[[TranslationRequest, Call, Permit], Awaitable[TranslationResult]]
 _Result = TypeVar("_Result")
 
 
@@ -75,10 +76,15 @@ class Pipeline:
         ahead_s, finish_s = (max(0.0, seconds - (now - wait.at)) for seconds in (wait.ahead_s, wait.finish_s))
         return self.admission.late(ahead_s, finish_s, now=now, deadline=deadline)
 
-    async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
+    async def translate(
+        self, request: TranslationRequest, call: Call, translate_admitted: TranslateAdmitted | None = None
+    ) -> TranslationResult:
         """Return one translation per text, in order; the call says where the time went.
 
         A text that is too long, or for which the model gave no numbers, carries its own error.
+
+        Args:
+            translate_admitted: what to do once the request has a permit; None: `translate_admitted` of this class.
 
         Raises:
             NotFound, InvalidInput: no model fits that the caller may use, or the request breaks a limit.
@@ -91,7 +97,7 @@ class Pipeline:
             call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
         ) as permit:
             try:
-                return await self.translate_admitted(request, call, permit)
+                return await (translate_admitted or self.translate_admitted)(request, call, permit)
             except Overloaded as error:
                 if error.wait is not None and len(self._waits) < MOST_WAITS:
                     self._waits[call.caller.identity] = error.wait

@@ -12,7 +12,8 @@ from service.queue.admission import MIN_RETRY_S, Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import Call, Translation, TranslationRequest, TranslationResult
 from service.registry.model_info import TextCodec
-from service.translation.pipeline import Encoded, Pipeline
+from service.translation.pipeline import Encoded
+from service.translation.routing import Router
 
 _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order
 
@@ -20,14 +21,15 @@ _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in an
 class StreamTranslator:
     """Translates the texts of one stream, any number at a time."""
 
-    def __init__(self, pipeline: Pipeline, lines: WaitingLines, call: Call, permit: Permit) -> None:
+    def __init__(self, router: Router, lines: WaitingLines, call: Call, permit: Permit) -> None:
         """Nothing is translated yet.
 
         Args:
             lines: told of everything that leaves admission.
             permit: the stream's, from which each text takes its own.
         """
-        self._pipeline = pipeline
+        self._router = router
+        self._pipeline = router.pipeline
         self._lines = lines
         self._call = call
         self._permit = permit
@@ -41,7 +43,7 @@ class StreamTranslator:
         """
         self._settings = settings
         self._call.priority = self._call.caller.allowed(settings.priority)
-        self._pipeline.resolve(settings, self._call)
+        self._router.check(settings, self._call)
 
     async def translate(self, text: str) -> TranslationResult:
         """Return the answer to one text, also if that is an error of its own.
@@ -66,6 +68,9 @@ class StreamTranslator:
         if length > limit:  # it would wait for more room than there ever is
             message = f"has {length} characters, at most {limit} are accepted"
             raise TooLong(message, field="texts.text", index=0)
+        return await self._router.route(request, call, self._in_two_tries)
+
+    async def _in_two_tries(self, request: TranslationRequest, call: Call) -> TranslationResult:
         try:
             return await self._when_admitted(request, call)
         except (Unavailable, OutOfMemory):  # the text is still here

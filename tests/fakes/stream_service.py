@@ -25,6 +25,7 @@ from service.registry.catalogue import Catalogue, ServedModel
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
+from service.translation.routing import Router
 from tests.fakes.calls import Calls
 from tests.fakes.model_info import model_info
 
@@ -39,6 +40,10 @@ class OneModel:
 
     def __init__(self) -> None:
         self.info: ModelInfo | None = INFO
+
+    @property
+    def models(self) -> tuple[ServedModel, ...]:
+        return (self.find(),) if self.info else ()
 
     def find(self, **_: object) -> ServedModel:
         if self.info is None:
@@ -98,7 +103,7 @@ class Harness:
         self.pipeline = LoudPipeline(self.metrics, limits)
         self.admission = self.pipeline.admission
         self.ended: list[Call] = []
-        self.servicer = StreamServicer(self.pipeline, self.pipeline.core, self.metrics)
+        self.servicer = StreamServicer(Router(self.pipeline, ThreadPoolExecutor(1)), self.pipeline.core, self.metrics)
         handlers = CallHandlers(
             stream_servicer.handlers(self.servicer),
             self.metrics,

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,6 +22,7 @@ from service.errors import (
 from service.queue.admission import MIN_RETRY_S
 from service.records import Call, Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
+from service.translation.routing import Router
 from service.translation.stream_translator import StreamTranslator
 from tests.fakes.stream_service import LIMITS, OUT_OF_MEMORY, LoudPipeline
 
@@ -35,12 +37,13 @@ class Setup:
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.pipeline = LoudPipeline(self.metrics)
+        self.router = Router(self.pipeline, ThreadPoolExecutor(1))
         self.call, self.texts = self.stream()
 
     def stream(self, *, timeout_s: float = 60.0, priority: Priority | None = None) -> tuple[Call, StreamTranslator]:
         now = time.monotonic()
         call = Call(method="m", started=now, deadline=now + timeout_s, phase="stream")
-        texts = StreamTranslator(self.pipeline, self.pipeline.lines, call, self.pipeline.admission.admit_stream())
+        texts = StreamTranslator(self.router, self.pipeline.lines, call, self.pipeline.admission.admit_stream())
         texts.use(TranslationRequest(priority=priority))
         return call, texts
 

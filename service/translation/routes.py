@@ -1,0 +1,109 @@
+"""Which models a text goes through: the one of its language pair, or two with a third language between them.
+
+Pure; knows models by their descriptions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from service.errors import InvalidInput
+from service.records import NO_OPTIONS, ModelInfo, TranslateOptions, TranslationRequest
+from service.registry.model_info import pair_distance
+from service.text.languages import closeness
+
+Route: TypeAlias = tuple[ModelInfo, ...]  # the model of a language pair, or two with the pivot language between them
+Routes: TypeAlias = Mapping[str, Route]  # by source language; none: the pipeline alone knows what to do
+
+NOWHERE: Routes = {}
+
+
+def source_languages(infos: Sequence[ModelInfo]) -> list[str]:
+    """Return the languages that these models translate from: of those that serve for each other, the first."""
+    languages: list[str] = []
+    for info in infos:
+        if all(closeness(language, info.source_language) is None for language in languages):
+            languages.append(info.source_language)
+    return languages
+
+
+def routes_of(infos: Sequence[ModelInfo], source_language: str, target_language: str) -> Routes:
+    """Return the routes from the language, or all, that a request's texts can be in.
+
+    None where it is plainly one model: the pipeline finds that by itself, or says that there is none.
+    """
+    sources = [source_language] if source_language else source_languages(infos)
+    routes = {source: route for source in sources if (route := find_route(infos, source, target_language))}
+    if len(routes) <= 1 and all(len(route) == 1 for route in routes.values()):
+        return NOWHERE
+    return routes
+
+
+def find_route(infos: Sequence[ModelInfo], source_language: str, target_language: str) -> Route:
+    """Return the closest model of a language pair; if there is none, the closest two; if there are none, nothing.
+
+    An empty target language is that of the model.
+    """
+    direct = [
+        (distance, index)
+        for index, info in enumerate(infos)
+        if (distance := pair_distance(info, source_language, target_language)) is not None
+    ]
+    if direct:
+        return (infos[min(direct)[1]],)
+    if not target_language or closeness(source_language, target_language) is not None:
+        return ()
+    pivots: list[tuple[int, int, int]] = []
+    for index, first in enumerate(infos):
+        if (to_pivot := pair_distance(first, source_language, "")) is None:
+            continue
+        for other, second in enumerate(infos):
+            if (onwards := pair_distance(second, first.target_language, target_language)) is not None:
+                pivots.append((to_pivot + onwards, index, other))
+    if not pivots:
+        return ()
+    _, index, other = min(pivots)
+    return infos[index], infos[other]
+
+
+def legs_of(request: TranslationRequest, route: Route) -> tuple[TranslationRequest, ...]:
+    """Return what each model of a route is asked for; of two, the second one's texts are still those of the first.
+
+    Raises:
+        InvalidInput: the request wants something that is lost between two models.
+    """
+    if len(route) == 1:
+        return (replace(request, model=route[0].name),)
+    first, second = route
+    unknowable = {
+        "glossary": bool(request.glossary_name or request.terms),
+        "return_alignments": request.return_alignments,
+    }
+    for field, is_wanted in unknowable.items():
+        if is_wanted:
+            pair = f"{first.source_language} to {second.target_language}"
+            message = f"{field} needs a model that translates {pair} directly; this server goes through"
+            raise InvalidInput(f"{message} {first.target_language}: leave it out, or load such a model", field=field)
+    whole = replace(request, source_language="", target_language="")
+    return (
+        replace(whole, model=first.name, options=_to_pivot(request.options), target_prefixes=()),
+        replace(whole, model=second.name),
+    )
+
+
+def _to_pivot(options: TranslateOptions) -> TranslateOptions:
+    """Return the options without those that are about the final text."""
+    if options is NO_OPTIONS:
+        return options
+    return replace(
+        options,
+        num_hypotheses=None,
+        max_target_tokens=None,
+        min_target_tokens=None,
+        suppressed_phrases=(),
+        sampling_top_k=None,
+        sampling_top_p=None,
+        sampling_temperature=None,
+        sampling_seed=None,
+        return_alternatives=None,
+    )
