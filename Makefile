@@ -59,11 +59,11 @@ imports: setup-dev
 	$(BIN)/lint-imports
 
 unit: setup-dev
-	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow" $(PYTEST_ARGS)
 
 integration: setup-dev  ## What `check` leaves out: the real server, the golden bundle, the slow tests
-	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture --ignore tests/text $(PYTEST_ARGS)
 
 reliability: setup-dev  ## Every promise against the real server, about 12 minutes: a table of fault, promise and what was seen
 	$(BIN)/python -m pytest tests -m promise -p tests.reliability.table $(PYTEST_ARGS)
