@@ -73,6 +73,11 @@ class Tokenizer:
         text: str = self._processor.decode([int(token) for token in ids if token not in _SPECIAL_IDS])
         return text
 
+    def read_back(self, text: str) -> str | None:
+        """Return what is left of a text in tokens; None if a part of it is unknown."""
+        ids = self.encode(text)
+        return None if UNK_ID in ids else self.decode(ids)
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id; a word's first piece begins with U+2581."""
         return [self._processor.id_to_piece(int(token)) for token in ids]

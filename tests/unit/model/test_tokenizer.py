@@ -41,6 +41,11 @@ def test_sampled_pieces_are_other_pieces_of_the_same_text_and_repeat_in_a_proces
     assert {sample[-1] for sample in samples} == {EOS_ID}
 
 
+def test_a_character_is_read_back_or_unknown(tokenizer):
+    assert tokenizer.read_back(ENGLISH[0]) == ENGLISH[0]
+    assert tokenizer.read_back("\U0001f600") is None
+
+
 def test_control_characters_are_those_of_unicode():
     controls = "".join(map(chr, range(0x110000)))
     changed = [char for char in controls if normalize_text(f"a{char}a") == "a a" and char != " "]

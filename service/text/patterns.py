@@ -1,0 +1,127 @@
+"""What addresses, placeholders, code, file names and the like look like, in one regular expression.
+
+Its quantifiers are possessive or bounded, so that no text makes it slow.  Knows no language; what is none of these
+kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "Mr.Smith", "24.12.2024") is language.
+"""
+
+import re
+
+# Top-level domains that are hardly ever the first word of a sentence whose space is missing ("end.it was").
+_DOMAINS = (
+    "ai|app|biz|ch|cloud|cn|co|com|cz|de|dev|dk|edu|eu|fi|fr|gov|gr|hu|info|io|jp|kr|li|mil|net|nl|nz|org|pl|pt|ru"
+    "|shop|sk|tech|tv|ua|uk|wiki|xyz"
+)
+_EXTENSIONS = (
+    "aac|apk|avi|bak|bash|bat|bin|bmp|bz2|cfg|conf|cpp|crt|css|csv|dart|dat|deb|dll|dmg|docx?|env|epub|exe|flac|gif|gz"
+    "|heic|hpp|html?|ico|ini|ipynb|iso|jar|java|jpe?g|jsx?|json|kt|lock|log|lua|md|mkv|mov|mp[34]|mpe?g|msi|odp|ods|odt"
+    "|ogg|onnx|otf|parquet|pdf|pem|php|pkl|plist|png|pot?|pptx?|proto|ps1|psd|pyc?|rar|rpm|rs|rst|rtf|safetensors|scss"
+    "|sh|sln|sql|sqlite|srt|svg|swift|tar|tex|tgz|tiff?|tmp|toml|tsv|tsx?|ttf|txt|vbs|vtt|vue|wasm|wav|webm|webp|whl"
+    "|woff2?|xcf|xlf|xliff|xlsx?|xml|xz|ya?ml|zip|zst"
+)
+
+
+def _balanced_braces(depth: int) -> str:
+    """Return the pattern of braces in pairs; `depth` bounds what an opening one without its end costs."""
+    pattern = r"\{[^{}]*+\}"
+    for _ in range(depth - 1):
+        pattern = rf"\{{(?:[^{{}}]++|{pattern})*+\}}"
+    return pattern
+
+
+# A piece of a web address: punctuation only where more follows, parentheses and braces in pairs.
+_PIECE = (
+    r"(?:[^\s<>\"`“”„«»‹›(){}\[\].,;:!?'’*|\u3000-\u303f\uff00-\uff65]|[.,;:!?'*|]++(?=[\w/%&=#+~@$-])"
+    r"|\([^\s()<>]*+\)|\{[\w.]*+\})"
+)
+_PORT_AND_PATH = rf"(?::\d{{1,5}}+)?+(?:(?:/|[?#](?=\w)){_PIECE}*+)?+"
+_PICTURE = (  # emoji, dingbats, arrows, technical and geometric signs
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2190-\u21ff\u2300-\u23ff\u25a0-\u2775\u2794-\u27bf\u2900-\u297f\u2b00-\u2bff"
+    "\u3030\u303d\u3297\u3299\U0001f000-\U0001f0ff\U0001f10d-\U0001f1e5\U0001f200-\U0001faff]"
+)
+_NOT_AFTER_TEXT = r"(?<![^\s(\[\"'“„‚«])"
+
+# Where several kinds fit at a place, the first one here is taken.
+KINDS = {
+    "pictures": (  # with skin tones, joiners, variation selectors, tags of flags; keycaps; a run is one
+        rf"(?:(?:[\U0001f1e6-\U0001f1ff]{{1,2}}+|{_PICTURE}|[0-9#*]\ufe0f?+\u20e3)"
+        rf"(?:[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|\u200d{_PICTURE})*+)++"
+    ),
+    "code": r"```[^`]{1,5000}+```|``(?:[^`\n]|`(?!`)){1,500}+``|`[^`\n]{1,500}+`",
+    "icu": (  # the whole message: what stands in its branches is not translated
+        r"\{\s*+\w++\s*+,\s*+(?:plural|selectordinal|select|choice|number|date|time|duration|list)\b"
+        + _balanced_braces(6).removeprefix(r"\{")
+    ),
+    "templates": (
+        r"[$%#]?\{\{[^{}\n]{0,200}+\}\}|\{%[^%\n]{0,200}+%\}|\{#[^#\n]{1,200}+#\}|[$%#@]\{[^{}\n]{1,200}+\}"
+        r"|<%[^%]{0,200}+%>|\$\([^()\n]{1,200}+\)|\[\[[^\[\]\n]{1,200}+\]\]"
+    ),
+    "braces": r"\{[^{}\s]{0,100}+(?:\{[^{}\s]{0,100}+\}[^{}\s]{0,100}+)?+\}|\{ [\w.]{1,100}+ \}",
+    "markup": (
+        r"</?[A-Za-z][^<>\n]{0,500}+>|<!--[^<>]{0,500}+-->"
+        r"|&(?:[A-Za-z][A-Za-z0-9]{1,30}+|#[0-9]{1,7}+|#x[0-9a-fA-F]{1,6}+);"
+    ),
+    "web": (
+        rf"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.-]{{1,20}}+://{_PIECE}++|(?<!\w)(?:mailto|tel|sms|magnet):(?=\S){_PIECE}++"
+        rf"|(?<![\w@.-])(?:www\.(?=\w){_PIECE}++|localhost(?=[:/]\w){_PORT_AND_PATH})"
+    ),
+    "mail": (
+        r"(?<![\w.+%-])[\w+%-](?:[\w+%-]|\.(?=[\w+%-])){0,63}+@(?:[A-Za-z0-9-]{1,63}+\.){1,6}[A-Za-z]{2,24}+(?![\w@])"
+    ),
+    "domain": (
+        rf"(?<![\w@.-])(?:[A-Za-z0-9-]{{1,63}}+\.){{1,6}}(?:(?:{_DOMAINS})(?![\w-]|\.\w|\()|[a-z]{{2}}(?=/\w))"
+        + _PORT_AND_PATH
+    ),
+    "network": (
+        r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)(?::\d{1,5}+|/\d{1,2}+)?+"
+        r"|(?<![\w:])[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4}){7}(?!\w)"
+        r"|(?<![\w:])(?=[A-Fa-f:]{0,30}+\d)[0-9A-Fa-f:]{0,30}::[0-9A-Fa-f:]{0,30}+(?:/\d{1,3}+)?+(?!\w)"
+        r"|(?<![\w:-])[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}(?![\w:-])"
+    ),
+    "tags": (r"(?<![\w@])@[A-Za-z_]\w*+(?:[.-]\w++)*+(?:/[\w.-]+(?<=\w))?+|(?<![\w#&])\#\w++|(?<!\w)[CFJ]\#(?!\w)"),
+    "printf": (
+        r"%\(\w{1,100}+\)[-+0# ]*+\d*+(?:\.\d++)?+[a-zA-Z]|(?<!\d)%[A-Z_]{2,40}+%|%%|(?<![\d%])%[1-9](?![\w$]|[.,]\d)"
+        r"|(?<![\d%])(?<!\d[ \u00a0\u202f])%(?:\d{1,2}+\$)?+[-+0#']*+(?:\*|\d{1,4}+)?+(?:\.(?:\*|\d{1,4}+))?+"
+        r"(?:hh|h|ll|l|L|q|j|z|t)?(?:[diouxXeEfgGcsSp@]|[YmHMBbAIyZj](?![^\W_]))"
+    ),
+    "variables": (
+        r"(?<!\w)\$[A-Za-z_]\w*+(?:\.\w++)*+|(?<![\w:)\]}])::?[A-Za-z_]\w*+(?:-\w++)*+:?+"
+        r"|(?<!\S)[:;=]-?[()|*/\\](?![\w()/\\])"
+    ),
+    "footnote": r"\[\d{1,5}+(?:[,–-] ?\d{1,5}+){0,20}+\]",
+    "path": (
+        r"(?<![\w/.~\\])(?:[A-Za-z]:[\\/]|~/|\.\.?/|\\\\(?=\w))(?:[^\s<>:\"|?*`,;()\[\]{}!.'’]|[.'’](?=[\w/\\.-]))*+"
+        r"|(?<![\w/.)\]}%*<])/(?=[A-Za-z._~][\w./-])(?:[\w+@%~-]|\.(?=[\w.])|/(?=[\w.+@~-]))*+/?+"
+    ),
+    "file": (
+        r"(?<![\w/.-])(?:[\w.+-]{1,100}+[/\\]){0,20}+(?:[\w+-]|\.(?=\w)){0,100}"
+        rf"(?:(?<=\w)\.(?:{_EXTENSIONS})|(?<=/)\.\w++)(?![\w(/]|\.\w)"
+        r"|(?<![\w.-])\*\.\w++|(?<![\w.])\.(?:git|env|docker|npm|bash|zsh|vim|ssh|editor)[\w-]*+(?!\.\w)"
+    ),
+    "flag": (
+        rf"{_NOT_AFTER_TEXT}--[A-Za-z][\w-]*+(?:=(?:[^\s,;)\].]|\.(?=\w))++)?+|{_NOT_AFTER_TEXT}-[A-Za-z](?![\w'’-])"
+    ),
+    "hexadecimal": (  # UUID, hash, number
+        r"(?<![\w-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])"
+        r"|(?<![\w-])(?=[a-f]*+\d)(?=\d*+[a-f])[0-9a-f]{7,128}+(?![\w-])"
+        r"|(?<![\w-])(?=[A-F]*+\d)(?=\d*+[A-F])[0-9A-F]{7,128}+(?![\w-])"
+        r"|(?<!\w)(?:sha\d{1,3}|md5):[0-9a-f]++|(?<!\w)0[xX][0-9A-Fa-f]++(?!\w)"
+    ),
+    "version": (  # three numbers, unless they are a date or have points after each third digit
+        r"(?<![\w.])[vV]\d++(?:\.\d++)*+(?:[-+][A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+)?+(?!\w)"
+        r"|(?<![\w.,])(?!\d{1,3}(?:\.\d{3})++(?![\w.-]))(?!(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.\d{4}(?!\w))"
+        r"\d++(?:\.\d++){2,8}+(?:-?[A-Za-z][A-Za-z0-9]*+(?:\.[A-Za-z0-9]++)*+)?+(?:\+[A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+)?+(?!\w|\.\d)"
+        r"|(?<![\w.,])\d++\.\d++-?(?:alpha|beta|rc|dev|pre|post|snapshot)(?:\.?[A-Za-z0-9]++)*+"
+    ),
+    "identifier": (  # call(), a::b, list[0], userName, snake_case, __VAR__
+        r"(?<!\w)[^\W\d]\w*+(?:(?:\.|::|->)[A-Za-z_]\w*+){0,8}+\(\)|(?<!\w)[A-Za-z_]\w*+(?:::[A-Za-z_~]\w*+)++"
+        r"|(?<!\w)[A-Za-z]\w*+\[(?:\w*+|\"[^\"\n]{0,40}+\"|'[^'\n]{0,40}+')\]"
+        r"|(?<!\w)[a-z]{2,}+[A-Z]\w*+(?:\.[a-z]\w*+)*+"
+        r"|(?<!\w)(?:_*+[a-zA-Z][a-zA-Z0-9]*+(?:_++[a-zA-Z0-9]++)++_*+|__++[a-zA-Z0-9]++_*+)(?!\w)"
+    ),
+}
+
+# Words that begin nothing of that kind are passed over together.
+_WORD = r"(?:[A-Z]?[^\W\d_A-Z]++(?:[-'’][^\W\d_A-Z]++){0,6}+|[A-Z]++|\d++(?:,\d++)*+(?:\.\d++(?!\.\d))?+)"
+_PLAIN = rf"(?:{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
+
+SPANS = re.compile(rf"{_PLAIN}|({'|'.join(KINDS.values())})|\w++")  # group 1: a span

@@ -1,0 +1,125 @@
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.records import Span
+from service.text.spans import Alphabet, find_spans
+
+CASES = [
+    line.replace("\\n", "\n")
+    for line in Path(__file__).with_name("span_cases.txt").read_text("utf-8").splitlines()
+    if line and not line.startswith("# ")
+]
+MARKS = re.compile("⟦(.*?)⟧", re.DOTALL)
+KNOWN = frozenset(map(chr, range(32, 127))) - set("#$&=@[\\]^_`{|}~") | set("ÄÖÜäöüß–—‘’‚“”„")
+MANY = 100_000
+
+
+def as_small_tokenizer(character: str) -> str | None:
+    return character if character in KNOWN else {"™": "TM", "…": "..."}.get(character)
+
+
+@pytest.fixture
+def alphabet():
+    return Alphabet(as_small_tokenizer)
+
+
+def marked(text: str, spans: tuple[Span, ...]) -> str:
+    for span in reversed(spans):
+        text = f"{text[: span.begin]}⟦{text[span.begin : span.end]}⟧{text[span.end :]}"
+    return text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_finds_what_comes_back_as_it_is(case, alphabet):
+    text = MARKS.sub(r"\1", case)
+
+    assert marked(text, find_spans(text, alphabet)) == case
+
+
+def test_plain_words_and_a_known_alphabet_have_no_spans(alphabet):
+    assert find_spans("", alphabet) == ()
+    assert find_spans("Nothing special, really.", alphabet) == ()
+
+
+def test_an_alphabet_asks_about_each_character_once():
+    asked = []
+
+    def read_back(character: str) -> str:
+        asked.append(character)
+        return character
+
+    alphabet = Alphabet(read_back)
+
+    alphabet.lacks("abba")
+    alphabet.lacks("cab")
+
+    assert sorted(asked) == ["a", "b", "c"]
+
+
+def test_an_alphabet_with_too_many_characters_forgets_and_still_answers_rightly():
+    alphabet = Alphabet(lambda character: character if character.isascii() else None)
+
+    for begin in range(0x4E00, 0x4E00 + 25_000, 100):
+        alphabet.lacks("".join(map(chr, range(begin, begin + 100))))
+
+    assert alphabet.lacks("abc語") == {"語"}
+
+
+@pytest.mark.parametrize(
+    ("character", "is_lost"),
+    [("a", False), ("™", True), ("…", False), ("\u00a0", False), ("\u200b", False), ("é", True), ("%", False)],
+)
+def test_a_character_that_the_tokenizer_changes_is_lost_unless_it_means_the_same(character, is_lost, alphabet):
+    assert bool(alphabet.lacks(character)) == is_lost
+
+
+def test_a_composed_letter_that_is_known_is_known_in_two_characters(alphabet):
+    assert find_spans("Ba\u0308r", alphabet) == ()
+    assert find_spans("caf\u0065\u0301", alphabet) == (Span(0, 5),)
+
+
+# Beginnings of each kind, and what could make a regular expression try again and again.
+WORDS = (
+    "a A 1 . a. 1. a1 a- a_ _ - -- / a/ /a \\ { } {} {a {{ {a,plural, % %( %1 $ $( ${ < <a <% & &a # @ a@ a@b. [ [1,"
+    " [[ {# ` ``` : :: a:: a: 0: http:// http://( http://a( www. a.com/ ~/ ./ C:\\ ' é é- 1é $1, € 你 a, 0a -a a( a["
+    " (a aB v1. 1.1 = =a a= f ff: 0- %*. + a+ ! a! é. *. \u200d 👩\u200d 🇩 1\ufe0f a\u0301 a.b::"
+)
+UNITS = (*WORDS.split(), " -", "`` ", "word ", "Word. ", "1 € ", "{% ", "[^\n", "{a, select, b {", "-a b", "a.b()")
+
+ALPHABET = Alphabet(as_small_tokenizer)
+SIGNS = st.sampled_from(
+    [*"abcXYZ019 .,:;/\\-_@#%{}$<>()[]`'\"&=~+*|!?\n", "é", "😀", "\u200d", "\ufe0f", "你", "http://", "™"]
+)
+TEXTS = st.one_of(st.text(), st.lists(SIGNS, max_size=40).map("".join))
+
+
+@given(TEXTS)
+@settings(max_examples=500)
+def test_spans_are_in_order_apart_and_hold_every_character_that_is_lost(text):
+    spans = find_spans(text, ALPHABET)
+
+    assert all(span.begin < span.end <= len(text) for span in spans)
+    assert all(one.end < other.begin for one, other in pairwise(spans))
+    between = MARKS.sub("", marked(text, spans)) if "⟦" not in text and "⟧" not in text else ""
+    composed = not any(0x300 <= ord(character) < 0x370 for character in between)
+    assert not (composed and ALPHABET.lacks(between))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", UNITS)
+def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit):
+    def seconds(length: int) -> float:
+        text = unit * (length // len(unit)) + "{x"  # an end that spoils what has matched so far
+        begin = time.process_time()
+        find_spans(text, ALPHABET)
+        return time.process_time() - begin
+
+    seconds(100)
+
+    assert seconds(MANY) < 128 * max(seconds(MANY // 32) for _ in range(3)) + 0.5  # squared: 1,024 times
