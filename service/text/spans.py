@@ -69,7 +69,7 @@ class Alphabet:
 
     def _is_known(self, character: str) -> bool:
         category = unicodedata.category(character)
-        if category[0] in "ZC" and category != "Co":
+        if category[0] == "Z" or category in {"Cc", "Cf"}:
             return True
         text = self._read_back(character)
         if text is None:

@@ -11,6 +11,7 @@ from tests.text.conditions import UNKNOWN_MARK, broken_conditions, lost_characte
 from tests.text.corpus import Case
 
 LARGEST_CALL = 256  # texts
+INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})  # categories of Unicode: control, format, separators
 
 Translate = Callable[[TranslationRequest], Sequence[Translation]]
 
@@ -48,7 +49,7 @@ def problems(cases: Sequence[Case], answers: Sequence[Translation]) -> dict[str,
 
 
 class Known:
-    """Whether the included model's tokenizer has a piece for a character, or makes white space or nothing of it."""
+    """Whether the included model's tokenizer gives a character back, or it shows nothing."""
 
     def __init__(self, languages: str) -> None:
         self._tokenizer = tokenizer_of(languages)
@@ -56,11 +57,12 @@ class Known:
 
     def __call__(self, character: str) -> bool:
         if character not in self._answers:
-            self._answers[character] = UNKNOWN_MARK not in self._tokenizer.decode(self._tokenizer.encode(character))
+            said = self._tokenizer.decode(self._tokenizer.encode(character))
+            self._answers[character] = UNKNOWN_MARK not in said or unicodedata.category(character) in INVISIBLE
         return self._answers[character]
 
 
 def letters(text: str) -> str:
     """Return the text as the tokenizer sees it, without white space and what nobody sees: those may change."""
     composed = unicodedata.normalize("NFKC", unescape(text))
-    return "".join(one for one in composed if unicodedata.category(one) not in {"Cc", "Cf", "Zs", "Zl", "Zp"})
+    return "".join(one for one in composed if unicodedata.category(one) not in INVISIBLE)

@@ -118,11 +118,11 @@ def escapes_once(case: Case, answer: Translation) -> Iterator[str]:
 
 
 def translates_attributes(case: Case, answer: Translation) -> Iterator[str]:
-    """The values that are language are segments."""
-    segments = [unescape(case.text[segment.source.begin : segment.source.end]) for segment in answer.segments]
+    """The values that are language are in segments: of their own, or of the sentence that their tag stands in."""
+    segments = [case.text[segment.source.begin : segment.source.end] for segment in answer.segments]
     for value in case.translated:
-        if value not in segments:
-            yield f"the attribute's value {value!r} is no segment; segments: {segments}"
+        if not any(value in segment for segment in segments):
+            yield f"the attribute's value {value!r} is in no segment; segments: {segments}"
 
 
 def language_of(text: str) -> str:

@@ -73,7 +73,16 @@ def test_an_alphabet_with_too_many_characters_forgets_and_still_answers_rightly(
 
 @pytest.mark.parametrize(
     ("character", "is_lost"),
-    [("a", False), ("™", True), ("…", False), ("\u00a0", False), ("\u200b", False), ("é", True), ("%", False)],
+    [
+        ("a", False),
+        ("™", True),
+        ("…", False),
+        ("\u00a0", False),
+        ("\u200b", False),
+        ("é", True),
+        ("%", False),
+        ("\u20c1", True),
+    ],
 )
 def test_a_character_that_the_tokenizer_changes_is_lost_unless_it_means_the_same(character, is_lost, alphabet):
     assert bool(alphabet.lacks(character)) == is_lost
