@@ -4,19 +4,22 @@ Gives the same `Translation` records as the client and knows no gRPC.  For one t
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from model.bundle import Bundle
 from service.config import LimitsConfig
-from service.engine.job import FailureKind, Job, JobFailure, Outcome, SearchParams
-from service.errors import InternalError, InvalidInput
-from service.records import ModelInfo, TranslateOptions, Translation
+from service.engine.job import FailureKind, Job, JobResult, Outcome
+from service.errors import InternalError
+from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.registry.bundle_check import load_tokenizer
-from service.registry.model_info import BLANK_TRANSLATION, TextCodec, describe, index_of, search_params
+from service.registry.model_info import TextCodec, describe, index_of, search_params
 from service.threads import available_threads
+from service.translation.segment_work import Settings, settings_of
+from service.translation.tasks import Reply, Rounds, Task
+from service.translation.text_work import translate_text
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
@@ -29,12 +32,32 @@ _MAX_TRIES = 12
 
 
 @dataclass(slots=True)
+class _Text:
+    """A text on its way, with the replies of its round so far."""
+
+    work: Rounds[Translation]
+    tasks: list[Task] = field(default_factory=list)
+    replies: dict[int, Reply] = field(default_factory=dict)  # by index of the task
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job in the engine, and which task of which text it does."""
+
+    job: Job
+    position: int  # the text's place among all texts of the call
+    index: int
+    num_tries: int = 1
+
+
+@dataclass(slots=True)
 class _Call:
-    """The texts of one call on their way; a position is a text's place among all texts of the call."""
+    """The texts of one call on their way."""
 
     texts: Iterator[tuple[int, str]]  # position, text
-    params: SearchParams
-    jobs: dict[int, tuple[int, Job, int]] = field(default_factory=dict)  # by id: position, job, number of tries
+    settings: Settings
+    jobs: dict[int, _Running] = field(default_factory=dict)  # by id
+    working: dict[int, _Text] = field(default_factory=dict)  # by position, until they are done
     done: dict[int, Translation] = field(default_factory=dict)  # by position, until its turn
 
 
@@ -80,9 +103,23 @@ class LocalTranslator:
         """Raise NotFound if a caller means another model; empty languages and no name fit every model."""
         index_of([self.info], model=model, source_language=source_language, target_language=target_language)
 
-    def translate_all(self, texts: Iterable[str], options: TranslateOptions | None = None) -> Iterator[Translation]:
-        """Yield one translation per text, in order, each as soon as all translations before it are there."""
-        return self._run(_Call(enumerate(texts), search_params(self.info, options or TranslateOptions())))
+    def translate_all(
+        self,
+        texts: Iterable[str],
+        options: TranslateOptions | None = None,
+        *,
+        request: TranslationRequest | None = None,
+    ) -> Iterator[Translation]:
+        """Yield one translation per text, in order, each as soon as all translations before it are there.
+
+        Args:
+            texts: to translate; read as they are needed.
+            options: how to search; None takes the model's defaults.
+            request: what else a request can ask for: format, alignments, terms; its texts do not count.
+        """
+        params = search_params(self.info, options or TranslateOptions())
+        request = replace(request or TranslationRequest(), options=options or TranslateOptions())
+        return self._run(_Call(enumerate(texts), settings_of(request, self.info, self._codec, params)))
 
     def _run(self, call: _Call) -> Iterator[Translation]:
         next_position = 0
@@ -106,33 +143,59 @@ class LocalTranslator:
 
     def _start(self, call: _Call, batch: Sequence[tuple[int, str]]) -> None:
         """Submit the texts, longest first: the last ones to run are then short, and the batch stays full to the end."""
-        sources: list[tuple[int, list[int]]] = []
+        asking: list[tuple[int, int]] = []
         for position, text in batch:
-            try:
-                sources.append((position, self._codec.encode(text, position)))
-            except InvalidInput as error:
-                call.done[position] = Translation(error=error)
-        for position, ids in sorted(sources, key=lambda source: -len(source[1])):
-            if ids:
-                self._submit(call, position, Job(id=next(self._job_ids), source_ids=tuple(ids), params=call.params))
-            else:
-                call.done[position] = BLANK_TRANSLATION
+            call.working[position] = _Text(translate_text(text, position, call.settings))
+            if self._advance(call, position):
+                asking.append((-sum(len(task.source_ids) for task in call.working[position].tasks), position))
+        for _, position in sorted(asking):
+            self._submit_round(call, position)
 
-    def _submit(self, call: _Call, position: int, job: Job, num_tries: int = 1) -> None:
-        call.jobs[job.id] = position, job, num_tries
-        self._calls[job.id] = call
-        self._loop.submit(job)
+    def _advance(self, call: _Call, position: int) -> bool:
+        """Send a text the replies of its round; return whether it asks for another one."""
+        text = call.working[position]
+        try:
+            if text.tasks:
+                text.tasks = text.work.send([text.replies.pop(index) for index in range(len(text.tasks))])
+            else:
+                text.tasks = next(text.work)
+        except StopIteration as stop:
+            del call.working[position]
+            call.done[position] = stop.value
+            return False
+        return True
+
+    def _submit_round(self, call: _Call, position: int) -> None:
+        for index, task in enumerate(call.working[position].tasks):
+            job = Job(
+                id=next(self._job_ids),
+                source_ids=task.source_ids,
+                params=task.params,
+                prefix_ids=task.prefix_ids,
+                scored_ids=task.scored_ids,
+            )
+            self._submit(call, _Running(job, position, index))
+
+    def _submit(self, call: _Call, running: _Running) -> None:
+        call.jobs[running.job.id] = running
+        self._calls[running.job.id] = call
+        self._loop.submit(running.job)
 
     def _settle(self, outcome: Outcome) -> None:
         call = self._calls.pop(outcome.job_id, None)
         if call is None:
             return  # its caller went away
-        position, job, num_tries = call.jobs.pop(outcome.job_id)
-        source_tokens = len(job.source_ids)
-        if not isinstance(outcome, JobFailure):
-            hypotheses = self._codec.decode(outcome.hypotheses)
-            call.done[position] = Translation(hypotheses=hypotheses, source_tokens=source_tokens)
-        elif outcome.kind is FailureKind.OUT_OF_MEMORY and num_tries < _MAX_TRIES:
-            self._submit(call, position, job._replace(id=next(self._job_ids)), num_tries + 1)
+        running = call.jobs.pop(outcome.job_id)
+        result: JobResult | InternalError
+        if isinstance(outcome, JobResult):
+            result = outcome
+        elif outcome.kind is FailureKind.OUT_OF_MEMORY and running.num_tries < _MAX_TRIES:
+            job = running.job._replace(id=next(self._job_ids))
+            self._submit(call, replace(running, job=job, num_tries=running.num_tries + 1))
+            return
         else:
-            call.done[position] = Translation(error=InternalError(outcome.message), source_tokens=source_tokens)
+            result = InternalError(outcome.message)
+        text = call.working[running.position]
+        text.replies[running.index] = Reply(result, running.job.params.beam_size)
+        if len(text.replies) == len(text.tasks) and self._advance(call, running.position):
+            self._submit_round(call, running.position)

@@ -345,10 +345,9 @@ class Call:
         return now >= self.deadline - slack_s
 
     def job_finished(self, result: JobResult) -> None:
-        """Count one text that the model has translated; of a translation that it has scored, the time alone."""
+        """Count one segment that the model has translated or scored."""
         if result.forced is None:
-            self.finished_texts += 1
-            self.target_tokens += sum(len(hypothesis.token_ids) for hypothesis in result.hypotheses)
+            self.target_tokens += sum([len(hypothesis.token_ids) for hypothesis in result.hypotheses])
         self.queue_s = max(self.queue_s, result.queue_s)
         self.encode_s = max(self.encode_s, result.encode_s)
         self.decode_s = max(self.decode_s, result.decode_s)

@@ -83,9 +83,9 @@ class CoreLink(Core):
             started=call.started,
             method=call.method,
             request_id=call.request_id,
-            characters=permit.characters,
+            characters=0 if work.is_continuation else permit.characters,
             num_texts=call.texts,
-            is_part=permit.kind == "part",
+            is_part=permit.kind == "part" or work.is_continuation,
             wants_room=on_room is not None,
         )
         call.phase = "queue"
@@ -94,8 +94,6 @@ class CoreLink(Core):
         for result in done.results:
             if isinstance(result, JobResult):
                 call.job_finished(result)
-            else:
-                call.finished_texts += 1
         return done
 
     async def open_stream(self, caller: Caller) -> Permit:

@@ -273,10 +273,10 @@ def decode_detected(message: pb.DetectLanguageResponse, num_texts: int) -> list[
 
 
 def encode_model(info: ModelInfo) -> pb.Model:
-    """Return the message that describes a model."""
-    fields = asdict(info)
-    del fields["reliable_source_tokens"]  # the contract does not say it
-    return pb.Model(**fields)
+    """Return the message that describes a model, as far as the contract says it."""
+    return pb.Model(
+        **{name: value for name, value in asdict(info).items() if name in pb.Model.DESCRIPTOR.fields_by_name}
+    )
 
 
 def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:

@@ -247,13 +247,24 @@ class Permit:
         held.characters += count
         self._own.characters += count
 
-    def take_tokens(self, count: int) -> None:
+    def take_tokens(self, count: int, *, is_continuation: bool = False) -> None:
         """Add `count` source tokens to what the request holds.
+
+        Args:
+            count: of source tokens.
+            is_continuation: whether they belong to work that was let in before, which is not refused any more.
 
         Raises:
             Overloaded: they do not fit; the request holds what it held before.
         """
         assert not self._is_released, "the permit was released"
+        if not is_continuation:
+            self._check_tokens(count)
+        self._admission.tokens += count
+        self._held.tokens += count
+        self._own.tokens += count
+
+    def _check_tokens(self, count: int) -> None:
         # A request larger than a whole budget still gets through when it is alone in it.
         admission, held, own_limit = self._admission, self._held, self.caller.max_queued_tokens
         limit = admission.limits.max_queued_tokens
@@ -263,9 +274,6 @@ class Permit:
         if own_limit is not None and held.tokens > 0 and held.tokens + count > own_limit:
             message = f"{held.tokens} of your source tokens wait or run and the request has {count}"
             raise self._refused(f"{message}, at most {own_limit} may", "client_budget")
-        admission.tokens += count
-        held.tokens += count
-        self._own.tokens += count
 
     def check(self, ahead_s: float, finish_s: float, *, now: float, deadline: float | None) -> None:
         """Refuse a request that would wait too long, or be too late; it holds what it held before.

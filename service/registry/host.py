@@ -143,8 +143,9 @@ async def run_work(
     if work.scored:  # one pass over both sides, in one row
         params = params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1)
         lengths = [length + len(scored) for length, scored in zip(lengths, work.scored, strict=True)]
-    permit.take_tokens(sum(lengths))
-    check_time(lengths, params, call, permit, dispatcher)
+    permit.take_tokens(sum(lengths), is_continuation=work.is_continuation)
+    if not work.is_continuation:
+        check_time(lengths, params, call, permit, dispatcher)
     if on_room is not None:
         on_room()
     call.phase = "queue"
@@ -170,7 +171,6 @@ async def _run_one(job: "asyncio.Future[JobResult]", call: Call) -> Settled:
     try:
         result = await job
     except InternalError as error:
-        call.finished_texts += 1
         return error
     call.job_finished(result)
     return result
@@ -212,8 +212,5 @@ def _count(call: Call, job: "asyncio.Future[JobResult]") -> None:
     """Note in the call that a job has settled."""
     if job.cancelled():
         return
-    error = job.exception()
-    if error is None:
+    if job.exception() is None:
         call.job_finished(job.result())
-    elif isinstance(error, InternalError):
-        call.finished_texts += 1

@@ -13,16 +13,12 @@ from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.spec import Device
 from service.errors import InvalidInput, NotFound, TooLong
-from service.records import ModelInfo, TranslatedText, TranslateOptions, Translation
+from service.records import ModelInfo, TranslatedText, TranslateOptions
 from service.text.languages import closeness
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
 _MAX_ECHO = 40  # characters of a caller's value in a message
 _Option = TypeVar("_Option")
-# What becomes of a text without tokens: one empty hypothesis that is certain, and the model never runs.
-BLANK_TRANSLATION = Translation(
-    hypotheses=(TranslatedText(text="", score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=0),)
-)
 
 
 def describe(
@@ -145,6 +141,11 @@ def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float |
     return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
 
 
+def untranslated(text: str) -> TranslatedText:
+    """Return the hypothesis for a text without language, which the model never sees: the text itself."""
+    return TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=0)
+
+
 class SupportsTokens(Protocol):
     """What a codec needs of `model.tokenizer.Tokenizer`."""
 
@@ -163,26 +164,48 @@ class TextCodec:
     def __init__(self, tokenizer: SupportsTokens, *, max_characters: int, max_source_tokens: int) -> None:
         self._tokenizer = tokenizer
         self._max_characters = max_characters
-        self._max_source_tokens = max_source_tokens
+        self.max_source_tokens = max_source_tokens
 
-    def encode(self, text: str, index: int) -> list[int]:
-        """Source ids, end-of-sentence last; empty for a blank text, whose translation is `BLANK_TRANSLATION`.
+    def check(self, text: str, index: int) -> None:
+        """Raise InvalidInput if a text has more characters than any may have, or is no Unicode text.
 
         Args:
+            text: as the caller sent it.
             index: the text's place among those it came with; only for the error.
+        """
+        if len(text) > self._max_characters:
+            raise _too_long(index, len(text), "characters", self._max_characters)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+
+    def encode(self, text: str, index: int) -> list[int]:
+        """Source ids of a text that has to fit as it is, end-of-sentence last; empty for a blank text.
+
+        Args:
+            text: as the caller sent it.
+            index: as in `check`.
 
         Raises:
             InvalidInput: the text is too long, or no Unicode text; says its length and the limit.
         """
-        if len(text) > self._max_characters:  # not worth tokenising
-            raise _too_long(index, len(text), "characters", self._max_characters)
+        self.check(text, index)  # a text that is too long is not worth tokenising
+        ids = self.tokenize(text, index)
+        if len(ids) > self.max_source_tokens:
+            raise _too_long(index, len(ids), "tokens", self.max_source_tokens)
+        return ids
+
+    def tokenize(self, text: str, index: int = 0) -> list[int]:
+        """Source ids of a text of any length, end-of-sentence last; empty for a blank text.
+
+        Raises:
+            InvalidInput: the text is no Unicode text.
+        """
         try:
-            ids = self._tokenizer.encode(text)
+            return self._tokenizer.encode(text)
         except (RuntimeError, ValueError) as error:  # SentencePiece on strings that are no Unicode text
             raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
-        if len(ids) > self._max_source_tokens:
-            raise _too_long(index, len(ids), "tokens", self._max_source_tokens)
-        return ids
 
     def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
         """The hypotheses as text, in their order."""

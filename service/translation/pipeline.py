@@ -1,25 +1,36 @@
 """The use case, whatever the protocol: texts in, translations out.
 
-    admission -> model and search -> source ids -> the core -> text -> account
+    admission -> model and search -> rounds of (text work -> the core) -> account
 
-One text is one job, and each text succeeds or fails for itself.  Knows no protocol, and not where the core runs; what a
-text is in tokens is the matter of the model's codec.
+Each text succeeds or fails for itself.  Knows no protocol, not where the core runs, and nothing of what is done to a
+text (`text_work.py`).
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.errors import DragomanError, InternalError, InvalidInput, Overloaded, Wait
+from service.errors import DragomanError, Overloaded, Wait
 from service.queue.admission import Admission, Permit
-from service.records import NO_OPTIONS, Call, Caller, Identity, Translation, TranslationRequest, TranslationResult
-from service.registry.catalogue import Catalogue, OnRoom, ServedModel, Settled, Work
-from service.registry.model_info import BLANK_TRANSLATION, TextCodec, search_params
+from service.records import (
+    NO_OPTIONS,
+    Call,
+    Caller,
+    Identity,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+)
+from service.registry.catalogue import Catalogue, OnRoom, ServedModel, Work, WorkDone
+from service.registry.model_info import TextCodec, search_params
 from service.translation.account import Account
+from service.translation.segment_work import settings_of
+from service.translation.tasks import Reply, Rounds, Task, together
+from service.translation.text_work import translate_text
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
@@ -27,9 +38,30 @@ INLINE_TOKENS = 2_048
 WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused unread
 MOST_WAITS = 4_096  # callers that can be told so; they come from outside
 
-Encoded: TypeAlias = list[int] | InvalidInput  # source ids of a text, empty for a blank one, or why there are none
 TranslateAdmitted: TypeAlias = Callable[[TranslationRequest, Call, Permit], Awaitable[TranslationResult]]
-_Result = TypeVar("_Result")
+
+
+class RequestWork:
+    """The work on a request's texts, as far as it has come: a round that failed may be run again."""
+
+    def __init__(self, works: Sequence[Rounds[Translation]]) -> None:
+        self._rounds = together(works)
+        self.tasks: list[Task] = []  # what the engine has to do next; none: it has not begun, or is done
+        self.translations: list[Translation] = []
+        self.num_rounds = 0  # that are done
+        self.beam_size = 0  # of the first search
+
+    def advance(self, replies: list[Reply]) -> None:
+        """Go on with the replies to the tasks; with none at the beginning."""
+        try:
+            if self.tasks:
+                self.num_rounds += 1
+                self.beam_size = self.beam_size or replies[0].beam_size
+                self.tasks = self._rounds.send(replies)
+            else:
+                self.tasks = next(self._rounds)
+        except StopIteration as stop:
+            self.tasks, self.translations = [], stop.value
 
 
 class Pipeline:
@@ -110,13 +142,13 @@ class Pipeline:
         permit: Permit,
         *,
         on_room: OnRoom = None,
-        encoded: dict[TextCodec, list[Encoded]] | None = None,
+        begun: dict[TextCodec, RequestWork] | None = None,
     ) -> TranslationResult:
         """As `translate`, for a request that holds a permit and a call that knows its priority.
 
         Args:
             on_room: called once there is room for the texts, before they go to an engine.
-            encoded: what earlier tries with these texts have encoded, by the codec of the model that they met.
+            begun: how far earlier tries with these texts have come, by the codec of the model that they met.
         """
         model, params = self.resolve(request, call)
         with model.lease:
@@ -125,26 +157,28 @@ class Pipeline:
             is_small = num_characters <= INLINE_CHARACTERS
             if not is_small:  # refused before it costs anything
                 model.refuse_early(call, permit)
-            sources = encoded.get(model.codec) if encoded is not None else None
-            if sources is None:
-                sources = await self._encode(request.texts, model.codec, call, is_small=is_small)
-                if encoded is not None:
-                    encoded[model.codec] = sources
-            wanted = [index for index, source in enumerate(sources) if isinstance(source, list) and source]
-            call.finished_texts = len(sources) - len(wanted)
-            results: dict[int, Settled] = {}
-            beam_size = params.beam_size
-            if wanted:
-                ids = tuple(tuple(source) for source in sources if isinstance(source, list) and source)
-                call.source_tokens = sum(map(len, ids))
-                work = Work(ids, params, bool(request.options.allow_smaller_beam))
-                done = await model.run(work, call, permit, on_room)
-                results, beam_size = dict(zip(wanted, done.results, strict=True)), done.beam_size
-            elif on_room is not None:
+            work = begun.get(model.codec) if begun is not None else None
+            if work is None:
+                work = RequestWork(works_of(request, model, params, call))
+                call.phase = "tokenize"
+                started = time.monotonic()
+                await self._advance(work, [], in_thread=not is_small)
+                call.tokenize_s = time.monotonic() - started
+                if begun is not None:
+                    begun[model.codec] = work
+            if on_room is not None and not work.tasks:
                 on_room()
-            translations = await self._decode(sources, results, model.codec, beam_size, call)
+            while work.tasks:
+                replies = await _run_round(work, model, request, call, permit, on_room)
+                call.phase = "detokenize"
+                started = time.monotonic()
+                await self._advance(work, replies, in_thread=call.target_tokens > INLINE_TOKENS)
+                call.detokenize_s += time.monotonic() - started
         result = TranslationResult(
-            translations=translations, model=model.info.name, model_version=model.info.version, beam_size=beam_size
+            translations=work.translations,
+            model=model.info.name,
+            model_version=model.info.version,
+            beam_size=work.beam_size or params.beam_size,
         )
         self.account.translated(request, result, call)
         return result
@@ -171,50 +205,71 @@ class Pipeline:
         call.use_model(model.info.name)
         return model
 
-    async def _encode(self, texts: Sequence[str], codec: TextCodec, call: Call, *, is_small: bool) -> list[Encoded]:
-        call.phase = "tokenize"
-        started = time.monotonic()
-        if is_small:
-            sources = _encode_all(codec, texts)
+    async def _advance(self, work: RequestWork, replies: list[Reply], *, in_thread: bool) -> None:
+        """Take the work on texts one round further; in a thread if other calls would have to wait for long."""
+        if in_thread:
+            await asyncio.get_running_loop().run_in_executor(self._executor, work.advance, replies)
         else:
-            sources = await self._in_thread(lambda: _encode_all(codec, texts))
-        call.tokenize_s = time.monotonic() - started
-        return sources
-
-    async def _decode(
-        self, sources: Sequence[Encoded], results: dict[int, Settled], codec: TextCodec, beam_size: int, call: Call
-    ) -> list[Translation]:
-        def decode() -> list[Translation]:
-            return [_decode_one(codec, source, results.get(i), beam_size) for i, source in enumerate(sources)]
-
-        call.phase = "detokenize"
-        started = time.monotonic()
-        translations = decode() if call.target_tokens <= INLINE_TOKENS else await self._in_thread(decode)
-        call.detokenize_s = time.monotonic() - started
-        return translations
-
-    async def _in_thread(self, function: Callable[[], _Result]) -> _Result:
-        """Return the function's result, computed in a thread, as other calls would wait."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+            work.advance(replies)
 
 
-def _encode_all(codec: TextCodec, texts: Sequence[str]) -> list[Encoded]:
-    return [_encode_one(codec, text, index) for index, text in enumerate(texts)]
+def works_of(
+    request: TranslationRequest, model: ServedModel, params: SearchParams, call: Call
+) -> list[Rounds[Translation]]:
+    """Return the work on each text of a request."""
+    settings = settings_of(request, model.info, model.codec, params)
+    prefixes = request.target_prefixes or ("",) * len(request.texts)
+    return [
+        _counted(translate_text(text, index, settings, prefix), call)
+        for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True))
+    ]
 
 
-def _encode_one(codec: TextCodec, text: str, index: int) -> Encoded:
+def _counted(work: Rounds[Translation], call: Call) -> Rounds[Translation]:
+    """Note in the call when the work on a text is done."""
+    translation = yield from work
+    call.finished_texts += 1
+    return translation
+
+
+async def _run_round(
+    work: RequestWork, model: ServedModel, request: TranslationRequest, call: Call, permit: Permit, on_room: OnRoom
+) -> list[Reply]:
+    """Return the replies to the tasks of a round; tasks that search alike run as one."""
+    tasks, is_continuation = work.tasks, work.num_rounds > 0
+    if not is_continuation:
+        call.source_tokens = sum([len(task.source_ids) for task in tasks])
+    groups: dict[tuple[SearchParams, bool], list[int]] = {}
+    for index, task in enumerate(tasks):
+        groups.setdefault((task.params, task.scored_ids is not None), []).append(index)
+    runs: list[Coroutine[Any, Any, WorkDone]] = []
+    for (params, is_scored), indexes in groups.items():
+        part = [tasks[index] for index in indexes]
+        has_prefix = any(task.prefix_ids for task in part)
+        asked = Work(
+            sources=tuple([task.source_ids for task in part]),
+            params=params,
+            allow_smaller_beam=bool(request.options.allow_smaller_beam),
+            prefixes=tuple([task.prefix_ids for task in part]) if has_prefix else (),
+            scored=tuple([task.scored_ids or () for task in part]) if is_scored else (),
+            is_continuation=is_continuation,
+        )
+        runs.append(model.run(asked, call, permit, None if runs else on_room))
+    replies: dict[int, Reply] = {}
+    for indexes, done in zip(groups.values(), await _all_of(runs), strict=True):
+        for index, result in zip(indexes, done.results, strict=True):
+            replies[index] = Reply(result, done.beam_size)
+    return [replies[index] for index in range(len(tasks))]
+
+
+async def _all_of(runs: Sequence[Coroutine[Any, Any, WorkDone]]) -> list[WorkDone]:
+    """Return the results of all runs, or raise the first error, after which none runs on."""
+    if len(runs) == 1:
+        return [await runs[0]]
+    tasks = [asyncio.create_task(run) for run in runs]
     try:
-        return codec.encode(text, index)
-    except InvalidInput as error:
-        return error
-
-
-def _decode_one(codec: TextCodec, source: Encoded, result: Settled | None, beam_size: int) -> Translation:
-    if isinstance(source, InvalidInput):
-        return Translation(error=source)
-    if isinstance(result, InternalError):
-        return Translation(error=result, source_tokens=len(source))
-    if result is None:
-        return BLANK_TRANSLATION
-    hypotheses = codec.decode(result.hypotheses)
-    return Translation(hypotheses=hypotheses, source_tokens=len(source), row_steps=beam_size * result.num_steps)
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

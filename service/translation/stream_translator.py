@@ -12,7 +12,7 @@ from service.queue.admission import MIN_RETRY_S, Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import Call, Translation, TranslationRequest, TranslationResult
 from service.registry.model_info import TextCodec
-from service.translation.pipeline import Encoded
+from service.translation.pipeline import RequestWork
 from service.translation.routing import Router
 
 _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order
@@ -80,12 +80,12 @@ class StreamTranslator:
         # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
         model = self._pipeline.find_model(request, call)
         line = (call.caller.identity, model.info.name, call.priority)
-        encoded: dict[TextCodec, list[Encoded]] = {}
+        begun: dict[TextCodec, RequestWork] = {}
         retry_after_s: float | None = None
         if not self._lines.has_line(line):
             try:
                 with self._permit.part() as permit:
-                    return await self._pipeline.translate_admitted(request, call, permit, encoded=encoded)
+                    return await self._pipeline.translate_admitted(request, call, permit, begun=begun)
             except Overloaded as error:
                 retry_after_s = _pause_s(error)
         with self._lines.queue(line) as place:
@@ -94,7 +94,7 @@ class StreamTranslator:
                 try:
                     with self._permit.part() as permit:
                         return await self._pipeline.translate_admitted(
-                            request, call, permit, on_room=place.enter, encoded=encoded
+                            request, call, permit, on_room=place.enter, begun=begun
                         )
                 except Overloaded as error:
                     retry_after_s = _pause_s(error)

@@ -12,7 +12,7 @@ from service.cli.app import app
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
-from service.registry.model_info import BLANK_TRANSLATION
+from service.registry.model_info import untranslated
 from tests.fakes.scripted_server import ScriptedServer
 
 
@@ -46,7 +46,7 @@ class Mirror:
             hypothesis = TranslatedText(
                 text=text[::-1], score=-1.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1
             )
-            yield Translation(hypotheses=(hypothesis,)) if text.strip() else BLANK_TRANSLATION
+            yield Translation(hypotheses=(hypothesis,)) if text.strip() else Translation(hypotheses=(untranslated(""),))
 
 
 @pytest.fixture

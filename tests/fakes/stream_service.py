@@ -70,7 +70,7 @@ class LoudPipeline(Pipeline):
         permit: Permit,
         *,
         on_room: Callable[[], None] | None = None,
-        encoded: object = None,
+        begun: object = None,
     ) -> TranslationResult:
         model, params = self.resolve(request, call)
         (text,) = request.texts

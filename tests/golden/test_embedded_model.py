@@ -11,6 +11,7 @@ import sacrebleu
 
 from model.bundle import included_bundle_dirs
 from service.local import LocalTranslator
+from service.records import Segmentation, TranslateOptions
 
 # Other processors add floats in another order; a near-tie may then fall the other way.
 MIN_SAME_SHARE = 0.95
@@ -23,7 +24,10 @@ def golden_file(bundle: Path) -> Path:
 
 def translate(bundle: Path, texts: list[str]) -> list[str]:
     translator = LocalTranslator.open(bundle, threads=1)
-    return [translation.text for translation in translator.translate_all(texts)]
+    return [
+        translation.text
+        for translation in translator.translate_all(texts, TranslateOptions(segmentation=Segmentation.NONE))
+    ]
 
 
 @pytest.mark.parametrize("bundle", included_bundle_dirs(), ids=lambda bundle: bundle.name)

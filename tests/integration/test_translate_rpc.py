@@ -35,16 +35,16 @@ class TestGoodInput:
 
     @pytest.mark.promise("C10")
     @pytest.mark.parametrize("blank", ["", " ", "\t\n", "\x00\x1f\x7f\x85", "\u2003"])
-    async def test_blank_text_is_ok_and_empty(self, calls, blank):
+    async def test_blank_text_is_ok_and_comes_back_as_it_is(self, calls, blank):
         response = await calls.translate("a", blank)
 
         (hypothesis,) = response.translations[1].hypotheses
-        assert (response.translations[1].status.code, hypothesis.text, hypothesis.target_tokens) == (OK, "", 0)
+        assert (response.translations[1].status.code, hypothesis.text, hypothesis.target_tokens) == (OK, blank, 0)
         assert response.translations[1].source_tokens == 0
 
     @pytest.mark.promise("C4")
-    async def test_control_characters_are_spaces(self, calls):
-        assert await calls.texts("a\x00b\x07c\nd\x9fe") == ["a b c d e"]
+    async def test_control_characters_in_a_sentence_are_spaces_and_line_breaks_stay(self, calls):
+        assert await calls.texts("a\x00b\x07c\nd\x9fe") == ["a b c\nd e"]
 
     @pytest.mark.promise("C5")
     @pytest.mark.parametrize("text", ["f\u200box", "\u202eabc", "\ufeffabc", "\ufdfa" * 10, "\U0001f600 x", "e\u0301"])
@@ -76,8 +76,7 @@ class TestOneBadText:
         ("bad", "message"),
         [
             ("x" * 100_000, "texts[1] has 100000 characters, at most 10000 are accepted"),
-            ("x" * 600, "texts[1] has 602 tokens, at most 512 are accepted"),
-            ("\ufdfa" * 1_000, None),  # grows elevenfold when normalised
+            ("\ufdfa" * 1_000, None),  # grows eighteenfold when normalised
         ],
     )
     async def test_bad_text_has_its_own_status_and_its_neighbours_are_translated(self, calls, bad, message):

@@ -7,7 +7,7 @@ from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain,
 from service.engine.job import FinishReason
 from service.errors import InternalError, InvalidInput
 from service.records import TranslatedText, Translation
-from service.registry.model_info import BLANK_TRANSLATION
+from service.registry.model_info import untranslated
 
 
 def translated(*texts: str) -> Translation:
@@ -46,14 +46,14 @@ def test_arguments_with_stray_bytes_are_errors_too():
 def test_plain_is_always_exactly_one_line():
     assert plain(Line(1, "x"), translated("eins", "zwei")) == "eins"
     assert plain(Line(1, "x"), translated("a\nb\u2028c")) == "a b c"
-    assert plain(Line(1, ""), BLANK_TRANSLATION) == ""
+    assert plain(Line(1, ""), Translation(hypotheses=(untranslated(""),))) == ""
     assert plain(Line(1, "x"), FAILED) == ""
     assert plain(Line(1, "", InvalidInput("no", field="text")), translated("nonsense")) == ""
 
 
 def test_scored_lists_every_hypothesis_with_its_line_number():
     assert scored(Line(7, "x"), translated("eins", "zwei")) == "7\t-0.2500\teins\n7\t-0.5000\tzwei"
-    assert scored(Line(8, ""), BLANK_TRANSLATION) == "8\t0.0000\t"
+    assert scored(Line(8, ""), Translation(hypotheses=(untranslated(""),))) == "8\t0.0000\t"
     assert scored(Line(8, ""), Translation()) == "8\t\t"
     assert scored(Line(9, "x"), FAILED) == "9\t\t"
 

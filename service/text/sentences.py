@@ -1,0 +1,172 @@
+"""Sentences of a text: what is translated by itself, and the layout between.
+
+Lines end sentences, but for lines of running prose that were wrapped: their line breaks become tags of the segment.
+Knows no model and no format.  Sentence boundaries are those of `sentencex`, which loses nothing.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from sentencex import segment as split_sentences
+
+from service.records import Span
+from service.text.document import Part, Segment, Tag, TagKind
+
+# Where a text without any of these goes on, it is one sentence: nothing is asked of sentencex then.
+_MAY_END = re.compile(r"[.!?…‼⁇⁈⁉。｡．！？।॥؟۔։።။។᠃]")
+_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|$)")
+_MONTHS = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
+# What may stand before the language of a line: white space, quoting, bullets, numbering, check boxes, headings.
+_LAYOUT = re.compile(
+    r"(?:\s+|>+(?=\s|$)|[-*+•‣◦▪▫●○■□–—·]+(?=\s)|\[[ xX✓]\](?=\s)|#{1,6}(?=\s)|"
+    rf"\(?\d{{1,3}}(?:\.\d{{1,3}})*[.)](?=\s)(?!\s(?:{_MONTHS})\b)|\(?[a-zA-Z]\)(?=\s))*"
+)
+_WRAPPED_FROM = 40  # characters; shorter lines end where their author wanted
+
+
+class _Line(NamedTuple):
+    """A line of a text."""
+
+    begin: int
+    language: int  # where its layout ends
+    stop: int  # where its language ends, without white space
+    end: int  # with the line break
+
+
+def split(block: Segment, language: str, spans: Sequence[Span] = ()) -> list[Part]:
+    """Return a block of plain text, which has no tags, in segments and what stands between them.
+
+    Args:
+        block: `text` is `source`.
+        language: BCP 47, of the block.
+        spans: in `block.text`; no sentence ends inside one.
+    """
+    text = block.text
+    if "\n" not in text and len(text) < 2_000 and not _MAY_END.search(text, 0, len(text) - 1) and text[:1].isalpha():
+        stop = len(text.rstrip())
+        parts: list[Part] = [_piece(block, 0, stop, [])]
+        return [*parts, text[stop:]] if stop < len(text) else parts
+    parts = []
+    end = 0
+    for run in _runs(text, language):
+        parts.append(text[end : run[0].language])
+        parts += _sentences_of(block, run, language, spans)
+        end = run[-1].stop
+    parts.append(text[end:])
+    return [part for part in parts if part]
+
+
+def _runs(text: str, language: str) -> Iterator[list[_Line]]:
+    """Yield lines that belong together: one, or several over which prose is wrapped."""
+    run: list[_Line] = []
+    for line in _lines(text):
+        if run and not _goes_on(text, run[-1], line, language):
+            yield run
+            run = []
+        if line.language < line.stop:
+            run.append(line)
+    if run:
+        yield run
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    for match in _LINE.finditer(text):
+        begin, end = match.span()
+        if begin == end:
+            return
+        stop = begin + len(match.group().rstrip())
+        layout = _LAYOUT.match(text, begin, stop)
+        yield _Line(begin, layout.end() if layout else begin, stop, end)
+
+
+def _goes_on(text: str, line: _Line, following: _Line, language: str) -> bool:
+    """Whether the following line continues the sentence of a line: it was full, had no end, and nothing is set off."""
+    is_full = line.stop - line.begin >= _WRAPPED_FROM
+    has_end = text[line.stop - 1] in ".!?:;…。！？"
+    layout = text[following.begin : following.language]
+    first = text[following.language : following.language + 1]
+    is_inside = first.isalpha() if _primary(language) == "de" else first.islower()  # any noun may be upper case
+    return is_full and not has_end and not layout.strip() and is_inside
+
+
+def _primary(language: str) -> str:
+    """Return the language without script and region: "en" for "en-US"."""
+    return language.partition("-")[0].lower()
+
+
+def _sentences_of(block: Segment, run: Sequence[_Line], language: str, spans: Sequence[Span]) -> Iterator[Part]:
+    """Yield the sentences of some lines, with the white space between them."""
+    text = block.text
+    begin, stop = run[0].language, run[-1].stop
+    breaks = [Span(line.stop, after.language) for line, after in pairwise(run)]
+    ends = [begin, *(gap.end for gap in breaks)], [*(gap.begin for gap in breaks), stop]
+    lines = [text[first:last] for first, last in zip(*ends, strict=True)]
+    blanks = [" " * (gap.end - gap.begin) for gap in breaks]  # as long as the line breaks: places stay
+    flat = "".join(line + blank for line, blank in zip(lines, [*blanks, ""], strict=True))
+    place = begin
+    for sentence in _joined_over_spans(flat, begin, language, spans):
+        end = place + len(sentence)
+        first = place + len(sentence) - len(sentence.lstrip())
+        last = max(first, place + len(sentence.rstrip()))
+        if place < first:
+            yield text[place:first]
+        if first < last:
+            yield _piece(block, first, last, breaks)
+        if last < end:
+            yield text[last:end]
+        place = end
+
+
+def _joined_over_spans(flat: str, begin: int, language: str, spans: Sequence[Span]) -> Iterator[str]:
+    """Yield the sentences of a text that begins at `begin` of its block; those that end inside a span are joined."""
+    if not _MAY_END.search(flat, 0, max(0, len(flat) - 1)):
+        yield flat
+        return
+    pending, place, index = "", begin, 0
+    for sentence in split_sentences(_primary(language), flat):
+        pending += sentence
+        place += len(sentence)
+        while index < len(spans) and spans[index].end <= place:
+            index += 1
+        if index < len(spans) and spans[index].begin < place:
+            continue
+        yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _piece(block: Segment, begin: int, end: int, breaks: Sequence[Span]) -> Segment:
+    """Return a part of a block as a segment; the line breaks in it are tags at a space each."""
+    inner = [gap for gap in breaks if begin < gap.begin and gap.end < end]
+    text = block.text[begin:end]
+    if not inner:
+        offsets = None if block.offsets is None else block.offsets[begin:end]
+        return Segment(text, block.begin + begin, text, offsets=offsets)
+    words, offsets_of, tags, place = [], list[int](), list[Tag](), begin
+    for gap in inner:
+        words.append(block.text[place : gap.begin])
+        offsets_of += range(block.begin + place, block.begin + gap.begin)
+        tags.append(Tag(len(offsets_of), block.text[gap.begin : gap.end], TagKind.POINT))
+        words.append(" ")
+        offsets_of.append(block.begin + gap.begin)
+        place = gap.end
+    words.append(block.text[place:end])
+    offsets_of += range(block.begin + place, block.begin + end)
+    return Segment(text, block.begin + begin, "".join(words), tuple(tags), offsets=tuple(offsets_of))
+
+
+def rewrap(segment: Segment, target: str) -> str:
+    """Return a translation with its segment's line breaks, each in place of the space that is nearest to its share."""
+    length = max(1, len(segment.text))
+    spaces = [match.start() for match in re.finditer(" ", target)]
+    pieces, done = list[str](), 0
+    for tag in segment.tags:
+        wanted = tag.position / length * len(target)
+        left = [space for space in spaces if space >= done]
+        place = min(left, key=lambda space: abs(space - wanted)) if left else len(target)
+        pieces += [target[done:place], tag.source]
+        done = place + 1 if left else place
+    return "".join([*pieces, target[done:]])

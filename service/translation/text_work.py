@@ -1,0 +1,97 @@
+"""The work on one text: taken apart, each segment translated, put together again, byte for byte between segments.
+
+Knows neither asyncio nor the engine; see `tasks.py` for how the work gets done.
+"""
+
+from collections.abc import Sequence
+
+from service.errors import InvalidInput
+from service.records import Segmentation, Span, TranslatedSegment, TranslatedText, Translation
+from service.text.document import Document, Part, Segment
+from service.text.sentences import split
+from service.translation.segment_work import (
+    SegmentOutcome,
+    Settings,
+    join_hypotheses,
+    translate_segment,
+    translate_whole,
+)
+from service.translation.tasks import Rounds, together
+
+
+def translate_text(text: str, index: int, settings: Settings, prefix: str = "") -> Rounds[Translation]:
+    """Return the translation of a text, or its error.
+
+    Args:
+        text: as the caller sent it.
+        index: the text's place in its request; only for errors.
+        settings: of the request.
+        prefix: what the translation has to begin with.
+    """
+    try:
+        settings.codec.check(text, index)
+        if settings.segmentation is Segmentation.NONE or prefix:
+            document = Document((Segment(text, 0, text),) if text.strip() else (text,), str)
+            works = [translate_whole(part, index, settings, prefix) for part in segments_of(document.parts)]
+        else:
+            document = take_apart(text, settings)
+            works = [translate_segment(part, index, settings) for part in segments_of(document.parts)]
+        outcomes = yield from together(works)
+    except InvalidInput as error:
+        return Translation(error=error)
+    return assemble(document.parts, outcomes)
+
+
+def take_apart(text: str, settings: Settings) -> Document:
+    """Return the text in sentences and what stands between them."""
+    return Document(tuple(split(Segment(text, 0, text), settings.source_language)) if text else (), str)
+
+
+def segments_of(parts: Sequence[Part]) -> list[Segment]:
+    """Return the parts that are to be translated."""
+    return [part for part in parts if isinstance(part, Segment)]
+
+
+def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> Translation:
+    """Return the translation of a text from its parts and the outcomes of its segments, in order."""
+    source_tokens = sum([outcome.source_tokens for outcome in outcomes])
+    row_steps = sum([outcome.row_steps for outcome in outcomes])
+    for outcome in outcomes:
+        if outcome.error is not None:
+            return Translation(error=outcome.error, source_tokens=source_tokens, row_steps=row_steps)
+    return Translation(
+        hypotheses=_joined(parts, outcomes),
+        source_tokens=source_tokens,
+        row_steps=row_steps,
+        segments=_placed(parts, outcomes),
+        terms=tuple([use for outcome in outcomes for use in outcome.terms]),
+    )
+
+
+def _joined(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> tuple[TranslatedText, ...]:
+    if len(parts) == len(outcomes) == 1:
+        return outcomes[0].hypotheses
+    hypotheses = iter([outcome.hypotheses for outcome in outcomes])
+    return join_hypotheses([part if isinstance(part, str) else next(hypotheses) for part in parts])
+
+
+def _placed(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> tuple[TranslatedSegment, ...]:
+    """Return the segments with their places in the source and in the best hypothesis."""
+    placed, place, remaining = list[TranslatedSegment](), 0, iter(outcomes)
+    for part in parts:
+        if isinstance(part, str):
+            place += len(part)
+            continue
+        outcome = next(remaining)
+        begin, place = place, place + len(outcome.hypotheses[0].text)
+        placed.append(
+            TranslatedSegment(
+                source=part.span,
+                target=Span(begin, place),
+                hypotheses=outcome.hypotheses,
+                warnings=outcome.warnings,
+                quality=outcome.quality,
+                links=tuple([outcome.place(link, begin) for link in outcome.links]),
+            )
+        )
+    return tuple(placed)
