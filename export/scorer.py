@@ -32,7 +32,7 @@ class ScorerGraph(TransformerGraph):
     ) -> None:
         super().__init__("scorer", config, state, products, weights)
         self.alignment = alignment
-        self.aligning: list[str] = []  # weights of the chosen heads: [B, some of H, T, S]
+        self.aligning: list[str] = []  # weights of each chosen head: [B, 1, T, S]
         tokens = self.graph.input("tokens", INT64, ["B", "T"])
         self.next_tokens = self.graph.input("next_tokens", INT64, ["B", "T"])
         lengths = self.graph.input("source_lengths", INT32, ["B"])
@@ -80,9 +80,8 @@ class ScorerGraph(TransformerGraph):
         query = node("Mul", query, constant("head_scale", np.float32(self.config.d_head**-0.5)))
         products = node("MatMul", query, node("Transpose", key, perm=[0, 1, 3, 2]))  # [B, H, T, S]
         weights = node("Softmax", node("Add", products, self.source_mask), axis=-1)
-        if heads := [head for of_layer, head in self.alignment.heads if of_layer == layer]:
-            chosen = constant(f"heads_{layer}", np.array(heads))
-            self.aligning.append(node("Gather", weights, chosen, axis=1))
+        for head in [head for of_layer, head in self.alignment.heads if of_layer == layer]:
+            self.aligning.append(node("Gather", weights, constant(f"head_{head}", np.array([head])), axis=1))
         mixed = node("Transpose", node("MatMul", weights, value), perm=[0, 2, 1, 3])  # [B, T, H, d]
         merged = node("Reshape", mixed, constant("merged", np.array([0, 0, self.config.d_model])))
         return self.linear(f"{name}.output", merged)
@@ -99,14 +98,17 @@ class ScorerGraph(TransformerGraph):
     def attention(self) -> None:
         """The mean of the chosen heads: [B, T, S]."""
         node, constant = self.graph.node, self.graph.constant
-        heads = self.aligning[0] if len(self.aligning) == 1 else node("Concat", *self.aligning, axis=1)
-        second = constant("second_axis", np.array([1]))
-        if not self.alignment.is_shifted:
-            self.graph.output(node("ReduceMean", heads, second, name="attention", keepdims=0), FLOAT, ["B", "T", "S"])
-            return
-        mean = node("ReduceMean", heads, second, keepdims=0)
-        one, last, end = (
-            constant(f"row_{name}", np.array([row])) for name, row in (("one", 1), ("last", -1), ("end", 1 << 31))
+        total = self.aligning[0]
+        for weights in self.aligning[1:]:  # one by one: ReduceMean's order of sums depends on B
+            total = node("Add", total, weights)
+        mean = node("Mul", total, constant("share", np.float32(1 / len(self.aligning))))  # [B, 1, T, S]
+        if self.alignment.is_shifted:
+            one, last, end, rows = (
+                constant(f"row_{name}", np.array([row]))
+                for name, row in (("one", 1), ("last", -1), ("end", 1 << 31), ("axis", 2))
+            )
+            ahead = [node("Slice", mean, begin, end, rows) for begin in (one, last)]  # the last token has none after it
+            mean = node("Concat", *ahead, axis=2)
+        self.graph.output(
+            node("Squeeze", mean, constant("axis", np.array([1])), name="attention"), FLOAT, ["B", "T", "S"]
         )
-        ahead = (node("Slice", mean, begin, end, second) for begin in (one, last))  # the last token has none after it
-        self.graph.output(node("Concat", *ahead, name="attention", axis=1), FLOAT, ["B", "T", "S"])

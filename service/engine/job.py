@@ -117,6 +117,7 @@ class StepStats:
     step_decode_s: list[float] = field(default_factory=list)  # each run of the decoder graph
     step_beam_s: list[float] = field(default_factory=list)  # search and caches after each of them
     encode_s: list[float] = field(default_factory=list)  # each run of the encoder
+    score_s: list[float] = field(default_factory=list)  # each run of the scorer
     busy_s: float = 0.0  # the whole of EngineLoop.step
     encoded_sentences: int = 0
     source_tokens: int = 0  # of those sentences

@@ -2,18 +2,23 @@
 
 Each step is schedule -> encode what starts -> decode one token -> collect what ended.  Sentences of one beam size and
 similar source length decode together: each run of the graph is as wide as its longest sentence, and a long one must
-not slow short ones.  Single-threaded; knows neither processes nor texts.
+not slow short ones.  A translation that is only scored ends where it starts.  Single-threaded; knows neither processes
+nor texts.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
+from operator import itemgetter
 from typing import Any
 
+from model.bundle import BundleError
 from service.engine.beam import BeamSearch
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.runner import DecoderState, Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
+from service.engine.scoring import scored_hypothesis, scorer_batches
 
 _MAX_IDLE_GROUPS = 2  # whose empty states are kept for the next sentence
 
@@ -153,17 +158,19 @@ class EngineLoop:
                 if isinstance(self._encoded[job.id], MemoryError):
                     del self._encoded[job.id]
         outcomes: list[Outcome] = []
+        scored: list[tuple[Job, _Encoding]] = []
         together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
         for job in plan.starts:
             encoding = self._encoded.pop(job.id)
-            if isinstance(encoding, _Encoding):
-                together.setdefault((group_key(job), id(encoding.batch)), []).append((job, encoding))
-                continue
-            self._end(job.id)
-            if isinstance(encoding, MemoryError):
-                outcomes.append(_failure(job, FailureKind.OUT_OF_MEMORY))
+            if not isinstance(encoding, _Encoding):
+                self._end(job.id)
+                outcomes.append(_graph_failure(job, "encoder", encoding))
+            elif job.scored_ids is not None:
+                scored.append((job, encoding))
             else:
-                outcomes.append(_failure(job, FailureKind.INTERNAL, f"the encoder failed: {type(encoding).__name__}"))
+                together.setdefault((group_key(job), id(encoding.batch)), []).append((job, encoding))
+        for batch in scorer_batches(scored, itemgetter(0), self._scheduler.config.encoder_run_tokens):
+            outcomes += self._score(batch)
         for (key, _), started in together.items():
             try:
                 group, now = self._group(key), self._clock()
@@ -197,6 +204,32 @@ class EngineLoop:
         self._stats.encoded_sentences += len(jobs)
         self._stats.source_tokens += sum(len(job.source_ids) for job in jobs)
         self._stats.padded_source_tokens += len(jobs) * batch.num_columns
+
+    def _score(self, started: Sequence[tuple[Job, _Encoding]]) -> list[Outcome]:
+        """Score the given translations of these jobs, which ends them; where that fails, each is tried alone."""
+        began = self._clock()
+        try:
+            encoded = [(encoding.batch, encoding.index) for _, encoding in started]
+            found = self._runner.score(encoded, [job.scored_ids or () for job, _ in started])
+        except Exception as error:  # noqa: BLE001 - whatever the runtime raises, only its sentence may fail
+            self._was_short = self._was_short or isinstance(error, MemoryError)
+            if len(started) > 1:
+                return [outcome for each in started for outcome in self._score([each])]
+            self._end(started[0][0].id)
+            return [_graph_failure(started[0][0], "scorer", error)]
+        score_s = self._clock() - began
+        self._stats.score_s.append(score_s)
+        outcomes: list[Outcome] = []
+        for (job, encoding), forced in zip(started, found, strict=True):
+            if all(map(isfinite, forced.log_probs)):
+                hypotheses = (scored_hypothesis(job, forced),)
+                queue_s = began - self._arrived_at[job.id] - encoding.encode_s
+                outcomes.append(JobResult(job.id, hypotheses, queue_s, encoding.encode_s, score_s, 1, forced))
+            else:
+                self._stats.non_finite_jobs += 1
+                outcomes.append(_failure(job, FailureKind.NON_FINITE))
+            self._end(job.id)
+        return outcomes
 
     def _group(self, key: GroupKey) -> _Group:
         """Return the group of this key, now the most recently used; long unused ones are given up."""
@@ -262,6 +295,14 @@ class EngineLoop:
 
 def _failure(job: Job, kind: FailureKind, message: str = "") -> JobFailure:
     return JobFailure(job_id=job.id, kind=kind, message=message or _MESSAGES[kind])
+
+
+def _graph_failure(job: Job, graph: str, error: Exception) -> JobFailure:
+    """Return the failure of a job whose run of a graph raised this error."""
+    if isinstance(error, MemoryError):
+        return _failure(job, FailureKind.OUT_OF_MEMORY)
+    message = str(error) if isinstance(error, BundleError) else f"the {graph} failed: {type(error).__name__}"
+    return _failure(job, FailureKind.INTERNAL, message)
 
 
 def group_key(job: Job) -> GroupKey:

@@ -147,6 +147,8 @@ def _create_engine(spec: EngineSpec) -> "EngineLoop":
     # A full batch, so that the first sentences find memory touched and kernels chosen.
     for number in range(max(1, budgets.max_rows // _WARM_UP_BEAM.beam_size)):
         engine.submit(Job(id=-1 - number, source_ids=runner.warm_up_source, params=_WARM_UP_BEAM))
+    if runner.has_scorer:
+        engine.submit(Job(id=0, source_ids=runner.warm_up_source, params=_WARM_UP_BEAM, scored_ids=()))
     while not engine.is_idle:
         for outcome in engine.step():
             if isinstance(outcome, JobFailure) and outcome.kind is FailureKind.INTERNAL:

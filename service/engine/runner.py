@@ -13,6 +13,7 @@ import numpy.typing as npt
 from model.bundle import Bundle, BundleError
 from model.config import EOS_ID, PAD_ID, UNK_ID
 from service.engine.beam import Candidates
+from service.engine.job import Forced
 from service.engine.scheduler import SchedulerConfig
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class Runner(Protocol):
     """A model on a device.  Methods raise MemoryError where there is too little memory for what is asked."""
 
     @property
+    def has_scorer(self) -> bool:
+        """Whether `score` works."""
+        ...
+
+    @property
     def warm_up_source(self) -> tuple[int, ...]:
         """Ids of a short source sentence, end-of-sentence included, that the model can translate."""
         ...
@@ -63,6 +69,18 @@ class Runner(Protocol):
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Any:
         """Encode sentences that end with end-of-sentence; others see `num_columns` of the batch, padding included."""
+        ...
+
+    def score(self, encoded: Sequence[tuple[Any, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+        """Read given translations, each in one pass.
+
+        Args:
+            encoded: of each sentence, the batch that `encode` returned and its index there.
+            translations: without end-of-sentence; of pairs that `scoring.scored_shape` pads alike.
+
+        Raises:
+            BundleError: the bundle has no graph for it.
+        """
         ...
 
     def decode_step(self, tokens: Ints, scores: Floats, state: Any) -> Candidates:
@@ -88,6 +106,16 @@ def check_limits(bundle: Bundle) -> None:
             raise BundleError(
                 f"{bundle.directory}: {name} is {limit}, the model has {positions} positions; export again"
             )
+
+
+def no_scorer(bundle: Bundle, device: str) -> BundleError:
+    """Return the error of a bundle that has no graph to score translations with."""
+    where = f"{bundle.directory} ({bundle.manifest.name} {bundle.manifest.version})"
+    if device == "cuda":
+        return BundleError(f"{where} cannot score or align translations on a GPU; serve it on a CPU for that")
+    return BundleError(
+        f"{where} has no graph that scores and aligns translations; `python -m export BUNDLE BUNDLE` draws it"
+    )
 
 
 def takes_factors(decoder: "ort.InferenceSession") -> bool:

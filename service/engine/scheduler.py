@@ -23,7 +23,9 @@ class SchedulerConfig:
 
     max_rows: int = 128  # live hypotheses
     max_source_tokens: int = 16_384  # of running sentences, each counted with its `Job.source_width`
-    max_encode_tokens: int = 2_048  # the same for what starts at once: running sentences wait for it between two steps
+    max_encode_tokens: int = (
+        2_048  # the same, and what is scored, of what starts at once: running sentences wait for it
+    )
     max_ahead_tokens: int = 512  # of sentences that are encoded before there is room for them, padding included
     encoder_run_tokens: int = 192  # of one run, padding included; on a CPU, more gain nothing, and the batch waits
 
@@ -168,14 +170,15 @@ class Scheduler:
         while self._waiting:
             job = next(iter(self._waiting.values()))
             width = job.source_width
+            started = width + len(job.scored_ids or ())
             has_room = (
                 self.rows + job.params.beam_size <= self.config.max_rows
                 and self._source_tokens + width <= self.config.max_source_tokens
-                and (encode_tokens == 0 or encode_tokens + width <= self.config.max_encode_tokens)
+                and (encode_tokens == 0 or encode_tokens + started <= self.config.max_encode_tokens)
             )
             if self._running and not has_room:
                 break
-            encode_tokens += width
+            encode_tokens += started
             self._source_tokens += width
             self.rows += job.params.beam_size
             self._running[job.id] = self._waiting.pop(job.id)

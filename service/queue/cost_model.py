@@ -159,14 +159,15 @@ class CostModel:
 
     def reported(self, stats: StepStats) -> None:
         """Learn from an engine's report; about the rate only if the engine had as much to do as it can hold."""
-        self._step_time.worked(stats.loop_steps, stats.rows, stats.busy_s)
-        if not stats.waiting_jobs or stats.busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
+        busy_s = stats.busy_s - sum(stats.score_s)  # what is scored takes no steps
+        self._step_time.worked(stats.loop_steps, stats.rows, busy_s)
+        if not stats.waiting_jobs or busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
             return
         # Encoding comes in lumps: each decoder step counts with the share of it that sentences have on average.
-        rate = stats.rows / stats.busy_s * self.row_cost.mean / self._num_steps.mean
+        rate = stats.rows / busy_s * self.row_cost.mean / self._num_steps.mean
         if self.rate is None:
             self.rate = rate
-        self.rate += min(_LARGEST_SHARE, stats.busy_s / _RATE_MEMORY_S) * (rate - self.rate)
+        self.rate += min(_LARGEST_SHARE, busy_s / _RATE_MEMORY_S) * (rate - self.rate)
 
 
 def _steps(source_tokens: int, params: SearchParams, ratio: float) -> float:

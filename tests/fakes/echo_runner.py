@@ -32,6 +32,7 @@ from model.config import EOS_ID
 from service.engine.beam import Candidates, num_candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.faults import explained
+from service.engine.job import Forced
 from service.engine.key_value_cache import CacheShape
 from service.engine.runner import SHORTEST_SOURCE
 from service.engine.scheduler import SchedulerConfig
@@ -63,6 +64,7 @@ class PlainRunner:
 
     cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
     warm_up_source = SHORTEST_SOURCE
+    has_scorer = True
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         return wanted
@@ -120,6 +122,17 @@ class EchoRunner(PlainRunner):
         best = best_extensions(log_probs, scores)
         self._wait_for_the_end(began, tokens.size)
         return replace(best, tokens=np.take_along_axis(choices, best.tokens, axis=1))
+
+    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+        """The source's token is the likely one, and each token attends to that at its own position."""
+        found = []
+        for (batch, index), translation in zip(encoded, translations, strict=True):
+            source = batch.arrays[0][index, 0, : batch.lengths[index], 0].astype(int).tolist()
+            wanted = [*source, *[EOS_ID] * len(translation)]
+            log_probs = [BEST if w == t else WORSE for w, t in zip(wanted, [*translation, EOS_ID], strict=False)]
+            rows = np.minimum(np.arange(len(log_probs)), len(source) - 1)
+            found.append(Forced(tuple(log_probs), np.eye(len(source), dtype=np.float16)[rows].tobytes()))
+        return found
 
     def _wait_for_the_end(self, began: float, rows: int) -> None:
         """Steps end on a grid: what the loop around them needs, and a moment without a CPU, shortens the next one."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from model.config import EOS_ID
+from model.config import BOS_ID, EOS_ID
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
+from service.engine.job import Forced
 from service.engine.spec import EngineSpec
 from tests.fakes.echo_runner import PlainRunner
 from tests.fakes.plain_search import best_extensions
@@ -44,6 +45,7 @@ class FakeRunner(PlainRunner):
         self.script = script
         self.encoded: list[tuple[int, ...]] = []
         self.step_rows: list[int] = []
+        self.scored: list[int] = []  # pairs of each run of the scorer
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         if any(source[0] == POISON_TOKEN for source in sources):
@@ -54,6 +56,18 @@ class FakeRunner(PlainRunner):
         for row, source in zip(ids, sources, strict=True):
             row[0, : len(source), 0] = source
         return CpuEncoded([ids, -ids], lengths)
+
+    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+        """The script's log-probabilities; each token attends to all of the source alike."""
+        self.scored.append(len(translations))
+        found = []
+        for (batch, index), translation in zip(encoded, translations, strict=True):
+            source = tuple(batch.arrays[0][index, 0, : batch.lengths[index], 0].astype(int).tolist())
+            ids = (BOS_ID, *translation, EOS_ID)
+            log_probs = tuple(float(self.script(source, ids[:end])[ids[end]]) for end in range(1, len(ids)))
+            attention = np.full((len(log_probs), len(source)), 1 / len(source), np.float16)
+            found.append(Forced(log_probs, attention.tobytes()))
+        return found
 
     def decode_step(
         self, tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], state: CpuCache

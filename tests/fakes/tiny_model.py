@@ -1,7 +1,7 @@
 """Models small enough for a unit test: random parameters, a tokenizer, a checkpoint, a bundle."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from export.runner import GraphRunner
 from model.bundle import Bundle, staging_directory, write_bundle
 from model.checkpoint import Checkpoint, CheckpointMeta, save_checkpoint
 from model.config import EOS_ID, ModelConfig, NormPlacement
-from model.manifest import DecodingDefaults, Manifest, Variant
+from model.manifest import AlignmentHeads, DecodingDefaults, Manifest, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import train_tokenizer
 from model.transformer import Transformer
@@ -119,18 +119,32 @@ VOCABULARY = 80
 
 
 def write_tiny_bundle(
-    model: Transformer, destination: Path, precisions: Sequence[str] = ("fp32",), shortlist: Shortlist | None = None
+    model: Transformer,
+    destination: Path,
+    precisions: Sequence[str] = ("fp32",),
+    shortlist: Shortlist | None = None,
+    *,
+    alignment: AlignmentHeads | None = None,
+    has_scorer: bool = True,
 ) -> Bundle:
     """Write graphs of the model, which has VOCABULARY tokens, and a tokenizer of the same size."""
     with staging_directory(destination) as staging:
         train_tokenizer(SENTENCES, staging / "shared.spm", vocab_size=VOCABULARY, model_type="bpe")
         for precision in precisions:
             write_graphs(
-                model.config, state_of(model), _products(precision, model.config, state_of(model)), staging / precision
+                model.config,
+                state_of(model),
+                _products(precision, model.config, state_of(model)),
+                staging / precision,
+                alignment,
             )
         if shortlist is not None:
             shortlist.save(staging / SHORTLIST_NAME)
-        return write_bundle(staging, destination, _manifest(model, precisions, SHORTLIST_NAME if shortlist else ""))
+        manifest = _manifest(model, precisions, SHORTLIST_NAME if shortlist else "")
+        if not has_scorer:
+            variants = {precision: replace(variant, scorer="") for precision, variant in manifest.variants.items()}
+            manifest = replace(manifest, variants=variants)
+        return write_bundle(staging, destination, manifest)
 
 
 def _manifest(model: Transformer, precisions: Sequence[str], shortlist: str) -> Manifest:

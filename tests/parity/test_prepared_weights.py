@@ -16,9 +16,14 @@ SOURCES = ([40, 61, 7, 3], [9, 3], [71, 80, 94, 100, 65, 12, 3])
 
 
 def translations(runner: CpuRunner) -> list[object]:
-    """Tokens and scores, of all tokens and of a shortlist's."""
+    """Tokens and scores, of all tokens, of a shortlist's and of a given translation."""
     params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=20)
-    return [translate(runner, SOURCES, params._replace(use_shortlist=shortlist)) for shortlist in (False, True)]
+    found: list[object] = [
+        translate(runner, SOURCES, params._replace(use_shortlist=shortlist)) for shortlist in (False, True)
+    ]
+    if runner.has_scorer:
+        found.append(runner.score([(runner.encode(SOURCES[:1]), 0)], [(40, 61, 7)]))
+    return found
 
 
 def prepared_graphs(directory: Path) -> int:
@@ -33,7 +38,7 @@ def test_prepared_graphs_give_the_same_tokens_and_the_same_scores(trained_bundle
     prepare_graphs(bundle, precision, tmp_path)
     prepared = CpuRunner(bundle, precision=precision, prepared_dir=tmp_path)
 
-    assert prepared_graphs(tmp_path) == num_graphs
+    assert prepared_graphs(tmp_path) == num_graphs + bool(bundle.variant(precision).scorer)
     assert translations(prepared) == translations(CpuRunner(bundle, precision=precision))
 
 
@@ -44,5 +49,5 @@ def test_so_they_do_on_a_cpu_without_exact_int8_products(trained_bundles, tmp_pa
     prepare_graphs(bundle, "int8", tmp_path)
     prepared = CpuRunner(bundle, precision="int8", prepared_dir=tmp_path)
 
-    assert prepared_graphs(tmp_path) == 2  # no shortlist there
+    assert prepared_graphs(tmp_path) == 2 + bool(bundle.variant("int8").scorer)  # no shortlist there
     assert translations(prepared) == translations(CpuRunner(bundle, precision="int8"))

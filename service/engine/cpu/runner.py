@@ -12,14 +12,26 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
+from model.config import BOS_ID, EOS_ID, PAD_ID
 from service.engine.beam import Candidates, num_candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.cpu.session import load_shortlist, open_graph, open_session
 from service.engine.cpu.vocabulary import LiveVocabulary, Projection
 from service.engine.faults import explained
+from service.engine.job import Forced
 from service.engine.key_value_cache import CacheShape
-from service.engine.runner import SHORTEST_SOURCE, Floats, Ints, check_limits, layer_names, pad, takes_factors
+from service.engine.runner import (
+    SHORTEST_SOURCE,
+    Floats,
+    Ints,
+    check_limits,
+    layer_names,
+    no_scorer,
+    pad,
+    takes_factors,
+)
 from service.engine.scheduler import SchedulerConfig
+from service.engine.scoring import scored_shape
 from service.engine.spec import EngineSpec
 
 _MAX_LAYOUTS = 128  # bindings that are kept of a state; of the included model 16 kB each
@@ -86,6 +98,13 @@ class CpuRunner:
             outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
             self._projection = Projection(outputs["rows"], outputs.get("scales"))
 
+        self._scorer = open_graph(bundle, variant.scorer, num_threads, prepared_dir) if variant.scorer else None
+        self._bundle = bundle
+
+    @property
+    def has_scorer(self) -> bool:
+        return self._scorer is not None
+
     @classmethod
     def open(cls, spec: EngineSpec) -> Self:
         """Return the runner of an engine process, or raise BundleError."""
@@ -107,6 +126,38 @@ class CpuRunner:
         with explained():
             arrays = self._encoder.run(self._cross_names, {"source_ids": source_ids, "source_lengths": lengths})
         return CpuEncoded(arrays, lengths, sources)
+
+    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+        if self._scorer is None:
+            raise no_scorer(self._bundle, "cpu")
+        lengths = np.array([batch.lengths[index] for batch, index in encoded], np.int32)
+        num_columns, num_steps = (
+            min(length, self._bundle.manifest.config.max_positions)
+            for length in scored_shape(int(lengths.max()), max(map(len, translations)) + 1)
+        )
+        ids = np.full((len(encoded), num_steps + 1), PAD_ID, np.int64)  # each decoder input, and the token after it
+        for row, translation in zip(ids, translations, strict=True):
+            row[: len(translation) + 2] = (BOS_ID, *translation, EOS_ID)
+        feeds = {"tokens": ids[:, :-1], "next_tokens": ids[:, 1:], "source_lengths": lengths}
+        for part, name in enumerate(self._cross_names):
+            feeds[name] = self._padded([batch.arrays[part][index] for batch, index in encoded], lengths, num_columns)
+        with explained():
+            log_probs, attention = self._scorer.run(["log_probs", "attention"], feeds)
+        return [
+            Forced(
+                tuple(log_probs[row, : len(translation) + 1].tolist()),
+                attention[row, : len(translation) + 1, : lengths[row]].astype(np.float16).tobytes(),
+            )
+            for row, translation in enumerate(translations)
+        ]
+
+    def _padded(self, sentences: Sequence[Floats], lengths: npt.NDArray[np.int32], num_columns: int) -> Floats:
+        """Keys or values [H, S, d] of sentences with zeros beyond their lengths: [B, H, num_columns, d]."""
+        shape = self.cache_shape
+        padded = np.zeros((len(sentences), shape.num_heads, num_columns, shape.d_head), np.float32)
+        for row, sentence, length in zip(padded, sentences, lengths, strict=True):
+            row[:, :length] = sentence[:, :length]
+        return padded
 
     def decode_step(self, tokens: Ints, scores: Floats, state: CpuState) -> Candidates:
         state.prepare()

@@ -82,6 +82,8 @@ def prepare_graphs(bundle: Bundle, precision: str | None, directory: Path) -> No
     names = [variant.encoder, variant.decoder_step]
     if variant.shortlist_step and load_shortlist(bundle, precision):
         names.append(variant.shortlist_step)
+    if variant.scorer:
+        names.append(variant.scorer)
     for name in names:
         free = shutil.disk_usage(directory).free
         if free < wanted:

@@ -21,8 +21,18 @@ from service.engine.beam import Candidates, num_candidates
 from service.engine.cuda.cache import CudaEncoded, CudaSlots, CudaStorage, SlotAddress
 from service.engine.cuda.session import free_memory, on_device, open_on_cuda, require_cuda
 from service.engine.faults import explained
+from service.engine.job import Forced
 from service.engine.key_value_cache import CacheShape, KeyValueCache
-from service.engine.runner import SHORTEST_SOURCE, Floats, Ints, check_limits, layer_names, pad, takes_factors
+from service.engine.runner import (
+    SHORTEST_SOURCE,
+    Floats,
+    Ints,
+    check_limits,
+    layer_names,
+    no_scorer,
+    pad,
+    takes_factors,
+)
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import Device, EngineSpec
 
@@ -58,6 +68,7 @@ class CudaRunner:
     """The fp16 graphs of one bundle on one device."""
 
     warm_up_source = SHORTEST_SOURCE
+    has_scorer = False
 
     def __init__(
         self,
@@ -70,6 +81,7 @@ class CudaRunner:
     ) -> None:
         """Take the open sessions of `GRAPHS`, which with `records` can record steps and replay them (CUDA graphs)."""
         check_limits(bundle)
+        self._bundle = bundle
         self._config = bundle.manifest.config
         self._max_target_tokens = bundle.manifest.decoding.max_target_tokens
         self.cache_shape = CacheShape.of(self._config)
@@ -90,6 +102,10 @@ class CudaRunner:
             for name, path in paths.items()
         }
         return cls(bundle, sessions, "cuda", records=spec.cuda_graphs)
+
+    def score(self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+        """Raise BundleError: there is no scorer for a GPU."""
+        raise no_scorer(self._bundle, "cuda")
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         """Return the budgets as far as the device has memory for them; weights are loaded already."""

@@ -1,0 +1,144 @@
+"""The engine's scorer against PyTorch, and a pair alone against the same pair among others: the same bits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export.heads import usual_heads
+from export.verify import ForcedInputs, reference_scores
+from model.bundle import Bundle
+from model.config import BOS_ID, EOS_ID
+from model.manifest import AlignmentHeads
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+from service.engine.cpu.runner import CpuRunner
+from service.engine.job import FailureKind, Forced, Job, JobFailure, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.engine_runs import hypotheses, run
+from tests.fakes.own_text import own_sentences
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
+
+GREEDY = SearchParams(beam_size=1, max_target_tokens=60)
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return tiny_model(tiny_config(vocab_size=VOCABULARY))
+
+
+@pytest.fixture(scope="module")
+def tiny(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
+
+
+@pytest.fixture(scope="module")
+def scoring_bundle(tmp_path_factory: pytest.TempPathFactory, trained_bundles: dict[str, Path]) -> Path:
+    """The trained model in fp32, whose bundle has a scorer."""
+    return trained_bundles["fp32"]
+
+
+def jobs_of(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Job]:
+    return [
+        Job(id=number, source_ids=tuple(source), params=GREEDY, scored_ids=tuple(target))
+        for number, (source, target) in enumerate(pairs)
+    ]
+
+
+def scored(runner: CpuRunner, jobs: Sequence[Job], config: SchedulerConfig | None = None) -> list[Forced]:
+    outcomes = run(EngineLoop(runner, config), jobs)
+    results = [outcomes[job.id] for job in jobs]
+    assert all(isinstance(result, JobResult) and result.forced for result in results), results
+    return [result.forced for result in results if isinstance(result, JobResult) and result.forced]
+
+
+def attention_of(job: Job, forced: Forced) -> np.ndarray:
+    assert job.scored_ids is not None
+    return np.frombuffer(forced.attention, np.float16).reshape(len(job.scored_ids) + 1, len(job.source_ids))
+
+
+def test_engine_gives_the_model_s_log_probabilities_and_attention(model, tiny):
+    lengths = [(3, 9), (20, 1), (7, 17), (16, 16), (33, 2), (5, 5), (63, 63)]
+    pairs = [
+        (random_sentences(model.config, [s], seed)[0], random_sentences(model.config, [t], 50 + seed)[0][:-1])
+        for seed, (s, t) in enumerate(lengths)
+    ]
+    jobs = jobs_of(pairs)
+
+    found = scored(CpuRunner(tiny, precision="fp32"), jobs)
+
+    for job, forced in zip(jobs, found, strict=True):
+        assert job.scored_ids is not None
+        source, lengths_of = np.array([job.source_ids]), np.array([len(job.source_ids)], np.int32)
+        sample = ForcedInputs(source, lengths_of, np.array([[BOS_ID, *job.scored_ids]]))
+        log_probs, attention = reference_scores(
+            model, sample, np.array([[*job.scored_ids, EOS_ID]]), usual_heads(model.config)
+        )
+        assert forced.log_probs == pytest.approx(log_probs[0].tolist(), abs=1e-4)
+        assert np.abs(attention_of(job, forced) - attention[0]).max() < 1e-3  # float16
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_pair_among_others_gets_the_bits_that_it_gets_alone(tiny, model, precision):
+    rng = np.random.default_rng(1)
+    pairs = [
+        (random_sentences(model.config, [int(s)], seed)[0], random_sentences(model.config, [int(t)], seed + 99)[0][:-1])
+        for seed, (s, t) in enumerate(rng.integers(1, 64, (40, 2)))
+    ]
+    jobs = jobs_of(pairs)
+    searches = [Job(id=100 + job.id, source_ids=job.source_ids, params=GREEDY) for job in jobs[:10]]
+    runner = CpuRunner(tiny, precision=precision)
+
+    together = run(EngineLoop(runner, SchedulerConfig(max_rows=16)), [*searches, *jobs], np.random.default_rng(2))
+
+    for job in jobs:
+        found = together[job.id]
+        assert isinstance(found, JobResult)
+        assert [found.forced] == scored(runner, [job])
+
+
+def test_the_trained_model_gives_its_own_translations_the_score_of_the_search_and_the_same_bits_in_company(
+    scoring_bundle,
+):
+    bundle = Bundle.load(scoring_bundle)
+    runner, tokenizer = CpuRunner(bundle), Tokenizer.load(bundle.tokenizer_path)
+    sources = [tuple(tokenizer.encode(text)) for text in own_sentences(60)]
+    searches = [Job(id=number, source_ids=source, params=GREEDY) for number, source in enumerate(sources)]
+    results = run(EngineLoop(runner), searches)
+    best = [hypotheses(results[search.id])[0] for search in searches]
+    jobs = jobs_of([(source, hypothesis.token_ids) for source, hypothesis in zip(sources, best, strict=True)])
+
+    together = scored(runner, jobs)
+
+    assert together == [forced for job in jobs for forced in scored(runner, [job])]
+    for hypothesis, forced in zip(best, together, strict=True):
+        assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(hypothesis.score, abs=1e-4)
+
+
+def test_heads_are_those_of_the_manifest(tmp_path):
+    model, heads = tiny_model(tiny_config(vocab_size=VOCABULARY)), AlignmentHeads(heads=((1, 2),), is_shifted=True)
+    bundle = write_tiny_bundle(model, tmp_path / "tiny", alignment=heads)
+    job = jobs_of([(random_sentences(model.config, [9])[0], [7, 8, 9])])[0]
+
+    (forced,) = scored(CpuRunner(bundle), [job])
+
+    sample = ForcedInputs(np.array([job.source_ids]), np.array([9], np.int32), np.array([[BOS_ID, 7, 8, 9]]))
+    _, expected = reference_scores(model, sample, np.array([[7, 8, 9, EOS_ID]]), heads)
+    assert np.abs(attention_of(job, forced)[:3] - expected[0, :3]).max() < 1e-3
+
+
+def test_bundle_without_a_scorer_says_so_and_translates(model, tmp_path):
+    bundle = write_tiny_bundle(model, tmp_path / "tiny", has_scorer=False)
+    runner, source = CpuRunner(bundle), random_sentences(model.config, [9])[0]
+
+    outcomes = run(EngineLoop(runner), [*jobs_of([(source, [7])]), Job(id=5, source_ids=tuple(source), params=GREEDY)])
+
+    failure = outcomes[0]
+    assert not runner.has_scorer
+    assert isinstance(failure, JobFailure)
+    assert failure.kind is FailureKind.INTERNAL
+    assert f"{tmp_path / 'tiny'} (tiny 0) has no graph that scores" in failure.message
+    assert "`python -m export BUNDLE BUNDLE` draws it" in failure.message
+    assert isinstance(outcomes[5], JobResult)

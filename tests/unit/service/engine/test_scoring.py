@@ -1,0 +1,210 @@
+"""Translations that are given: scored together where their shapes are alike, each for itself, and among searches."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.bundle import BundleError
+from model.config import BOS_ID, EOS_ID
+from service.engine.cpu.cache import CpuEncoded
+from service.engine.job import FailureKind, FinishReason, Forced, Job, JobResult, from_payload, to_frame
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import SchedulerConfig
+from service.engine.scoring import scored_shape, scorer_batches
+from tests.fakes.clock import Clock
+from tests.fakes.engine_runs import assert_nothing_is_left, engine, engine_with, job, kind_of, run, tokens
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, misbehaving_script, random_script
+
+
+def scoring(job_id: int, source: Sequence[int] = (5, 6, 7), target: Sequence[int] = (8, 9), **more: float) -> Job:
+    return job(job_id, source, **{"beam_size": 1, **more})._replace(scored_ids=tuple(target))
+
+
+def forced(outcome: object) -> Forced:
+    assert isinstance(outcome, JobResult), outcome
+    assert outcome.forced is not None
+    return outcome.forced
+
+
+def test_given_translation_gets_its_log_probabilities_and_its_attention():
+    outcome = run(engine(), [scoring(0, (5, 6, 7), (8, 9), length_penalty=0.5)])[0]
+
+    found = forced(outcome)
+    source, ids = (5, 6, 7, EOS_ID), (BOS_ID, 8, 9, EOS_ID)
+    expected = [random_script(source, ids[:end])[ids[end]] for end in (1, 2, 3)]
+    assert found.log_probs == pytest.approx(expected)
+    assert np.frombuffer(found.attention, np.float16).reshape(3, 4).tolist() == [[0.25] * 4] * 3
+    assert isinstance(outcome, JobResult)
+    (hypothesis,) = outcome.hypotheses
+    assert (hypothesis.token_ids, hypothesis.finish_reason) == ((8, 9), FinishReason.END_OF_SENTENCE)
+    assert hypothesis.score == pytest.approx(sum(expected) / 3**0.5)
+    assert outcome.num_steps == 1
+
+
+def test_what_a_search_finds_has_the_score_that_it_found():
+    source = (5, 6, 7, 8)
+    (best,) = run(engine(), [job(0, source, max_target_tokens=20)])[0].hypotheses  # type: ignore[union-attr]
+    assert best.finish_reason is FinishReason.END_OF_SENTENCE
+
+    outcome = run(engine(), [scoring(1, source, best.token_ids)])[1]
+
+    assert isinstance(outcome, JobResult)
+    assert outcome.hypotheses[0].score == pytest.approx(best.score, abs=1e-5)
+
+
+def test_empty_translation_is_its_end_alone():
+    found = forced(run(engine(), [scoring(0, (5, 6), ())])[0])
+
+    assert found.log_probs == pytest.approx([random_script((5, 6, EOS_ID), (BOS_ID,))[EOS_ID]])
+
+
+def test_a_result_survives_the_way_to_the_core():
+    outcome = run(engine(), [scoring(0)])[0]
+
+    assert from_payload(to_frame(outcome)[4:]) == outcome
+
+
+def test_those_of_one_shape_run_together_and_searches_go_on_beside_them():
+    runner = FakeRunner()
+    loop = engine_with(SchedulerConfig(), runner)
+    searches = [job(number, (5, 6, number)) for number in range(3)]
+    pairs = [scoring(10 + number, (5, 6, 7), (8,) * number) for number in (1, 2, 16)]
+
+    outcomes = run(loop, [*searches, *pairs])
+
+    assert sorted(runner.scored) == [1, 2]  # 16 tokens and the end are padded to 32
+    alone = {each.id: run(engine(), [each])[each.id] for each in (*searches, *pairs)}
+    assert {number: tokens(outcome) for number, outcome in outcomes.items()} == {
+        number: tokens(outcome) for number, outcome in alone.items()
+    }
+    assert_nothing_is_left(loop)
+
+
+def test_scorer_s_time_is_told_and_is_no_step():
+    clock = Clock(100.0)
+    loop = engine(FakeRunner(), clock)
+    run(loop, [scoring(number) for number in range(5)])
+    stats = loop.take_stats()
+
+    assert (len(stats.score_s), stats.steps, stats.loop_steps, stats.rows) == (1, 0, 0, 0)
+    assert stats.encoded_sentences == 5
+
+
+def test_pairs_keep_to_the_budget_of_rows():
+    runner = FakeRunner()
+    loop = engine_with(SchedulerConfig(max_rows=2), runner)
+
+    outcomes = run(loop, [scoring(number) for number in range(5)])
+
+    assert (sorted(outcomes), runner.scored) == ([0, 1, 2, 3, 4], [2, 2, 1])
+
+
+def test_pairs_keep_to_the_budget_of_a_start():
+    runner = FakeRunner()
+    loop = engine_with(SchedulerConfig(max_encode_tokens=5 * 64), runner)
+
+    run(loop, [scoring(number, target=(8,) * 16) for number in range(6)])
+
+    assert runner.scored == [4, 2]  # 64 for a source and 16 for a target
+
+
+def test_cancelled_and_late_ones_are_dropped_unread():
+    clock, runner = Clock(100.0), FakeRunner()
+    loop = engine_with(SchedulerConfig(), runner, clock)
+    for each in (scoring(0), scoring(1)._replace(deadline=99.0), scoring(2)):
+        loop.submit(each)
+    loop.cancel(0)
+
+    outcomes = run(loop)
+
+    assert {number: kind_of(outcome) for number, outcome in outcomes.items()} == {
+        0: FailureKind.CANCELLED,
+        1: FailureKind.DEADLINE,
+        2: None,
+    }
+    assert runner.scored == [1]
+
+
+ERRORS = {20: MemoryError("small"), 21: RuntimeError("inside"), 22: BundleError("b has no graph; export again")}
+
+
+class Failing(FakeRunner):
+    """Fails where a translation begins with a token, by the error that belongs to it."""
+
+    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+        for translation in translations:
+            if translation[0] in ERRORS:
+                raise ERRORS[translation[0]]
+        return super().score(encoded, translations)
+
+
+@pytest.mark.parametrize(
+    ("token", "kind", "message"),
+    [
+        (20, FailureKind.OUT_OF_MEMORY, "there is too little memory"),
+        (21, FailureKind.INTERNAL, "the scorer failed: RuntimeError"),
+        (22, FailureKind.INTERNAL, "b has no graph; export again"),
+    ],
+)
+def test_one_that_cannot_be_scored_fails_alone(token, kind, message):
+    loop = engine_with(SchedulerConfig(max_rows=64), Failing(misbehaving_script))
+
+    outcomes = run(loop, [scoring(0), scoring(1, target=(token, 9)), scoring(2), job(3)])
+
+    failure = outcomes.pop(1)
+    assert (kind_of(failure), str(getattr(failure, "message", ""))[: len(message)]) == (kind, message)
+    assert [kind_of(outcome) for outcome in outcomes.values()] == [None] * 3
+    assert loop.take_stats().max_rows == (32 if token == 20 else 64)
+    assert_nothing_is_left(loop)
+
+
+def test_numbers_that_are_none_and_sources_that_cannot_be_encoded_fail_alone():
+    loop = engine()
+
+    outcomes = run(loop, [scoring(0, (NAN_TOKEN, 5)), scoring(1), scoring(2, (POISON_TOKEN, 5))])
+
+    assert {number: kind_of(outcome) for number, outcome in outcomes.items()} == {
+        0: FailureKind.NON_FINITE,
+        1: None,
+        2: FailureKind.INTERNAL,
+    }
+    assert loop.take_stats().non_finite_jobs == 1
+
+
+@given(lengths=st.lists(st.tuples(st.integers(1, 90), st.integers(0, 90)), max_size=30))
+def test_runs_hold_every_pair_once_keep_to_the_limit_and_pad_each_as_if_it_were_alone(lengths):
+    jobs = [scoring(number, (5,) * (s - 1), (6,) * t) for number, (s, t) in enumerate(lengths)]
+
+    batches = list(scorer_batches(jobs, lambda one: one, 192))
+
+    assert sorted(each.id for batch in batches for each in batch) == list(range(len(jobs)))
+    for batch in batches:
+        shapes = {scored_shape(len(each.source_ids), len(each.scored_ids or ()) + 1) for each in batch}
+        assert len(shapes) == 1
+        assert len(batch) == 1 or len(batch) * sum(shapes.pop()) <= 192
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_joining_and_leaving_never_changes_what_a_pair_gets(seed):
+    random = np.random.default_rng(seed)
+
+    def ids(most: int) -> list[int]:
+        return [int(token) for token in random.integers(5, 15, random.integers(1, most))]
+
+    jobs = [
+        scoring(number, ids(30), ids(30)) if random.random() < 0.6 else job(number, ids(10), beam_size=3)
+        for number in range(12)
+    ]
+    loop = EngineLoop(FakeRunner(), replace(SchedulerConfig(), max_rows=8))
+
+    outcomes = run(loop, jobs, arrivals=random)
+
+    for each in jobs:
+        alone, found = run(EngineLoop(FakeRunner()), [each])[each.id], outcomes[each.id]
+        assert tokens(found) == tokens(alone)
+        assert getattr(found, "forced", None) == getattr(alone, "forced", None)
+    assert_nothing_is_left(loop)
