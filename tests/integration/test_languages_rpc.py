@@ -1,0 +1,152 @@
+"""Texts of several languages in one call, and pairs without a model, in one process and with edges."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from protos import translation_pb2 as pb
+from service.client.client import Client
+from tests.fakes.calls import Calls, calling, code_of, eventually, failure
+from tests.fakes.echo_bundle import ModelRepository
+from tests.fakes.edges import TWO_EDGES, calling_each_edge
+from tests.fakes.server_process import ServerProcess, start
+
+ENGLISH, GERMAN, FRENCH = "The cat sleeps.", "Die Katze schnurrt laut.", "Le chat dort dans la cuisine."
+DETECT = "/dragoman.v1.TranslationService/DetectLanguage"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """English to German, and French and Italian to English."""
+    repository = ModelRepository(tmp_path_factory.mktemp("models"))
+    for name in ("en-de", "fr-en", "it-en-GB"):
+        source, _, target = name.partition("-")
+        repository.put(name, "1", languages=(source, target))
+    return repository.directory
+
+
+@pytest.fixture(scope="module", params=[{}, TWO_EDGES], ids=["one process", "two edges"])
+def server(models: Path, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[ServerProcess]:
+    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models), **request.param)
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+async def everywhere(server: ServerProcess, check: Any) -> None:
+    """Check each edge of a server; the only one if it has one."""
+    if not server.edge_pids():
+        async with calling(server.address) as calls:
+            await check(calls)
+        return
+    async with calling_each_edge(server) as all_calls:
+        for (calls,) in all_calls.values():
+            await check(calls)
+
+
+async def detected(calls: Calls, *texts: str) -> list[str]:
+    request = pb.DetectLanguageRequest(texts=texts).SerializeToString()
+    answer = pb.DetectLanguageResponse.FromString(await calls.method(DETECT)(request, timeout=30))
+    return [one.language for one in answer.languages]
+
+
+async def test_texts_of_one_call_go_to_the_models_of_their_languages(server):
+    async def check(calls: Calls) -> None:
+        answer = await calls.translate(FRENCH, ENGLISH, "1,299.99")
+
+        assert [item.hypotheses[0].text for item in answer.translations] == [FRENCH, ENGLISH, "1,299.99"]
+        assert [item.detected_language for item in answer.translations] == ["fr", "en", ""]
+        assert answer.translations[0].detection_confidence > 0.9
+        assert (answer.model, answer.model_version) == ("fr-en,en-de", "1,1")
+
+    await everywhere(server, check)
+
+
+async def test_pair_without_a_model_goes_through_a_third_language(server):
+    async def check(calls: Calls) -> None:
+        answer = await calls.translate(FRENCH, source_language="fr-CH", target_language="de")
+        (translation,) = answer.translations
+
+        assert (answer.model, translation.pivot_language) == ("fr-en+en-de", "en")
+        assert (translation.hypotheses[0].text, len(translation.segments)) == (FRENCH, 0)
+        mixed = await calls.translate(ENGLISH, FRENCH, target_language="de-AT")
+        assert [item.pivot_language for item in mixed.translations] == ["", "en"]
+
+    await everywhere(server, check)
+
+
+async def test_metrics_count_both_models_and_no_label_joins_their_names(server: ServerProcess):
+    def tokens(model: str) -> float:
+        return server.metric("dragoman_tokens_total", model=model, direction="source")
+
+    before = tokens("fr-en"), tokens("en-de")
+    async with calling(server.address) as calls:
+        await calls.translate(FRENCH, source_language="fr", target_language="de")
+
+    await eventually(lambda: tokens("fr-en") > before[0] and tokens("en-de") > before[1])
+    await eventually(lambda: server.metric("dragoman_requests_total", model="_other", code="OK") >= 1.0)
+    assert "fr-en+en-de" not in server.get("/metrics")[1]
+
+
+async def test_streams_take_the_same_ways(server):
+    async def check(calls: Calls) -> None:
+        call = calls.translate_stream(timeout=30)
+        texts = [pb.StreamText(id=number, text=text) for number, text in enumerate((FRENCH, ENGLISH))]
+        await call.write(pb.TranslateStreamRequest(settings=pb.StreamSettings(target_language="de"), texts=texts))
+        await call.done_writing()
+        ways = {
+            item.id: (answer.model, item.translation.pivot_language)
+            async for answer in call
+            for item in answer.translations
+        }
+
+        assert ways == {0: ("fr-en+en-de", "en"), 1: ("en-de", "")}
+
+    await everywhere(server, check)
+
+
+async def test_detect_language(server):
+    async def check(calls: Calls) -> None:
+        assert await detected(calls, FRENCH, ENGLISH, "Il gatto dorme in cucina.", "42") == ["fr", "en", "it", ""]
+        assert await code_of(detected(calls)) is grpc.StatusCode.INVALID_ARGUMENT
+        error = await failure(calls.method(DETECT)(b"\x0a\x01\xff", timeout=30))
+        assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "texts[0] is not valid UTF-8")
+
+    await everywhere(server, check)
+
+
+def test_clients_detect_languages(server):
+    with Client(server.address) as client:
+        first, second = client.detect_languages([FRENCH, "😀"])
+
+    assert (first.language, second.language, second.confidence) == ("fr", "", 0.0)
+    assert first.confidence > 0.9
+
+
+async def test_errors_name_the_pairs_as_before(server):
+    async with calling(server.address) as calls:
+        error = await failure(calls.translate(GERMAN, source_language="de", target_language="fr"))
+
+        assert error.code() is grpc.StatusCode.NOT_FOUND
+        assert error.details() == "there is no model for 'de' to 'fr'; language pairs: en-de, fr-en, it-en-GB"
+
+
+async def test_included_models_translate_a_mixed_request_each_text_from_its_language(tmp_path):
+    server = start(None, tmp_path, DRAGOMAN_ENGINE__RUNNER_FACTORY="")
+    try:
+        with Client(server.address) as client:
+            result = client.translate(
+                ["The cat sleeps.", "Der Hund schläft.", "42", "Two children play in the garden."]
+            )
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+    languages = [translation.detected_language for translation in result.translations]
+    texts = [translation.text for translation in result.translations]
+    assert languages == ["en", "de", "", "en"]
+    assert (result.model, texts[0], texts[1]) == ("en-de,de-en", "Die Katze schläft.", "The dog is sleeping.")
+    assert "Kinder" in texts[3]
