@@ -61,6 +61,32 @@ def test_stream_is_the_sum_of_its_texts_and_has_no_phases():
     assert (stream.source_tokens, stream.target_tokens) == (6, 8)
 
 
+def test_call_is_the_sum_of_its_parts_and_takes_the_time_of_the_longest_or_of_all_in_turn():
+    call = new_call()
+    for is_next, queue_s in ((False, 2.0), (False, 1.0), (True, 4.0)):
+        part = call.part(2)
+        part.phase, part.queue_s, part.finished_texts, part.source_tokens, part.target_tokens = (
+            "decode",
+            queue_s,
+            2,
+            3,
+            4,
+        )
+        part.use_model("m")
+        call.join(part, is_next=is_next)
+
+    assert (call.phase, call.model, call.has_several_models) == ("decode", "m", False)
+    assert (call.queue_s, call.finished_texts, call.source_tokens, call.target_tokens) == (2.0 + 4.0, 6, 9, 12)
+
+
+@pytest.mark.parametrize(("names", "are_several"), [("a", False), ("a,b", True), ("a+b", True)])
+def test_call_knows_whether_several_models_have_answered(names, are_several):
+    call = new_call()
+    call.use_models(names)
+
+    assert (call.model, call.has_several_models) == (names, are_several)
+
+
 @pytest.mark.parametrize(
     ("highest", "asked", "found"),
     [

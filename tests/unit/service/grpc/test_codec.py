@@ -1,5 +1,7 @@
 """Messages to records and back; bad bytes become a named reason, never an exception."""
 
+from dataclasses import replace
+
 import grpc
 import pytest
 from hypothesis import example, given
@@ -9,11 +11,13 @@ from protos import translation_pb2 as pb
 from service.engine.job import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable
 from service.grpc.codec import (
+    decode_detected,
     decode_models,
     decode_request,
     decode_result,
     decode_translation,
     encode_answers,
+    encode_detected,
     encode_model,
     encode_request,
     encode_result,
@@ -22,12 +26,16 @@ from service.grpc.codec import (
 from service.grpc.wire import Malformed, deserializer
 from service.records import (
     Call,
+    DetectedLanguage,
     Priority,
+    Span,
+    TextWarning,
     TranslatedText,
     TranslateOptions,
     Translation,
     TranslationRequest,
     TranslationResult,
+    WarningKind,
 )
 from tests.fakes.model_info import model_info
 
@@ -102,6 +110,23 @@ def test_error_of_a_text_of_a_stream_names_no_place():
 def test_result_with_another_number_of_translations_is_refused():
     with pytest.raises(InternalError, match="1 translations for 2 texts"):
         decode_result(encode_result(TranslationResult(translations=[DONE]), CALL), 2)
+
+
+def test_way_through_a_third_language_comes_back_with_warnings_that_have_no_segment():
+    warnings = (TextWarning(WarningKind.COPIED, "copied", Span(1, 3)),)
+    through = replace(DONE, pivot_language="en", pivot_warnings=warnings)
+
+    (back,) = decode_result(encode_result(TranslationResult(translations=[through]), CALL), 1).translations
+
+    assert (back.pivot_language, back.warnings) == ("en", warnings)
+
+
+def test_detected_languages_come_back_as_they_were():
+    found = [DetectedLanguage("de", 0.5), DetectedLanguage("", 0.0)]
+
+    assert decode_detected(encode_detected(found), 2) == found
+    with pytest.raises(InternalError, match="2 languages for 3 texts"):
+        decode_detected(encode_detected(found), 3)
 
 
 def test_class_of_a_later_version_is_as_if_it_were_not_asked_for():

@@ -33,6 +33,8 @@ class TestFind:
             (None, "de", "", "c"),
             ("b", "", "", "b"),
             ("b", "en", "de", "b"),
+            ("b", "en-US", "de_AT", "b"),
+            (None, "ger", "eng_Latn", "c"),
         ],
     )
     def test_first_model_that_fits_is_found(self, model, source, target, found):
@@ -53,6 +55,15 @@ class TestFind:
             CATALOGUE.find(model=model, source_language=source, target_language=target)
 
         assert facts in str(error.value)
+
+    def test_closest_model_is_found_and_of_equals_the_first(self):
+        models = (pair("uk", "en-GB", "de"), pair("us", "en-US", "de"), pair("us2", "en-US", "de-DE"))
+        catalogue = registry_of(*models).catalogue
+
+        asked = ("en", "en-GB", "en-AU", "en-US")
+        found = [catalogue.find(model=None, source_language=tag, target_language="de").info.name for tag in asked]
+
+        assert found == ["us", "uk", "uk", "us"]
 
     def test_each_question_is_answered_anew_once_the_models_have_changed(self):
         catalogue = registry_of(pair("a", "en", "de")).catalogue
