@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes depends on the machine's other work
+settings.register_profile("thorough", deadline=None, max_examples=20_000)  # by hand
 settings.load_profile("untimed")
 
 ENGLISH = (

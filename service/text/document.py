@@ -3,7 +3,8 @@
 Pure data; knows no model, no tokens and no format.  Joined, the parts are the text, byte for byte.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -25,6 +26,13 @@ class Tag(NamedTuple):
     source: str  # as it is written, and as it comes back
     kind: TagKind
     partner: int | None = None  # index in `Segment.tags` of the other end; None: in another segment, or there is none
+    begin: int = 0  # place of `source` in the text of the request
+    parts: tuple["Part", ...] = ()  # `source`, where it has language in it: the values of alt, title, ...
+
+    @property
+    def end(self) -> int:
+        """The place in the text of the request where `source` ends."""
+        return self.begin + len(self.source)
 
 
 class Segment(NamedTuple):
@@ -38,6 +46,7 @@ class Segment(NamedTuple):
     offsets: tuple[int, ...] | None = (
         None  # place in the request of each code point of `text`; None: begin, begin + 1, ...
     )
+    escape: Callable[[str], str] | None = None  # None: the document's
 
     @property
     def span(self) -> Span:
@@ -48,7 +57,17 @@ class Segment(NamedTuple):
         """Return the place in the text of the request of a span of `text` that is not empty."""
         if self.offsets is None:
             return Span(self.begin + span.begin, self.begin + span.end)
-        return Span(self.offsets[span.begin], self.offsets[span.end - 1] + 1)
+        return Span(self.offsets[span.begin], self._end_of(span.end, self.offsets))
+
+    def _end_of(self, position: int, offsets: tuple[int, ...]) -> int:
+        # What is written for a code point, such as "&amp;", ends where white space, the next tag or code point begins.
+        following = bisect_left(self.tags, position, key=lambda tag: tag.position)
+        end = offsets[position] if position < len(offsets) else self.span.end
+        if following < len(self.tags) and self.tags[following].position == position:
+            end = self.tags[following].begin
+        begin = offsets[position - 1]
+        written = self.source[begin - self.begin : end - self.begin]
+        return begin + len(written.rstrip() or written)
 
 
 Part: TypeAlias = str | Segment  # text that stays, or a segment
@@ -64,3 +83,10 @@ class Document(NamedTuple):
     def source(self) -> str:
         """The text that was taken apart."""
         return "".join(part if isinstance(part, str) else part.source for part in self.parts)
+
+    def segments(self) -> Iterator[Segment]:
+        """Yield all segments, those in the tags of a segment right behind it."""
+        for part in self.parts:
+            if isinstance(part, Segment):
+                yield part
+                yield from (inner for tag in part.tags for inner in tag.parts if isinstance(inner, Segment))

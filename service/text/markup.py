@@ -1,0 +1,139 @@
+"""Text with markup, taken apart: a segment for each block of inline text, and everything else as it is.
+
+Knows how HTML, XML and the inline content of XLIFF mark text up; not how it is translated or put together again.
+"""
+
+import html
+from collections.abc import Generator, Iterator
+
+from service.records import TextFormat
+from service.text.block import Block
+from service.text.document import Document, Part, Segment, TagKind
+from service.text.elements import Elements
+from service.text.lexer import Attribute, Token, TokenKind, attributes, lex
+from service.text.pieces import joined, trim
+from service.text.syntax import SYNTAXES, Syntax
+
+
+def parse(text: str, text_format: TextFormat) -> Document:
+    """Take a text apart.
+
+    What stands between the tags of two blocks is one segment, with the tags in it.  White space in it that HTML takes
+    for one space is one space.  What is not to be translated and stands within a line is a tag of the segment.  Values
+    of attributes that people read are segments of their own; where their tag belongs to a segment, in `Tag.parts`.
+    """
+    if text_format is TextFormat.PLAIN:
+        return Document(tuple(joined(trim(Segment(text, 0, text)))), _unchanged)
+    return Document(tuple(joined(list(_Parser(text, SYNTAXES[text_format]).parts()))), escape)
+
+
+def escape(text: str) -> str:
+    """Write language as HTML and XML do."""
+    return html.escape(text, quote=False)
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+def _in_given_quotes(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def _in_own_quotes(text: str) -> str:
+    return f'"{html.escape(text, quote=True)}"'
+
+
+class _Parser:
+    def __init__(self, text: str, syntax: Syntax) -> None:
+        self._text = text
+        self._syntax = syntax
+        self._tokens = list(lex(text, syntax))
+        self._elements = Elements(text, self._tokens, syntax)
+        self._block = Block(text, 0, syntax)
+        # Elements around the present token that say whether they are translated: where they end, and what they say.
+        self._orders: list[tuple[int, bool]] = []
+
+    def parts(self) -> Iterator[Part]:
+        number = 0
+        while number < len(self._tokens):
+            while self._orders and self._orders[-1][0] <= number:
+                yield from self._ended_block()
+                self._orders.pop()
+            if self._orders and not self._orders[-1][1]:
+                yield from self._as_it_is(number)
+                number += 1
+            elif self._elements.order_of(number) is False:
+                number = yield from self._untouched(number)
+            else:
+                yield from self._translated(number)
+                number += 1
+        yield from self._ended_block()
+
+    def _as_it_is(self, number: int) -> Iterator[Part]:
+        """Yield a token within an element that is not translated."""
+        if self._elements.order_of(number):
+            self._orders.append((self._elements.end_of(number), True))
+        yield from self._between_blocks(self._tokens[number].begin, self._tokens[number].end)
+
+    def _untouched(self, number: int) -> Generator[Part, None, int]:
+        """Take in an element that is not translated, and return the number of the token behind what was taken."""
+        token, end = self._tokens[number], self._elements.end_of(number)
+        if self._elements.has_language(number):
+            self._orders.append((end, False))
+            yield from self._between_blocks(token.begin, token.end)
+            return number + 1
+        if token.name in self._syntax.blocks:
+            yield from self._between_blocks(token.begin, self._tokens[end - 1].end)
+        else:
+            self._block.add_tag(token.begin, self._tokens[end - 1].end, TagKind.POINT, number)
+        return end
+
+    def _translated(self, number: int) -> Iterator[Part]:
+        token = self._tokens[number]
+        if token.kind is TokenKind.TEXT:
+            self._block.add_text(token.begin, token.end)
+        elif token.name in self._syntax.blocks:
+            yield from self._between_blocks(token.begin, token.end, self._parts_of_tag(token))
+        elif token.name in self._syntax.breaks:
+            if self._block.follows_break:
+                yield from self._ended_block()
+            self._block.add_break(token.begin, token.end)
+        else:
+            self._block.add_tag(token.begin, token.end, self._kind(token), number, self._parts_of_tag(token))
+
+    def _kind(self, token: Token) -> TagKind:
+        if token.name in self._syntax.voids:
+            return TagKind.POINT
+        return {TokenKind.OPEN: TagKind.OPEN, TokenKind.CLOSE: TagKind.CLOSE}.get(token.kind, TagKind.POINT)
+
+    def _between_blocks(self, begin: int, end: int, parts: list[Part] | None = None) -> Iterator[Part]:
+        yield from self._ended_block()
+        yield from parts or [self._text[begin:end]]
+        self._block = Block(self._text, end, self._syntax)
+
+    def _ended_block(self) -> Iterator[Part]:
+        yield from trim(self._block.segment(self._elements.partners))
+        self._block = Block(self._text, self._block.end, self._syntax)
+
+    def _parts_of_tag(self, token: Token) -> list[Part]:
+        """Return a tag in parts if it has attributes that are language, else nothing."""
+        if not self._syntax.attributes or token.kind not in (TokenKind.OPEN, TokenKind.EMPTY):
+            return []
+        parts: list[Part] = []
+        place = token.begin
+        for attribute in attributes(self._text[token.begin : token.end]):
+            if attribute.name in self._syntax.attributes:
+                begin = token.begin + attribute.begin
+                parts += [self._text[place:begin], *self._value(attribute, begin)]
+                place = begin + len(attribute.value)
+        is_language = any(isinstance(part, Segment) for part in parts)
+        return joined([*parts, self._text[place : token.end]]) if is_language else []
+
+    def _value(self, attribute: Attribute, begin: int) -> list[Part]:
+        block = Block(self._text, begin, self._syntax)
+        block.add_text(begin, begin + len(attribute.value))
+        parts = trim(block.segment({})._replace(escape=_in_given_quotes if attribute.quote else _in_own_quotes))
+        if attribute.quote or joined(parts) == [part for part in parts if isinstance(part, Segment)]:
+            return parts
+        return [attribute.value]

@@ -1,0 +1,162 @@
+"""Segments cut into smaller ones: without what stands at their ends, and at the borders of sentences.
+
+Joined, the parts are the source of the segment, byte for byte.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from service.records import Span
+from service.text.document import Part, Segment, Tag, TagKind
+
+
+class _Cut(NamedTuple):
+    """A place between two code points of a segment's text and between two of its tags."""
+
+    position: int  # in `Segment.text`
+    tag: int  # the tags before it
+    place: int  # in the text of the request
+
+
+def trim(segment: Segment) -> list[Part]:
+    """Cut off the white space at a segment's ends and the tags there that enclose no part of the text or all of it."""
+    text = segment.text
+    begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if begin >= end:
+        return _verbatim(segment, _start(segment), _end(segment))
+    first, last = _enclosed_tags(segment, begin, end)
+    front = _Cut(begin, first, _place(segment, begin, first))
+    back = _Cut(end, last, _place_after(segment, end, last))
+    return [
+        *_verbatim(segment, _start(segment), front),
+        _slice(segment, front, back),
+        *_verbatim(segment, back, _end(segment)),
+    ]
+
+
+def split(segment: Segment, positions: Sequence[int]) -> list[Part]:
+    """Cut a segment before these code points of its text, and trim the pieces.
+
+    Opening tags between two pieces go with the second one, closing tags with the first.
+
+    Args:
+        segment: The segment.
+        positions: Places in `segment.text` in ascending order.
+    """
+    cuts = [_start(segment)]
+    for position in positions:
+        cut = _cut_near(segment, position)
+        if cut.position > cuts[-1].position:
+            cuts.append(cut)
+    cuts.append(_end(segment))
+    pieces = [part for begin, end in pairwise(cuts) for part in trim(_slice(segment, begin, end))]
+    return joined(pieces)
+
+
+def joined(parts: Sequence[Part]) -> list[Part]:
+    """Join strings that follow each other, and leave out empty ones."""
+    result: list[Part] = []
+    strings: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            strings.append(part)
+            continue
+        result += _nonempty(strings)
+        result.append(part)
+        strings = []
+    return [*result, *_nonempty(strings)]
+
+
+def _nonempty(strings: Sequence[str]) -> list[str]:
+    string = "".join(strings)
+    return [string] if string else []
+
+
+def _start(segment: Segment) -> _Cut:
+    return _Cut(0, 0, segment.begin)
+
+
+def _end(segment: Segment) -> _Cut:
+    return _Cut(len(segment.text), len(segment.tags), segment.span.end)
+
+
+def _position(tag: Tag) -> int:
+    return tag.position
+
+
+def _enclosed_tags(segment: Segment, begin: int, end: int) -> tuple[int, int]:
+    """Return the first tag, and the one behind the last, that has to stay with the text from `begin` to `end`."""
+    tags = segment.tags
+    first, last = bisect_right(tags, begin, key=_position), bisect_left(tags, end, key=_position)
+    while True:
+        kept = range(first, last)
+        front = next((index for index in range(first) if tags[index].partner in kept), first)
+        back = next((index + 1 for index in range(len(tags) - 1, last - 1, -1) if tags[index].partner in kept), last)
+        if (front, back) == (first, last):
+            return first, last
+        first, last = front, back
+
+
+def _place(segment: Segment, position: int, tag: int) -> int:
+    """Return the place of what comes first, the code point or the tag."""
+    place = segment.origin(Span(position, position + 1)).begin
+    return min(place, segment.tags[tag].begin) if tag < len(segment.tags) else place
+
+
+def _place_after(segment: Segment, position: int, tag: int) -> int:
+    """Return the place behind what comes last, the code point before `position` or the one before `tag`."""
+    place = segment.origin(Span(position - 1, position)).end
+    return max(place, segment.tags[tag - 1].end) if tag > 0 else place
+
+
+def _cut_near(segment: Segment, position: int) -> _Cut:
+    """Return the place behind the text that ends at or before `position`, and behind the tags that close there."""
+    text, tags = segment.text, segment.tags
+    end = begin = position
+    while end > 0 and text[end - 1].isspace():
+        end -= 1
+    while begin < len(text) and text[begin].isspace():
+        begin += 1
+    if end == 0 or begin == len(text):
+        return _start(segment)
+    first, last = bisect_left(tags, end, key=_position), bisect_right(tags, begin, key=_position)
+    for index in range(last - 1, first - 1, -1):
+        if tags[index].kind is TagKind.CLOSE:
+            return _Cut(tags[index].position, index + 1, tags[index].end)
+    return _Cut(end, first, _place_after(segment, end, 0))
+
+
+def _slice(segment: Segment, begin: _Cut, end: _Cut) -> Segment:
+    return segment._replace(
+        source=segment.source[begin.place - segment.begin : end.place - segment.begin],
+        begin=begin.place,
+        text=segment.text[begin.position : end.position],
+        tags=tuple(_moved(tag, begin, end) for tag in segment.tags[begin.tag : end.tag]),
+        spans=tuple(
+            Span(span.begin - begin.position, span.end - begin.position)
+            for span in segment.spans
+            if begin.position <= span.begin and span.end <= end.position
+        ),
+        offsets=None if segment.offsets is None else segment.offsets[begin.position : end.position],
+    )
+
+
+def _moved(tag: Tag, begin: _Cut, end: _Cut) -> Tag:
+    partner = tag.partner
+    return tag._replace(
+        position=min(max(tag.position, begin.position), end.position) - begin.position,
+        partner=partner - begin.tag if partner is not None and begin.tag <= partner < end.tag else None,
+    )
+
+
+def _verbatim(segment: Segment, begin: _Cut, end: _Cut) -> list[Part]:
+    """Return what is written between two places, with the language in the tags there."""
+    parts: list[Part] = []
+    place = begin.place
+    for tag in segment.tags[begin.tag : end.tag]:
+        if tag.parts:
+            parts += [segment.source[place - segment.begin : tag.begin - segment.begin], *tag.parts]
+            place = tag.end
+    return [*parts, segment.source[place - segment.begin : end.place - segment.begin]]

@@ -1,0 +1,248 @@
+"""Tags put back into a translation: around the words that belong to what they enclose, each exactly once.
+
+Knows words and the links between them, no format and no model.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from service.records import Link, Span
+from service.text.document import Segment, Tag, TagKind
+from service.text.word_links import Range, WordLinks, at_share
+
+_LEFT, _RIGHT = 0, 1  # of the white space between two words
+
+
+def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Callable[[str], str]) -> str:
+    """Return the translation with the tags of its segment.
+
+    Tags that are nested in the source are nested in the result.  A pair that encloses all words does so again; without
+    a linked word, a tag stands at the same share of the way.  Start and end tags take and add no white space; a tag
+    that stands alone has a space where it had one.
+
+    Args:
+        segment: The source.
+        target: The translation of `segment.text`.
+        links: Which words of the two belong together; may be empty.
+        escape: Writes language as the format does.
+    """
+    words = WordLinks(segment.text, target, links)
+    if not words.target_words or not words.source_words:
+        return "".join(tag.source for tag in segment.tags) + escape(target)
+    ranges, units = _taken_apart(segment, words)
+    _find_ranges(ranges, words)
+    marks = [mark for item in ranges for mark in item.marks(segment.tags)]
+    marks += [unit.mark(segment, words, number) for number, unit in enumerate(units)]
+    before, after = _outer_space(segment)
+    return before + _written(sorted(marks), target, words, escape) + after
+
+
+@dataclass(slots=True, eq=False)
+class _Range:
+    """Words between two tags; one of the tags can be missing."""
+
+    source: Range
+    parent: "_Range | None"
+    start: int | None = None  # indexes in `Segment.tags`
+    end: int | None = None
+    target: Range = (0, 0)  # an end beyond the words: the tag is missing
+
+    @property
+    def rank(self) -> int:
+        """The order of ranges with the same words, the outermost first."""
+        if self.start is not None:
+            return self.start
+        return -(self.end or 0)
+
+    def marks(self, tags: Sequence[Tag]) -> "Iterator[_Mark]":
+        begin, end = self.target
+        if self.start is not None:
+            yield _Mark(begin, _RIGHT, (1, -end, self.rank, 0, 0), tags[self.start].source)
+        if self.end is not None:
+            yield _Mark(end, _LEFT, (0, -begin, -self.rank, 1, 0), tags[self.end].source)
+
+
+class _Mark(NamedTuple):
+    """Tags at a place in the translation."""
+
+    word: int  # that they stand before
+    side: int  # of the white space before that word
+    order: tuple[int, ...]  # of tags in the same place
+    source: str
+    is_alone: bool = False
+    has_space_before: bool = False
+    has_space_after: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """Tags in one place that enclose no word, and stay together."""
+
+    position: int
+    first: int
+    last: int  # indexes in `Segment.tags`
+    parent: _Range | None
+
+    def mark(self, segment: Segment, words: WordLinks, number: int) -> _Mark:
+        text, position = segment.text, self.position
+        space_before = position > 0 and text[position - 1].isspace()
+        space_after = position < len(text) and text[position].isspace()
+        sticks_left = space_after and position > 0 and not space_before
+        word, side = _place_of(position, words, sticks_left=sticks_left)
+        word, side, order = self._in_parent(word, side, number, len(words.target_words))
+        source = "".join(tag.source for tag in segment.tags[self.first : self.last + 1])
+        return _Mark(word, side, order, source, True, space_before, space_after)
+
+    def _in_parent(self, word: int, side: int, number: int, num_words: int) -> tuple[int, int, tuple[int, ...]]:
+        """Move a place into the range around the tags, and return it with the order of the tags there."""
+        begin, end = self.parent.target if self.parent else (-1, num_words + 1)
+        word = min(max(word, begin), end)
+        if self.parent and word == begin:
+            return word, _RIGHT, (1, -end, self.parent.rank, 1, number)
+        if self.parent and word == end:
+            return word, _LEFT, (0, -begin, -self.parent.rank, 0, number)
+        if word in (0, num_words):
+            side = _LEFT if word else _RIGHT
+        return word, side, (0 if side == _RIGHT else 1, number, 0, 0, 0)
+
+
+def _taken_apart(segment: Segment, words: WordLinks) -> tuple[list[_Range], list[_Unit]]:
+    """Return the tags that enclose words, and those that do not, in the order of the source."""
+    tags = segment.tags
+    ranges: list[_Range] = []
+    units: list[_Unit] = []
+    open_ranges: list[_Range] = []
+    index = 0
+    while index < len(tags):
+        tag = tags[index]
+        parent = open_ranges[-1] if open_ranges else None
+        last = tag.partner if tag.kind is TagKind.OPEN else index  # of a unit, if it is one
+        if tag.kind is TagKind.CLOSE and tag.partner is not None:
+            open_ranges.pop().end = index
+        elif tag.kind is TagKind.CLOSE:
+            ranges.append(_Range(words.source_range(0, tag.position), None, end=index))
+        elif last is None:
+            ranges.append(_Range(words.source_range(tag.position, len(segment.text)), None, start=index))
+        elif (source := _words_between(tag, tags[last], words)) is not None:
+            ranges.append(_Range(source, parent, start=index))
+            open_ranges.append(ranges[-1])
+        else:
+            units.append(_Unit(tag.position, index, last, parent))
+            index = last
+        index += 1
+    return ranges, units
+
+
+def _words_between(start: Tag, end: Tag, words: WordLinks) -> Range | None:
+    if start.position == end.position:
+        return None
+    source = words.source_range(start.position, end.position)
+    return source if source[0] < source[1] else None
+
+
+def _find_ranges(ranges: Sequence[_Range], words: WordLinks) -> None:
+    """Set the words of the translation for each range: of any two, one contains the other or they are apart."""
+    num_words = len(words.target_words)
+    border = num_words
+    for item in reversed([item for item in ranges if item.start is None]):
+        border = words.best_head(item.source, (0, border))
+        item.target = (-1, border)
+    border = max((item.target[1] for item in ranges), default=0)
+    for item in (item for item in ranges if item.end is None):
+        border = words.best_tail(item.source, (border, num_words))
+        item.target = (border, num_words + 1)
+    _find_pairs(ranges, words)
+
+
+def _find_pairs(ranges: Sequence[_Range], words: WordLinks) -> None:
+    everything = (0, len(words.source_words)), (0, len(words.target_words))
+    found: dict[tuple[Range, Range, Range], Range] = {}  # a range by itself, by those of the pair around it
+    placed = {item.target for item in ranges if item.start is None or item.end is None}
+    for item in ranges:
+        if item.start is None or item.end is None:
+            continue
+        around, within = (item.parent.source, item.parent.target) if item.parent else everything
+        if (target := found.get((item.source, around, within))) is None:
+            target = words.best_range(item.source, around, within)
+            found[item.source, around, within] = target
+        item.target = _apart(target, item.source, placed, words)
+        placed.add(item.target)
+
+
+def _apart(target: Range, source: Range, placed: set[Range], words: WordLinks) -> Range:
+    """Return the part of a range that crosses no other: where one begins or ends within it, the better side."""
+    while True:
+        begin, end = target
+        crossed = next((other for other in placed if _is_crossed(target, other)), None)
+        if crossed is None:
+            return target
+        border = crossed[0] if begin < crossed[0] else crossed[1]
+        target = max((begin, border), (border, end), key=lambda side: words.gain(source, side))
+
+
+def _is_crossed(one: Range, other: Range) -> bool:
+    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
+
+
+def _place_of(position: int, words: WordLinks, *, sticks_left: bool) -> tuple[int, int]:
+    """Return the place of what stands in the source at a code point: the word it stands before, and the side."""
+    number, _ = words.source_range(position, position)
+    before, after = number - 1, number
+    if number < len(words.source_words) and words.source_words[number].begin < position:
+        before, sticks_left = number, True  # within a word
+    for side in (_LEFT, _RIGHT) if sticks_left else (_RIGHT, _LEFT):
+        targets = words.targets_of(before if side == _LEFT else after)
+        if targets:
+            return (max(targets) + 1 if side == _LEFT else min(targets)), side
+    return at_share(number / len(words.source_words), (0, len(words.target_words))), _RIGHT
+
+
+def _outer_space(segment: Segment) -> tuple[str, str]:
+    """Return the white space between the tags in front of the text, and between those behind it."""
+    if segment.offsets is None:
+        return "", ""
+    end = len(segment.text)
+    first = bisect_right(segment.tags, 0, key=_position)
+    last = bisect_left(segment.tags, end, key=_position)
+    front = _without_tags(segment, segment.begin, segment.offsets[0], segment.tags[:first])
+    behind = segment.origin(Span(end - 1, end)).end
+    return front, _without_tags(segment, behind, segment.span.end, segment.tags[last:])
+
+
+def _position(tag: Tag) -> int:
+    return tag.position
+
+
+def _without_tags(segment: Segment, begin: int, end: int, tags: Sequence[Tag]) -> str:
+    begins = [begin, *(tag.end for tag in tags)]
+    ends = [*(tag.begin for tag in tags), end]
+    source = segment.source
+    return "".join(source[b - segment.begin : e - segment.begin] for b, e in zip(begins, ends, strict=True))
+
+
+def _written(marks: Sequence[_Mark], target: str, words: WordLinks, escape: Callable[[str], str]) -> str:
+    written: list[str] = []
+    place = 0
+    ends_in_space = True
+    for mark in marks:
+        at = _code_point(mark, target, words)
+        if place < at:
+            written.append(escape(target[place:at]))
+            ends_in_space = target[at - 1].isspace()
+        if mark.has_space_before and not ends_in_space:
+            written.append(" ")
+        written.append(mark.source)
+        ends_in_space = ends_in_space and not mark.is_alone
+        if mark.has_space_after and mark.side == _RIGHT and at < len(target):
+            written.append(" ")
+            ends_in_space = True
+        place = at
+    return "".join([*written, escape(target[place:])])
+
+
+def _code_point(mark: _Mark, target: str, words: WordLinks) -> int:
+    if mark.side == _LEFT:
+        return words.target_words[mark.word - 1].end if mark.word > 0 else 0
+    return words.target_words[mark.word].begin if mark.word < len(words.target_words) else len(target)

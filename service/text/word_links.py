@@ -1,0 +1,127 @@
+"""The words of a text and of its translation, and which range of one belongs to a range of the other.
+
+Ranges are pairs of word numbers, begin <= i < end.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from service.records import Link, Span
+
+Range = tuple[int, int]
+
+# A mark is a word, and so is a character of Chinese or Japanese; letters with marks in between are one word ("don't").
+_MARK = r"!-/:-@\[-^`{-~\u00a1-\u00a9\u00ab-\u00b4\u00b6-\u00b9\u00bb-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3011"
+_IDEOGRAPH = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_LETTERS = rf"[^\s{_MARK}{_IDEOGRAPH}]+"
+_WORD = re.compile(rf"{_LETTERS}(?:['\u2019.,:/@-]{_LETTERS})*|\S")
+
+# What a word that is linked to another part of the source takes off in a range that would enclose it: less than a
+# linked word adds, so that "hat den Apfel gegessen" is one range for "has eaten".
+_FOREIGN = 0.5
+_UNLINKED = 0.01  # takes off as well: such words do not stand at the ends of a range
+
+
+def words_of(text: str) -> list[Span]:
+    """Return where the words of a text stand; marks are words."""
+    return [Span(*match.span()) for match in _WORD.finditer(text)]
+
+
+class WordLinks:
+    """Which words of a text and of its translation belong together."""
+
+    def __init__(self, source: str, target: str, links: Sequence[Link]) -> None:
+        self.source_words = words_of(source)
+        self.target_words = words_of(target)
+        self._targets: list[list[int]] = [[] for _ in self.source_words]  # of each word of the source
+        for link in links:
+            linked = range(*_covered(self.target_words, link.target))
+            for word in range(*_covered(self.source_words, link.source)):
+                self._targets[word] += linked
+        self._num_links = self._counts((0, len(self.source_words)))
+
+    def source_range(self, begin: int, end: int) -> Range:
+        """Return the words of the source that lie, be it in part, between two code points."""
+        return _covered(self.source_words, Span(begin, end))
+
+    def targets_of(self, word: int) -> Sequence[int]:
+        """Return the words of the translation that belong to a word of the source."""
+        return self._targets[word] if 0 <= word < len(self._targets) else ()
+
+    def best_head(self, source: Range, within: Range) -> int:
+        """Return where the words of the translation end that belong to the first words of the source."""
+        if not any(self._counts(source)):
+            return at_share(source[1] / len(self.source_words), within)
+        sums = list(accumulate(self._weights(source), initial=0.0))
+        return max(range(within[1], within[0] - 1, -1), key=lambda end: sums[end])
+
+    def best_tail(self, source: Range, within: Range) -> int:
+        """Return where the words of the translation begin that belong to the last words of the source."""
+        if not any(self._counts(source)):
+            return at_share(source[0] / len(self.source_words), within)
+        sums = list(accumulate(self._weights(source), initial=0.0))
+        return min(range(within[0], within[1] + 1), key=lambda begin: sums[begin])
+
+    def best_range(self, source: Range, around: Range, within: Range) -> Range:
+        """Return the words of the translation that belong to words of the source.
+
+        Args:
+            source: The words of the source.
+            around: Words of the source, those among them, ...
+            within: ... that belong to these words of the translation, one or more.
+
+        Returns:
+            One word or more within `within`.
+        """
+        if source == around:
+            return within
+        counts = self._counts(source)
+        if any(counts[within[0] : within[1]]):
+            return _heaviest(self._weights(source), within)
+        length = around[1] - around[0]
+        begin, end = (at_share((place - around[0]) / length, within) for place in source)
+        begin = min(begin, within[1] - 1)
+        return begin, max(begin + 1, end)
+
+    def gain(self, source: Range, target: Range) -> float:
+        """Return how well words of the translation belong to words of the source."""
+        return sum(self._weights(source)[target[0] : target[1]])
+
+    def _counts(self, source: Range) -> list[int]:
+        counts = [0] * len(self.target_words)
+        for targets in self._targets[source[0] : source[1]]:
+            for word in targets:
+                counts[word] += 1
+        return counts
+
+    def _weights(self, source: Range) -> list[float]:
+        return [
+            (own - _FOREIGN * (all_ - own)) / all_ if all_ else -_UNLINKED
+            for own, all_ in zip(self._counts(source), self._num_links, strict=True)
+        ]
+
+
+def at_share(share: float, within: Range) -> int:
+    """Return the number of words before a place that is so far on the way through a range."""
+    return within[0] + round(share * (within[1] - within[0]))
+
+
+def _covered(words: Sequence[Span], span: Span) -> Range:
+    begin = bisect_right(words, span.begin, key=lambda word: word.end)
+    end = bisect_left(words, span.end, key=lambda word: word.begin)
+    return begin, max(begin, end)
+
+
+def _heaviest(weights: Sequence[float], within: Range) -> Range:
+    """Return the range with the greatest sum; of several, the first, and of those with the same begin the longest."""
+    best, best_sum = within, float("-inf")
+    begin, total = within[0], 0.0
+    for index in range(*within):
+        if total < 0:
+            begin, total = index, 0.0
+        total += weights[index]
+        if total >= best_sum - (1e-9 if begin == best[0] else -1e-9):
+            best, best_sum = (begin, index + 1), total
+    return best

@@ -1,0 +1,221 @@
+"""What a text with markup is taken apart into."""
+
+import pytest
+
+from service.records import Span, TextFormat
+from service.text.document import Document, Segment, Tag
+from service.text.markup import parse
+
+
+def shown(text: str, text_format: TextFormat = TextFormat.HTML) -> list[str | tuple[str, ...]]:
+    """The parts; of a segment its text, with the tags' sources at their places between bars."""
+    document = parse(text, text_format)
+    assert document.source == text
+    return [part if isinstance(part, str) else (with_tags(part),) for part in document.parts]
+
+
+def with_tags(segment: Segment) -> str:
+    text = segment.text
+    for tag in reversed(segment.tags):
+        text = f"{text[: tag.position]}|{tag.source}|{text[tag.position :]}"
+    return text
+
+
+def only_segment(document: Document) -> Segment:
+    (segment,) = (part for part in document.parts if isinstance(part, Segment))
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("html", "parts"),
+    [
+        ("", []),
+        (" \n", [" \n"]),
+        ("Just text", [("Just text",)]),
+        ("<p>One</p>\n<p>Two</p>", ["<p>", ("One",), "</p>\n<p>", ("Two",), "</p>"]),
+        ("<P>One<DIV>Two</DIV>", ["<P>", ("One",), "<DIV>", ("Two",), "</DIV>"]),
+        ("<ul><li>One<li>Two</ul>", ["<ul><li>", ("One",), "<li>", ("Two",), "</ul>"]),
+        ("A <b>c</b> d", [("A |<b>|c|</b>| d",)]),
+        ("<p> <b><i>All</i></b> </p>", ["<p> <b><i>", ("All",), "</i></b> </p>"]),
+        ("<b>All</b> of <i>it</i>", [("|<b>|All|</b>| of |<i>|it|</i>|",)]),
+        ("<b><i>All</i> of it</b>", ["<b>", ("|<i>|All|</i>| of it",), "</b>"]),
+        ("<a><img></a> icon", ["<a><img></a> ", ("icon",)]),
+        ("a  \n b <b> c</b>", [("a b |<b>|c|</b>|",)]),
+        ("one<br>two", [("one |<br>|two",)]),
+        ("one <br/>\n two", [("one |<br/>|two",)]),
+        ("one<br><br>two", [("one",), "<br><br>", ("two",)]),
+        ("one<br> \n<br>two", [("one",), "<br> \n<br>", ("two",)]),
+        ("a <!-- b --> c", [("a |<!-- b -->| c",)]),
+        ("<!doctype html><title>T</title>", ["<!doctype html><title>", ("T",), "</title>"]),
+        ("a <b>c<p>d</b>", [("a |<b>|c",), "<p>", ("d",), "</b>"]),
+        ("a </i> b <b>c", [("a |</i>|b |<b>|c",)]),
+    ],
+)
+def test_blocks_are_segments_and_inline_tags_stand_in_them(html, parts):
+    assert shown(html) == parts
+
+
+@pytest.mark.parametrize(
+    ("html", "parts"),
+    [
+        ("<script>if (a<b) '<p>'</script>Hi", ["<script>if (a<b) '<p>'</script>", ("Hi",)]),
+        ("Hi<style>p{} </p", [("Hi",), "<style>p{} </p"]),
+        ("Run <code>ls <b>-l</b></code> now", [("Run |<code>ls <b>-l</b></code>| now",)]),
+        ("a<pre> b\n c</pre>d", [("a",), "<pre> b\n c</pre>", ("d",)]),
+        ('By <span class="x notranslate">Acme</span> Ltd', [('By |<span class="x notranslate">Acme</span>| Ltd',)]),
+        ("<p translate=no>Acme</p>Ltd", ["<p translate=no>Acme</p>", ("Ltd",)]),
+        (
+            '<div translate="no">A <b translate="yes">dog</b> B</div>',
+            ['<div translate="no">A <b translate="yes">', ("dog",), "</b> B</div>"],
+        ),
+        ("a<i translate=no>b<b translate=yes>c</b>d</i>e", [("a",), "<i translate=no>b<b translate=yes>", ("c",),
+                                                            "</b>d</i>", ("e",)]),
+        ("<textarea>a <b></textarea>c", ["<textarea>a <b></textarea>", ("c",)]),
+    ],
+)  # fmt: skip
+def test_what_is_not_to_be_translated_comes_back_as_it_is(html, parts):
+    assert shown(html) == parts
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("AT&amp;T &lt;b&gt; &quot;x&quot;", 'AT&T <b> "x"'),
+        ("5&nbsp;&#8364; &#x20AC;", "5\u00a0€ €"),
+        ("&copy 2024 &notit; AT&T R&D &", "© 2024 ¬it; AT&T R&D &"),
+        ("5 < 6 <7 and 8 > 7", "5 < 6 <7 and 8 > 7"),
+        ("if a <b then c", "if a <b then c"),
+        ("x </ y", "x </ y"),
+        ("na\u00efve \U0001f600", "na\u00efve \U0001f600"),
+    ],
+)
+def test_references_and_stray_characters_are_language(html, text):
+    assert only_segment(parse(html, TextFormat.HTML)).text == text
+
+
+@pytest.mark.parametrize("html", ["a &unknown; b", "a &#0; b", "a <![CDATA[ x > y ]]> b", "a <?php x ?> b", "a <!x> b"])
+def test_what_is_neither_language_nor_tag_stands_in_the_segment_as_a_tag(html):
+    segment = only_segment(parse(html, TextFormat.HTML))
+
+    assert segment.text == "a  b"
+    assert [tag.source for tag in segment.tags] == [html[2:-2]]
+
+
+@pytest.mark.parametrize("html", ["a <!-- b <b>c</b>", "a <!x <b c", 'a <b x="> c " d', "a <script>b</p>"])
+def test_what_never_ends_stays_as_it_is_to_the_end(html):
+    assert shown(html) == [("a",), html[1:]]
+
+
+@pytest.mark.parametrize(
+    ("html", "attribute", "escaped"),
+    [
+        ('<img alt="A &amp; B" src="x">', "A & B", "&lt; &quot; &#x27;"),
+        ("<input placeholder='Your name'>", "Your name", "&lt; &quot; &#x27;"),
+        ("<input placeholder=Name>", "Name", '"&lt; &quot; &#x27;"'),
+        ('<p TITLE = "Hi">', "Hi", "&lt; &quot; &#x27;"),
+        ('<button aria-label="Close"></button>', "Close", "&lt; &quot; &#x27;"),
+    ],
+)
+def test_attributes_that_people_read_are_segments(html, attribute, escaped):
+    document = parse(html, TextFormat.HTML)
+
+    segment = only_segment(document)
+    assert segment.text == attribute
+    assert segment.escape is not None
+    assert segment.escape("< \" '") == escaped
+    assert document.source == html
+
+
+def test_attribute_of_an_inline_tag_is_a_segment_in_the_tag():
+    document = parse('See <a href="/x" title="our &quot;map&quot;">here</a>.', TextFormat.HTML)
+
+    outer, inner = document.segments()
+    assert outer.text == "See here."
+    assert inner.text == 'our "map"'
+    assert outer.tags[0].parts == ('<a href="/x" title="', inner, '">')
+    assert document.source[inner.begin :].startswith(inner.source)
+
+
+@pytest.mark.parametrize("html", ['<img alt="">', "<img alt>", '<img alt=" ">', '<p lang="en">', "<input value=Save>"])
+def test_other_attributes_stay(html):
+    assert shown(html) == [html]
+
+
+def test_places_of_words_are_those_in_the_request():
+    html = "<p>  Fish &amp;\n  chips<br>and <b>R&amp;D</b>!</p>"
+    document = parse(html, TextFormat.HTML)
+    segment = only_segment(document)
+
+    words = [
+        Span(segment.text.index(word), segment.text.index(word) + len(word)) for word in ("Fish", "&", "chips", "R&D")
+    ]
+
+    assert segment.text == "Fish & chips and R&D!"
+    assert [html[slice(*segment.origin(word))] for word in words] == ["Fish", "&amp;", "chips", "R&amp;D"]
+    assert html[slice(*segment.span)] == segment.source
+
+
+def test_escaped_language_reads_as_it_was():
+    document = parse("5 &lt; 6 &amp; 7", TextFormat.HTML)
+
+    assert document.escape(only_segment(document).text) == "5 &lt; 6 &amp; 7"
+
+
+def test_plain_text_is_one_segment_between_its_white_space():
+    document = parse(" \n<b>One.\n\nTwo &amp; 3 ", TextFormat.PLAIN)
+
+    assert document.parts == (" \n", Segment("<b>One.\n\nTwo &amp; 3", 2, "<b>One.\n\nTwo &amp; 3"), " ")
+    assert document.escape("a < b") == "a < b"
+
+
+def test_in_xml_names_have_cases_and_every_tag_is_inline():
+    assert shown("<a:p>One <B>two</b></B> &nbsp;<br>x</br> y</a:p>", TextFormat.XML) == [
+        "<a:p>",
+        ("One |<B>|two|</b>||</B>| |&nbsp;||<br>|x|</br>| y",),
+        "</a:p>",
+    ]
+
+
+def test_xml_that_is_no_language_stays():
+    xml = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY y "z>">]><x><![CDATA[a]]>b<?p x > y?>c</x>'
+
+    assert shown(xml, TextFormat.XML) == [xml[: xml.index("b<?p")], ("b|<?p x > y?>|c",), "</x>"]
+
+
+def pairs_of(tags: tuple[Tag, ...]) -> list[tuple[str, str]]:
+    return [(tag.source, tags[tag.partner].source) for tag in tags if tag.partner is not None]
+
+
+def test_codes_of_xliff_are_pairs_where_their_keys_are_the_same():
+    xliff = (
+        'a <bx id="1"/>b<ex id="1"/> <bpt id="2" rid="7">x</bpt>c<ept id="3" rid="7">y</ept> '
+        '<sc id="4"/>d<ec startRef="4"/> e'
+    )
+    segment = only_segment(parse(xliff, TextFormat.XLIFF))
+
+    assert segment.text == "a b c d e"
+    assert pairs_of(segment.tags)[::2] == [
+        ('<bx id="1"/>', '<ex id="1"/>'),
+        ('<bpt id="2" rid="7">x</bpt>', '<ept id="3" rid="7">y</ept>'),
+        ('<sc id="4"/>', '<ec startRef="4"/>'),
+    ]
+
+
+def test_codes_of_xliff_that_cross_a_pair_stand_alone():
+    segment = only_segment(parse('a <bx id="1"/>b <g id="2">c<ex id="1"/> d</g> e', TextFormat.XLIFF))
+
+    assert pairs_of(segment.tags) == [('<g id="2">', "</g>"), ("</g>", '<g id="2">')]
+
+
+def test_protected_text_of_xliff_is_a_tag():
+    xliff = (
+        'a <mrk mtype="protected">X</mrk> <mrk translate="no">Y</mrk> <ph id="1">{0}</ph> <mrk mtype="term">b</mrk> c'
+    )
+    segment = only_segment(parse(xliff, TextFormat.XLIFF))
+
+    assert segment.text == "a    b c"
+    assert [tag.source for tag in segment.tags if tag.partner is None] == [
+        '<mrk mtype="protected">X</mrk>',
+        '<mrk translate="no">Y</mrk>',
+        '<ph id="1">{0}</ph>',
+    ]

@@ -1,0 +1,180 @@
+"""Where the tags of a segment stand in its translation."""
+
+import pytest
+
+from service.records import Link, TextFormat
+from service.text.document import Document, Segment
+from service.text.markup import parse
+from service.text.nesting import is_well_formed
+from service.text.pieces import split
+from service.text.placement import place_tags
+from service.text.word_links import words_of
+
+
+def first_segment(document: Document) -> Segment:
+    return next(part for part in document.parts if isinstance(part, Segment))
+
+
+def placed(html: str, target: str, links: str = "") -> str:
+    """The translation with tags; links are given as "0-1 1-0": numbers of words, marks included."""
+    document = parse(html, TextFormat.HTML)
+    segment = first_segment(document)
+    source_words, target_words = words_of(segment.text), words_of(target)
+    pairs = (tuple(map(int, link.split("-"))) for link in links.split())
+    result = place_tags(
+        segment, target, [Link(source_words[one], target_words[other]) for one, other in pairs], document.escape
+    )
+    assert is_well_formed(segment.tags, result)
+    return result
+
+
+def straight(num_words: int) -> str:
+    return " ".join(f"{number}-{number}" for number in range(num_words))
+
+
+@pytest.mark.parametrize(
+    ("html", "target", "links", "result"),
+    [
+        ("A <b>red</b> car.", "Ein rotes Auto.", straight(4), "Ein <b>rotes</b> Auto."),
+        ("The <b>car</b> red", "Rotes Auto", "0-1 1-1 2-0", "Rotes <b>Auto</b>"),
+        ("Click <a>here</a>.", "Hier klicken.", "0-1 1-0 2-2", "<a>Hier</a> klicken."),
+        ("He <b>has eaten</b> it up.", "Er hat es gegessen.", "0-0 1-1 2-3 3-2 5-4", "Er <b>hat es gegessen</b>."),
+        ("He (<i>not she</i>) came", "Er (nicht sie) kam", straight(6), "Er (<i>nicht sie</i>) kam"),
+        ("A <b>very <i>old</i></b> car", "Ein sehr altes Auto", straight(4), "Ein <b>sehr <i>altes</i></b> Auto"),
+        ("<b>a</b> <i>b</i> c", "B A C", "0-1 1-0 2-2", "<i>B</i> <b>A</b> C"),
+        ("<b>New</b> <i>house</i> today", "Neubau heute", "0-0 1-0 2-1", "<b><i>Neubau</i></b> heute"),
+        ("<b>Stop!</b> Go on.", "Halt! Weiter.", "0-0 1-1 2-2 3-2 4-3", "<b>Halt!</b> Weiter."),
+        ("R&amp;D is <b>&lt; 5</b>", "F&E ist < 5", straight(4), "F&amp;E ist <b>&lt; 5</b>"),
+    ],
+)
+def test_pairs_stand_around_the_words_that_are_linked_to_theirs(html, target, links, result):
+    assert placed(html, target, links) == result
+
+
+@pytest.mark.parametrize(
+    ("html", "target", "links", "result"),
+    [
+        ("Press <img> now.", "Jetzt dr\u00fccken.", "0-1 1-0 2-2", "<img> Jetzt dr\u00fccken."),
+        ("Press <img>, then go", "Dr\u00fccken, dann gehen", straight(4), "Dr\u00fccken <img>, dann gehen"),
+        ("Press<img> now", "Jetzt dr\u00fccken", "0-1 1-0", "Jetzt dr\u00fccken<img>"),
+        ("one<br>two", "eins zwei", straight(2), "eins <br>zwei"),
+        ("a <a><img></a> b", "A B", straight(2), "A <a><img></a> B"),
+        ("a <img> <img> b", "A B", straight(2), "A <img> <img> B"),
+        ("x <a><img> b</a> c", "X C B", "0-0 1-2 2-1", "X C <a><img> B</a>"),
+        ("x <b></b>y z", "X Z Y", "0-0 1-2 2-1", "X Z <b></b>Y"),
+        ("sun<wbr>flower is", "Die Sonnenblume ist", "0-1 1-2", "Die Sonnenblume<wbr> ist"),
+    ],
+)
+def test_what_stands_alone_stands_beside_the_word_that_is_linked_to_its_neighbour(html, target, links, result):
+    assert placed(html, target, links) == result
+
+
+@pytest.mark.parametrize(
+    ("html", "target", "result"),
+    [
+        ("A <b>red</b> car.", "Ein rotes Auto.", "Ein <b>rotes</b> Auto."),
+        ("A <b>car</b>", "Auto", "<b>Auto</b>"),
+        ("a <b>b</b>", "a b c d", "a b <b>c d</b>"),
+        ("a <b>b</b> c", "", "<b></b>"),
+        ("a <br>b", "A B", "A <br>B"),
+    ],
+)
+def test_without_links_tags_stand_at_the_same_share_of_the_way(html, target, result):
+    assert placed(html, target) == result
+
+
+@pytest.mark.parametrize(
+    ("html", "target", "links", "result"),
+    [
+        ("a b</i> c", "C A B", "0-1 1-2 2-0", "C A B</i>"),
+        ("a <i>b c", "A B C", straight(3), "A <i>B C"),
+        ("a</b> b <i>c", "A B C", straight(3), "A</b> B <i>C"),
+        ("a</b> <i>b", "B A", "0-1 1-0", "B A</b><i>"),
+        ("a <b>b <i>c", "C B A", "0-2 1-1 2-0", "<b><i>C B A"),
+    ],
+)
+def test_tag_whose_partner_is_elsewhere_reaches_to_the_end_or_from_the_beginning(html, target, links, result):
+    assert placed(html, target, links) == result
+
+
+def test_ranges_that_cross_are_cut_so_that_tags_nest():
+    result = placed("<a>x y</a> <b>z w</b> v", "Z X W Y V", "0-1 1-3 2-0 3-2 4-4")
+
+    assert result == "<b>Z</b> <a>X W Y</a> V"
+
+
+def test_white_space_inside_tags_at_the_ends_is_kept():
+    assert placed("<b> one </b>two", "eins zwei", straight(2)) == " <b>eins</b> zwei"
+
+
+def test_pair_around_everything_goes_around_everything():
+    html = "<b>one <i>two</i></b>"
+    document = parse(html, TextFormat.HTML)
+    assert placed(html, "zwei eins", "0-1 1-0") == "<i>zwei</i> eins"
+    assert document.parts[0] == "<b>"
+
+
+@pytest.mark.parametrize(
+    ("html", "positions", "parts"),
+    [
+        ("One. Two.", [5], ["One.", "Two."]),
+        ("One. Two.", [4], ["One.", "Two."]),
+        ("One. Two.", [0, 9], ["One. Two."]),
+        ("One. Two.", [4, 5], ["One.", "Two."]),
+        ("Say <b>one. Two</b> x.", [9], ["Say |<b>|one.", "Two|</b>| x."]),
+        ("A <b>one.</b> <i>Two</i> x.", [7], ["A |<b>|one.|</b>|", "|<i>|Two|</i>| x."]),
+        ("<b>One. Two.</b>", [5], ["One.", "Two."]),
+        ("A.<br>B <br>c.", [3], ["A.", "B |<br>|c."]),
+        ("A <b>one. </b>Two.", [7], ["A |<b>|one.|</b>|", "Two."]),
+        ("A.<b> Two</b> x.", [3], ["A.", "|<b>|Two|</b>| x."]),
+        ("A.<i></i> <img> B.", [3], ["A.", "B."]),
+    ],
+)
+def test_segment_is_cut_between_sentences_and_tags_go_with_the_text_they_touch(html, positions, parts):
+    pieces = split(first_segment(parse(html, TextFormat.HTML)), positions)
+
+    assert [with_tags(piece) for piece in pieces if isinstance(piece, Segment)] == parts
+    assert "".join(piece if isinstance(piece, str) else piece.source for piece in pieces) in html
+
+
+def with_tags(segment: Segment) -> str:
+    text = segment.text
+    for tag in reversed(segment.tags):
+        text = f"{text[: tag.position]}|{tag.source}|{text[tag.position :]}"
+    return text
+
+
+def test_pieces_of_plain_text_know_their_places():
+    pieces = split(Segment("One.\n\n Two.", 10, "One.\n\n Two."), [7])
+
+    assert pieces == [Segment("One.", 10, "One."), "\n\n ", Segment("Two.", 17, "Two.")]
+
+
+@pytest.mark.parametrize(
+    ("result", "is_good"),
+    [
+        ("x <b>y</b><br>", True),
+        ("<br><b></b>", True),
+        ("x <b>y<br>", False),
+        ("x <b>y</b></b><br>", False),
+        ("x </b>y<b><br>", False),
+        ("x <b>y</b>", False),
+    ],
+)
+def test_result_has_the_same_tags_as_often_and_nested(result, is_good):
+    segment = first_segment(parse("a <b>c</b><br>d", TextFormat.HTML))
+
+    assert is_well_formed(segment.tags, result) is is_good
+
+
+@pytest.mark.parametrize(
+    ("html", "result", "is_good"),
+    [
+        ("a <b>b <i>c</i></b> d", "<b><i></b></i>", False),
+        ("a <b>b</b> <i>c</i> d", "<b><i></i></b>", True),
+        ("a <b>b <i>c</b></i> d", "</i><i><b></b>", True),
+        ("a</b> b <i>c", "<i></b>", False),
+    ],
+)
+def test_tags_must_nest_where_those_of_the_source_do(html, result, is_good):
+    assert is_well_formed(first_segment(parse(html, TextFormat.HTML)).tags, result) is is_good
