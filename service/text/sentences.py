@@ -14,14 +14,18 @@ from sentencex import segment as split_sentences
 from service.records import Span
 from service.text.document import Part, Segment, Tag, TagKind
 
+_ENDS = ".!?…‼⁇⁈⁉。｡．！？।॥؟۔։።။។᠃"
+_BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 # Where a text without any of these goes on, it is one sentence: nothing is asked of sentencex then.
-_MAY_END = re.compile(r"[.!?…‼⁇⁈⁉。｡．！？।॥؟۔։።။។᠃]")
-_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|$)")
+_MAY_END = re.compile(rf"[{_ENDS}]")
+_ONE_SENTENCE = re.compile(rf"[^\W\d_](?![).])[^{_ENDS}{_BREAKS}]*[{_ENDS}]?\s*")
+_LINE = re.compile(rf"[^{_BREAKS}]*(?:\r\n|[{_BREAKS}]|$)")
 _MONTHS = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
 # What may stand before the language of a line: white space, quoting, bullets, numbering, check boxes, headings.
 _LAYOUT = re.compile(
     r"(?:\s+|>+(?=\s|$)|[-*+•‣◦▪▫●○■□–—·]+(?=\s)|\[[ xX✓]\](?=\s)|#{1,6}(?=\s)|"
-    rf"\(?\d{{1,3}}(?:\.\d{{1,3}})*[.)](?=\s)(?!\s(?:{_MONTHS})\b)|\(?[a-zA-Z]\)(?=\s))*"
+    rf"\(?\d{{1,3}}(?:\.\d{{1,3}})*[.)](?=\s)(?!\s(?:{_MONTHS})\b)|\(?[a-zA-Z]\)(?=\s)|"
+    r"(?:[a-z]|[ivx]{2,5})\.(?=\s)(?!\s[a-z]\.))*"
 )
 _WRAPPED_FROM = 40  # characters; shorter lines end where their author wanted
 
@@ -44,7 +48,7 @@ def split(block: Segment, language: str, spans: Sequence[Span] = ()) -> list[Par
         spans: in `block.text`; no sentence ends inside one.
     """
     text = block.text
-    if "\n" not in text and len(text) < 2_000 and not _MAY_END.search(text, 0, len(text) - 1) and text[:1].isalpha():
+    if _ONE_SENTENCE.fullmatch(text):
         stop = len(text.rstrip())
         parts: list[Part] = [_piece(block, 0, stop, [])]
         return [*parts, text[stop:]] if stop < len(text) else parts
@@ -112,8 +116,10 @@ def _sentences_of(block: Segment, run: Sequence[_Line], language: str, spans: Se
         last = max(first, place + len(sentence.rstrip()))
         if place < first:
             yield text[place:first]
-        if first < last:
+        if any(map(str.isalpha, text[first:last])):
             yield _piece(block, first, last, breaks)
+        elif first < last:
+            yield text[first:last]
         if last < end:
             yield text[last:end]
         place = end

@@ -20,6 +20,7 @@ WARN_FROM_WORDS = 3  # a name, "OK" and "Berlin" are their own translation
 _BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _RUN_WITH_BREAK = re.compile(rf"\s*[{_BREAKS}]\s*")
 _BULLET = re.compile(r"\s*(?:[-*+•◦▪‣\u2013\u2014]|\(?(?:\d+(?:\.\d+)*|[a-z]|[ivx]+)[.)])(?=\s)")
+_BULLETS = re.compile(rf"(?m)^{_BULLET.pattern}")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 Condition = Callable[[Case, Translation], Iterator[str]]
@@ -128,7 +129,10 @@ def words_to_translate(case: Case) -> Iterator[tuple[str, int, int]]:
     """Yield each word that is language, with its place: no markup, no protected span, no bullet."""
     if case.is_broken:
         return
-    text = language_of(case.text) if case.format is not TextFormat.PLAIN else case.text
+    if case.format is TextFormat.PLAIN:
+        text = _BULLETS.sub(lambda found: "\0" * len(found.group()), case.text)
+    else:
+        text = language_of(case.text)
     for span in sorted(case.keeps, key=len, reverse=True):
         text = text.replace(span, "\0" * len(span))
     for found in _WORD.finditer(text):
