@@ -74,6 +74,7 @@ class Detector:
     def __init__(self) -> None:
         """Load nothing yet."""
         self._identifier: LanguageIdentifier | None = None
+        self._labels: dict[str, str] = {}  # py3langid's name of a language, by ours
         self._loading = threading.Lock()
 
     def needs_model(self, languages: Sequence[str]) -> bool:
@@ -87,7 +88,9 @@ class Detector:
             if self._identifier is None:
                 from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - few servers need it
 
-                self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+                identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+                self._labels = {_code(label): label for label in identifier.labels}
+                self._identifier = identifier
 
     def detect(self, text: str, languages: Sequence[str]) -> DetectedLanguage:
         """Return which of these languages (BCP 47) a text is in; loads the model if it is needed.
@@ -105,9 +108,9 @@ class Detector:
     def _most_likely(self, words: str, languages: Sequence[str]) -> DetectedLanguage:
         self.load()
         assert self._identifier is not None
-        logs = {_code(label): score for label, score in self._identifier.rank(words) if score > _NO_FEATURES}
-        known = {language: logs[_code(language)] for language in languages if _code(language) in logs}
-        if not known:
+        logs = dict(self._identifier.rank(words))
+        known = {language: logs[label] for language in languages if (label := self._labels.get(_code(language)))}
+        if not known or min(known.values()) < _NO_FEATURES:
             return NO_LANGUAGE
         best = max(known, key=lambda language: known[language])
         temperature = math.sqrt(len(words.encode(errors="replace")))  # as py3langid, to be calibrated at every length
