@@ -13,6 +13,7 @@ from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 # Unicode category Cc is exactly C0, DEL and C1.
 _CONTROL_TO_SPACE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
+TokenSpan = tuple[int, int]  # code points begin <= i < end of a text
 _SPECIAL_IDS = frozenset({PAD_ID, BOS_ID, EOS_ID})
 
 
@@ -53,6 +54,21 @@ class Tokenizer:
         ids: list[int] = self._processor.encode(normalize_text(text), out_type=int)
         return [*ids, EOS_ID] if ids else []
 
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Return `encode(text)` and where each token stands in `text`.
+
+        A token that begins a word covers the white space before it too.  Where normalisation makes several tokens of
+        one character, those but one are empty; so is end-of-sentence.
+        """
+        found = self._processor.encode(normalize_text(text), return_type="offset_mapping")
+        ids: list[int] = found["ids"]
+        if not ids:
+            return [], []
+        blanks = text.translate(_CONTROL_TO_SPACE)  # as long as the text
+        shift = len(blanks) - len(blanks.lstrip())
+        spans = [(begin + shift, end + shift) for begin, end in found["offsets"]]
+        return [*ids, EOS_ID], [*spans, (len(text), len(text))]
+
     def sample(self, text: str, alpha: float) -> list[int]:
         """Encode a sentence in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
 
@@ -77,6 +93,19 @@ class Tokenizer:
         """Return what is left of a text in tokens; None if a part of it is unknown."""
         ids = self.encode(text)
         return None if UNK_ID in ids else self.decode(ids)
+
+    def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[TokenSpan]]:
+        """Return `decode(ids)` and where each token stands there; padding, begin and end of sentence are empty."""
+        shown = [int(token) for token in ids if token not in _SPECIAL_IDS]
+        found = self._processor.decode(shown, return_type="offset_mapping")
+        text: str = found["text"]
+        offsets, at = iter(found["offsets"]), 0
+        spans: list[TokenSpan] = []
+        for token in ids:
+            begin, end = (at, at) if token in _SPECIAL_IDS else next(offsets)
+            spans.append((begin, end))
+            at = end
+        return text, spans
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id; a word's first piece begins with U+2581."""

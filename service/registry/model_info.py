@@ -13,7 +13,7 @@ from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.spec import Device
 from service.errors import InvalidInput, NotFound, TooLong
-from service.records import ModelInfo, TranslatedText, TranslateOptions
+from service.records import ModelInfo, Span, TranslatedText, TranslateOptions
 from service.text.languages import closeness
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
@@ -157,6 +157,14 @@ class SupportsTokens(Protocol):
         """Text of token ids."""
         ...
 
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids as of `encode`, and the code points of the text that each covers."""
+        ...
+
+    def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        """Text as of `decode`, and the code points of it that each id covers."""
+        ...
+
 
 class TextCodec:
     """One model's texts in token ids; may be used from several threads at once."""
@@ -206,6 +214,19 @@ class TextCodec:
             return self._tokenizer.encode(text)
         except (RuntimeError, ValueError) as error:  # SentencePiece on strings that are no Unicode text
             raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+
+    def tokenize_with_spans(self, text: str, index: int = 0) -> tuple[list[int], list[Span]]:
+        """As `tokenize`, with the place of each token in the text; that of end-of-sentence is empty."""
+        try:
+            ids, spans = self._tokenizer.encode_with_spans(text)
+        except (RuntimeError, ValueError) as error:
+            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+        return ids, list(map(Span._make, spans))
+
+    def decode_with_spans(self, token_ids: Sequence[int]) -> tuple[str, list[Span]]:
+        """The text of a hypothesis, and the place of each token in it."""
+        text, spans = self._tokenizer.decode_with_spans(token_ids)
+        return text, list(map(Span._make, spans))
 
     def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
         """The hypotheses as text, in their order."""

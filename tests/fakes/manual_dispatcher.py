@@ -17,12 +17,13 @@ from service.registry.model_info import SupportsTokens, TextCodec, search_params
 from service.registry.registry import Registry
 from service.registry.repository import BundleCandidate
 from service.telemetry.metrics import Metrics
+from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.model_info import model_info
 
 MAX_CHARACTERS, MAX_SOURCE_TOKENS = 20, 8
 
 
-class CharacterTokenizer:
+class CharacterTokenizer(CharacterSpans):
     """One token per character (its code point + 100) and 3 for end-of-sentence; "~" cannot be tokenised."""
 
     def encode(self, text: str) -> list[int]:

@@ -73,3 +73,53 @@ def test_other_special_ids_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"pad, unk, bos, eos = \(-1, 0, 1, 2\), this project needs \(0, 1, 2, 3\)"):
         Tokenizer.load(path)
+
+
+class TestSpans:
+    """Where tokens stand in the text that the caller gave."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "The children play.",
+            "  two  blanks \t and\x00a control ",
+            "\ufb01ne \u00bd \uff21\u0301 e\u0301\u00e9 \ufdfa",
+            "I love you \U0001f600\u2764\ufe0f!",
+            "x\u200by\u00adz",
+            "",
+            " \n ",
+        ],
+    )
+    def test_ids_are_those_of_encode_and_spans_go_through_the_text(self, tokenizer, text):
+        ids, spans = tokenizer.encode_with_spans(text)
+
+        assert ids == tokenizer.encode(text)
+        assert len(spans) == len(ids)
+        if ids:
+            places = [place for span in spans for place in span]
+            assert places == sorted(places)
+            assert spans[-1] == (len(text), len(text))
+            covered = "".join(text[begin:end] for begin, end in spans)
+            assert normalize_text(covered) == normalize_text(text)
+
+    def test_a_token_stands_where_its_characters_do(self, tokenizer):
+        text = "\t The  \ufb01sh"
+        ids, spans = tokenizer.encode_with_spans(text)
+
+        first_word = [text[begin:end] for begin, end in spans if end <= text.index("\ufb01")]
+        assert "".join(first_word).split() == ["The"]
+        assert spans[0][0] == text.index("T")
+        assert max(end for _, end in spans[: len(ids) - 1]) == len(text)
+
+    @pytest.mark.parametrize("text", ["The children play.", "A 😀 b", "Kaffee ohne Milch", ""])
+    def test_decoded_text_is_that_of_decode_and_spans_go_through_it(self, tokenizer, text):
+        ids = [BOS_ID, *tokenizer.encode(text), PAD_ID]
+
+        decoded, spans = tokenizer.decode_with_spans(ids)
+
+        assert decoded == tokenizer.decode(ids)
+        assert len(spans) == len(ids)
+        assert "".join(decoded[begin:end] for begin, end in spans) == decoded
+        assert [
+            end - begin for (begin, end), token in zip(spans, ids, strict=True) if token in (BOS_ID, EOS_ID, PAD_ID)
+        ] == ([0, 0, 0] if text else [0, 0])

@@ -15,6 +15,7 @@ from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions
 from service.registry.bundle_check import load_tokenizer
 from service.registry.model_info import TextCodec, describe
+from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.echo_runner import EchoRunner
 from tests.fakes.model_info import OPTIONS, model_info
@@ -22,7 +23,7 @@ from tests.fakes.model_info import OPTIONS, model_info
 INFO = model_info("backwards", default_options=replace(OPTIONS, max_target_tokens=50), max_source_tokens=10)
 
 
-class Letters:
+class Letters(CharacterSpans):
     """A tokenizer with one token a character."""
 
     def encode(self, text: str) -> list[int]:

@@ -31,6 +31,7 @@ from service.registry.model_info import TextCodec
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 from service.translation.pipeline import Pipeline
+from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.dispatchers import make_dispatcher
 from tests.fakes.fake_runner import FakeRunner
 from tests.fakes.manual_dispatcher import ManualModel, registry_of
@@ -47,7 +48,7 @@ TEXTS = st.lists(
 )
 
 
-class Numbers:
+class Numbers(CharacterSpans):
     """A tokenizer whose texts are the ids themselves."""
 
     def encode(self, text: str) -> list[int]:

@@ -10,8 +10,9 @@ from model.config import EOS_ID
 from model.manifest import DecodingDefaults
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput
-from service.records import TranslateOptions
+from service.records import Span, TranslateOptions
 from service.registry.model_info import TextCodec, describe, search_params, smaller_beam
+from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.model_info import model_info
 
@@ -133,7 +134,7 @@ class TestSmallerBeam:
         assert smaller_beam(SearchParams(), waiting_s=1e9, threshold_s=None) == SearchParams()
 
 
-class Letters:
+class Letters(CharacterSpans):
     """Refuses "~" as SentencePiece does lone surrogates; remembers what it was given."""
 
     def __init__(self) -> None:
@@ -190,3 +191,19 @@ class TestDecode:
 
         facts = [(item.text, item.score, item.finish_reason, item.target_tokens) for item in texts]
         assert facts == [("A", -0.5, FinishReason.END_OF_SENTENCE, 2), ("AB", -1.5, FinishReason.LENGTH, 2)]
+
+
+class TestSpans:
+    def test_tokens_come_with_their_places_in_the_text(self, tokenizer):
+        codec = TextCodec(tokenizer, max_characters=20, max_source_tokens=10)
+
+        ids, spans = codec.tokenize_with_spans(" ab")
+
+        assert (ids, spans[-1]) == (codec.tokenize(" ab"), Span(3, 3))
+        assert codec.decode_with_spans([97, 98]) == ("ab", [Span(0, 1), Span(1, 2)])
+
+    def test_what_cannot_be_tokenised_is_the_caller_s_mistake_and_not_quoted(self, tokenizer):
+        codec = TextCodec(tokenizer, max_characters=20, max_source_tokens=10)
+
+        with pytest.raises(InvalidInput, match=r"^texts\[3\] cannot be split into tokens$"):
+            codec.tokenize_with_spans("a~", 3)

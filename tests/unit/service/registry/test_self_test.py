@@ -10,10 +10,11 @@ from model.bundle import BundleError, GoldenSentence
 from service.engine.job import SearchParams
 from service.errors import InternalError
 from service.registry.self_test import run_self_test
+from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.dispatchers import EchoDispatcher
 
 
-class Letters:
+class Letters(CharacterSpans):
     """A tokenizer: a letter is its code point, and 0 ends a sentence."""
 
     def encode(self, text: str) -> list[int]:

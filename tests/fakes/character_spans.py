@@ -1,0 +1,22 @@
+"""Where tokens stand, for tokenizers of tests with one token a character."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class _Tokenizer(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class CharacterSpans:
+    """The places of `encode` and `decode`: the n-th token is the n-th character behind the leading white space."""
+
+    def encode_with_spans(self: _Tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        ids, begin = self.encode(text), len(text) - len(text.lstrip())
+        spans = [(begin + index, begin + index + 1) for index in range(len(ids) - 1)]
+        return ids, [*spans, (len(text), len(text))] if ids else []
+
+    def decode_with_spans(self: _Tokenizer, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        return self.decode(ids), [(index, index + 1) for index in range(len(ids))]

@@ -1,0 +1,147 @@
+"""Words of a text and of its translation are linked by the attention between the tokens that they are made of."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.records import Link, Span
+from service.text.alignment import WordAttention, coverage, links, matrix, word_attention, words
+
+
+def texts_of(text: str) -> list[str]:
+    return [text[word.begin : word.end] for word in words(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The cat sleeps.", ["The", "cat", "sleeps", "."]),
+        ("I don't pay $1,299.99!", ["I", "don't", "pay", "$", "1,299.99", "!"]),
+        ("'Yes', he said.", ["'", "Yes", "'", ",", "he", "said", "."]),
+        ("l\u2019homme", ["l\u2019homme"]),
+        ("at 8:15, e.g. here", ["at", "8:15", ",", "e", ".", "g", ".", "here"]),
+        ("3rd 3. A4", ["3rd", "3", ".", "A4"]),
+        ("well-known", ["well", "-", "known"]),
+        ("我爱你。OK", ["我", "爱", "你", "。", "OK"]),
+        ("カタカナ", ["カ", "タ", "カ", "ナ"]),
+        ("e\u0301te\u0301 हिन्दी", ["e\u0301te\u0301", "हिन्दी"]),
+        ("a 😀❤\ufe0f b", ["a", "😀", "❤\ufe0f", "b"]),
+        ("\u0301a", ["\u0301", "a"]),
+        ("  \n", []),
+        ("", []),
+    ],
+)
+def test_words_are_runs_of_letters_and_digits_and_single_characters_else(text, expected):
+    assert texts_of(text) == expected
+
+
+@given(st.text())
+def test_words_hold_all_that_is_no_white_space_once_and_in_order(text):
+    found = words(text)
+
+    covered = [place for word in found for place in range(word.begin, word.end)]
+    assert covered == sorted(set(covered))
+    assert all(word.begin < word.end for word in found)
+    assert {place for place, character in enumerate(text) if not character.isspace()} <= set(covered)
+
+
+def test_engine_s_bytes_become_rows():
+    rows = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]], np.float16)
+
+    assert matrix(rows.tobytes(), 3) == [tuple(row) for row in rows.tolist()]
+
+
+def attention_between(
+    source: str, target: str, source_tokens: list[str], target_tokens: list[str], rows: list[list[float]]
+):
+    def spans(tokens: list[str]) -> list[Span]:
+        ends = np.cumsum([len(token) for token in tokens]).tolist()
+        return [Span(end - len(token), end) for token, end in zip(tokens, ends, strict=True)]
+
+    return word_attention(rows, source, spans(source_tokens), target, spans(target_tokens))
+
+
+def test_tokens_of_a_word_are_added_up_in_the_source_and_averaged_in_the_translation():
+    found = attention_between(
+        "red houses", "rote Häuser", ["red", " hou", "ses"], ["rote", " Häu", "ser"],
+        [[0.8, 0.1, 0.0, 0.1], [0.2, 0.5, 0.2, 0.1], [0.0, 0.3, 0.6, 0.1], [0.0, 0.0, 0.0, 1.0]],
+    )  # fmt: skip
+
+    assert found.source == [Span(0, 3), Span(4, 10)]
+    assert found.target == [Span(0, 4), Span(5, 11)]
+    assert found.weights[0] == pytest.approx([0.8, 0.1])
+    assert found.weights[1] == pytest.approx([0.1, 0.8])
+
+
+def test_a_token_of_two_words_counts_for_each_by_its_characters_and_a_lone_blank_for_the_word_behind_it():
+    found = attention_between(
+        "我爱你", "I love", ["我爱", "你"], ["I", " ", "love"], [[1.0, 0.0], [0.0, 1.0], [0.4, 0.6]]
+    )
+
+    assert found.weights[0] == pytest.approx([0.5, 0.5, 0.0])
+    assert found.weights[1] == pytest.approx([0.1, 0.1, 0.8])  # the blank and the word
+
+
+def test_empty_tokens_count_for_the_character_that_they_were_made_of():
+    found = word_attention([[0.5, 0.5]], "½", [Span(0, 0), Span(0, 1)], "a", [Span(0, 1)])
+
+    assert found.weights == [[1.0]]
+
+
+def word_matrix(weights: list[list[float]]) -> WordAttention:
+    def spans(count: int) -> list[Span]:
+        return [Span(10 * index, 10 * index + 5) for index in range(count)]
+
+    return WordAttention(spans(len(weights[0])), spans(len(weights)), weights)
+
+
+def pairs(found: list[Link]) -> list[tuple[int, int]]:
+    return [(link.target.begin // 10, link.source.begin // 10) for link in found]
+
+
+def test_a_word_is_linked_to_the_words_near_its_best_and_to_none_below_the_threshold():
+    found = word_matrix([[0.5, 0.3, 0.1], [0.1, 0.05, 0.1], [0.1, 0.15, 0.7]])
+
+    assert pairs(links(found, threshold=0.2, share_of_best=0.5)) == [(0, 0), (0, 1), (2, 2)]
+    assert pairs(links(found, threshold=0.2, share_of_best=0.8)) == [(0, 0), (0, 1), (2, 2)]  # 1 has no other
+    assert pairs(links(found, threshold=0.4, share_of_best=0.8)) == [(0, 0), (2, 2)]
+
+
+def test_a_source_word_without_a_link_gets_the_word_that_attends_to_it_most():
+    found = word_matrix([[0.6, 0.25], [0.7, 0.2]])
+
+    assert pairs(links(found, threshold=0.2, share_of_best=0.5)) == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_links_are_in_the_order_of_the_target():
+    assert pairs(links(word_matrix([[0.0, 1.0], [1.0, 0.0]]))) == [(0, 1), (1, 0)]
+
+
+def test_coverage_is_how_much_of_a_source_word_is_attended_to():
+    assert coverage(word_matrix([[0.9, 0.1, 0.0], [0.8, 0.0, 0.05]])) == pytest.approx([1.0, 0.1, 0.05])
+
+
+def test_nothing_has_no_links():
+    empty = word_attention([[1.0]], "", [Span(0, 0)], "", [Span(0, 0)])
+
+    assert (links(empty), coverage(empty)) == ([], [])
+    assert links(WordAttention([Span(0, 1)], [], [])) == []
+
+
+@given(st.text(max_size=12), st.text(max_size=12), st.data())
+def test_any_tokens_and_weights_give_links_between_words(source, target, data):
+    def tokens(text: str) -> list[Span]:
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+        return [Span(begin, end) for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+    source_tokens, target_tokens = tokens(source), tokens(target)
+    row = st.lists(st.floats(0, 1), min_size=len(source_tokens) + 1, max_size=len(source_tokens) + 1)
+    rows = data.draw(st.lists(row, min_size=len(target_tokens) + 1, max_size=len(target_tokens) + 1))
+
+    found = word_attention(rows, source, source_tokens, target, target_tokens)
+
+    for link in links(found):
+        assert link.source in found.source
+        assert link.target in found.target
+    assert all(0.0 <= share <= 1.0 for share in coverage(found))
