@@ -40,6 +40,11 @@ class BeamConfig:
     length_penalty: float = 1.0
     patience: float = 1.0
     max_target_tokens: int = 256  # decoder steps
+    prefix: tuple[int, ...] = ()  # what every hypothesis begins with; its log-probabilities count as 0
+    repetition_penalty: float = 1.0  # Keskar et al. 2019, section 4.1
+    no_repeat_ngram_size: int = 0
+    min_target_tokens: int = 0
+    suppressed: tuple[tuple[int, ...], ...] = ()  # sequences of tokens that no hypothesis contains
 
 
 class Finished(NamedTuple):
@@ -59,9 +64,9 @@ def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConf
     """Return the finished hypotheses of one source sentence, best first."""
     lengths = torch.tensor([len(source)])
     memory = model.encode(torch.tensor([list(source)]), lengths)
-    live, finished, top_has_ended = [_LiveHypothesis([], 0.0)], [], False
-    for step in range(1, config.max_target_tokens + 1):
-        candidates = _best_candidates(live, _next_log_probs(model, memory, lengths, live), 2 * config.beam_size)
+    live, finished, top_has_ended = [_LiveHypothesis(list(config.prefix), 0.0)], [], False
+    for step in range(len(config.prefix) + 1, config.max_target_tokens + 1):
+        candidates = _best_candidates(live, _next_log_probs(model, memory, lengths, live, config), 2 * config.beam_size)
         is_last = step == config.max_target_tokens
         ended = [hypothesis for hypothesis in candidates[: config.beam_size] if is_last or _has_ended(hypothesis)]
         finished += [_finish(hypothesis, step, config) for hypothesis in ended]
@@ -99,11 +104,30 @@ def _has_ended(hypothesis: _LiveHypothesis) -> bool:
 
 
 def _next_log_probs(
-    model: TranslationModel, memory: Tensor, lengths: Tensor, live: Sequence[_LiveHypothesis]
+    model: TranslationModel, memory: Tensor, lengths: Tensor, live: Sequence[_LiveHypothesis], config: BeamConfig
 ) -> Tensor:
     inputs = torch.tensor([[BOS_ID, *hypothesis.tokens] for hypothesis in live])  # [K, T]
     states = model.decode(inputs, memory.expand(len(live), -1, -1), lengths.expand(len(live)))
-    return model.project(states[:, -1]).log_softmax(dim=-1)
+    logits = model.project(states[:, -1])
+    for row, hypothesis in zip(logits, live, strict=True):
+        for token in set(hypothesis.tokens):
+            row[token] *= 1 / config.repetition_penalty if row[token] > 0 else config.repetition_penalty
+        row[_banned_tokens(hypothesis.tokens, config)] = -math.inf
+    return logits.log_softmax(dim=-1)
+
+
+def _banned_tokens(tokens: Sequence[int], config: BeamConfig) -> list[int]:
+    """Return the tokens that a hypothesis must not go on with."""
+    banned = [EOS_ID] if len(tokens) < config.min_target_tokens else []
+    banned += [phrase[-1] for phrase in config.suppressed if _ends_with(tokens, phrase[:-1])]
+    if size := config.no_repeat_ngram_size:
+        newest = tokens[len(tokens) - size + 1 :]
+        banned += [tokens[end] for end in range(size - 1, len(tokens)) if _ends_with(tokens[:end], newest)]
+    return banned
+
+
+def _ends_with(tokens: Sequence[int], end: Sequence[int]) -> bool:
+    return len(tokens) >= len(end) and list(tokens[len(tokens) - len(end) :]) == list(end)
 
 
 def _best_candidates(live: Sequence[_LiveHypothesis], log_probs: Tensor, count: int) -> list[_LiveHypothesis]:

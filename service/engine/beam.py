@@ -7,11 +7,14 @@ sum / length ** penalty, is applied when a hypothesis finishes and never steers 
 
 Chosen tokens are written once and never moved: a hypothesis is a walk back along the parents.
 
-Axes: B sentences, K beam, C = 2K candidates, T decoder inputs (beginning-of-sentence included).
+Options that change logits or candidates are the matter of `steering.py`; sentences without them never meet it.
+
+Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at random), T decoder inputs
+(beginning-of-sentence included).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +23,7 @@ import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
 from service.engine.job import FinishReason, Hypothesis, SearchParams
+from service.engine.steering import Edits, Steering, edits_of, is_steered
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -30,9 +34,12 @@ _INITIAL_SENTENCES = 8
 _INITIAL_COLUMNS = 64
 
 
-def num_candidates(beam_size: int) -> int:
-    """Return how many candidates the search looks at per step: the beam can be refilled if every hypothesis ends."""
-    return 2 * beam_size
+def num_candidates(beam_size: int, sampling_top_k: int = 0) -> int:
+    """Return how many candidates the search looks at per step: the beam can be refilled if every hypothesis ends.
+
+    Where tokens are drawn, this is a power of two, so that many sentences decode together.
+    """
+    return max(2 * beam_size, 1 << (sampling_top_k - 1).bit_length() if sampling_top_k else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ class _Sentence:
     """The state of a sentence beside the arrays."""
 
     params: SearchParams
+    steering: Steering | None = None
     top_ended: bool = False
     endings: list[_Ending] = field(default_factory=list)
 
@@ -78,6 +86,7 @@ class BeamSearch:
     def __init__(self, beam_size: int) -> None:
         self.beam_size = beam_size
         self._sentences: list[_Sentence] = []
+        self._num_steered = 0  # of them
         places = (_INITIAL_SENTENCES, beam_size)
         self._scores = np.zeros(places, np.float32)  # sums; -inf for a hypothesis not yet born
         self._newest = np.zeros(places, np.int64)  # the newest token of each hypothesis
@@ -106,8 +115,8 @@ class BeamSearch:
         scores = self._scores[: self.num_sentences]
         return scores if self.beam_size > 1 else np.zeros_like(scores)
 
-    def add(self, params: SearchParams) -> int:
-        """Start a sentence and return its number."""
+    def add(self, params: SearchParams, prefix_ids: tuple[int, ...] = (), alternative: int | None = None) -> int:
+        """Start a sentence, or one of its alternatives (see `Steering`), and return its number."""
         index = self.num_sentences
         if index == len(self._scores):  # doubled, so that the copies cost little per sentence
             self._scores, self._newest = _doubled(self._scores), _doubled(self._newest)
@@ -117,7 +126,11 @@ class BeamSearch:
         if params.max_target_tokens >= columns:
             added = ((0, 0), (0, max(params.max_target_tokens + 1, 2 * columns) - columns), (0, 0))
             self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
-        self._sentences.append(_Sentence(params))
+        steering = None
+        if prefix_ids or alternative is not None or is_steered(params):
+            steering = Steering(params, prefix_ids, alternative)
+            self._num_steered += 1
+        self._sentences.append(_Sentence(params, steering))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         self._scores[index] = -np.inf
         self._scores[index, 0] = 0.0
@@ -133,6 +146,7 @@ class BeamSearch:
         self._tokens[index, past], self._parents[index, past] = self._tokens[last, past], self._parents[last, past]
         for array in (self._scores, self._newest, self._num_steps, self._max_steps):
             array[index] = array[last]
+        self._num_steered -= self._sentences[index].steering is not None
         self._sentences[index] = self._sentences[last]
         self._sentences.pop()
 
@@ -146,14 +160,20 @@ class BeamSearch:
         """Return the decoder steps behind a sentence."""
         return int(self._num_steps[index])
 
+    def edits(self) -> Edits | None:
+        """Return what options change in the next step's logits; None: nothing."""
+        return edits_of(self._steered(), self.beam_size) if self._num_steered else None
+
     def advance(self, candidates: Candidates) -> StepOutcome:
         """Extend every sentence's hypotheses, whose last tokens `tokens` gives, by one token."""
+        non_finite = find_non_finite(candidates)
+        if self._num_steered:
+            candidates = self._steer(candidates, non_finite)
         live, beam = slice(self.num_sentences), slice(self.beam_size)
         num_steps = self._num_steps[live]
         num_steps += 1
         sums = candidates.scores if self.beam_size > 1 else self._scores[live] + candidates.scores
         scores, tokens, parents = sums[:, beam], candidates.tokens[:, beam], candidates.parents[:, beam]
-        non_finite = find_non_finite(candidates)
         is_last_step = num_steps == self._max_steps[live]
         may_end = ((tokens == EOS_ID).any(axis=1) | is_last_step) & ~non_finite
         scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
@@ -174,7 +194,22 @@ class BeamSearch:
         places = np.arange(self.num_sentences), num_steps
         self._scores[live], self._newest[live] = scores, tokens
         self._tokens[places], self._parents[places] = tokens, parents
+        for index, steering in self._steered() if self._num_steered else ():
+            steering.advance(parents[index], tokens[index])
         return StepOutcome(parents, finished, non_finite.nonzero()[0].tolist())
+
+    def _steered(self) -> Iterator[tuple[int, Steering]]:
+        for index, sentence in enumerate(self._sentences):
+            if sentence.steering is not None:
+                yield index, sentence.steering
+
+    def _steer(self, candidates: Candidates, non_finite: Booleans) -> Candidates:
+        """Return the candidates that the sentences' options leave."""
+        scores, tokens, parents = candidates.scores.copy(), candidates.tokens.copy(), candidates.parents.copy()
+        for index, steering in self._steered():
+            if not non_finite[index]:
+                steering.choose(scores[index], tokens[index], parents[index])
+        return Candidates(scores, tokens, parents, candidates.check)
 
     def _finish(
         self, index: int, scores: list[float], tokens: list[int], parents: list[int], *, is_last_step: bool

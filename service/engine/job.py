@@ -35,6 +35,13 @@ class FailureKind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
 
 
+# Phrases that no hypothesis contains, as the ways in which tokens spell them: for each node (token, node behind it),
+# where ANYWHERE behind a token says that it completes a phrase.  A hypothesis is always at ANYWHERE, and begins at
+# WORD_START too.
+Suppressed = tuple[tuple[tuple[int, int], ...], ...]
+ANYWHERE, WORD_START = 0, 1
+
+
 class SearchParams(NamedTuple):
     """How to search for one sentence; semantics as in `protos/translation.proto`."""
 
@@ -44,6 +51,25 @@ class SearchParams(NamedTuple):
     patience: float = 1.0
     max_target_tokens: int = 256  # decoder steps: end-of-sentence included
     use_shortlist: bool = False  # where the model has one
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0  # 0: any
+    min_target_tokens: int = 0  # end-of-sentence not included
+    suppressed: Suppressed = ()
+    sampling_top_k: int = 0  # 0: the best hypothesis is searched for
+    sampling_top_p: float = 1.0
+    sampling_temperature: float = 1.0
+    sampling_seed: int = 0
+    return_alternatives: bool = False
+
+    @property
+    def num_searches(self) -> int:
+        """Searches that a sentence takes: one for each alternative."""
+        return self.num_hypotheses if self.return_alternatives else 1
+
+    @property
+    def num_rows(self) -> int:
+        """Live hypotheses of a sentence."""
+        return self.num_searches * self.beam_size
 
 
 class Job(NamedTuple):

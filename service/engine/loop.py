@@ -14,8 +14,8 @@ from operator import itemgetter
 from typing import Any
 
 from model.bundle import BundleError
-from service.engine.beam import BeamSearch
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, StepStats
+from service.engine.beam import BeamSearch, num_candidates
+from service.engine.job import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.runner import DecoderState, Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
 from service.engine.scoring import scored_hypothesis, scorer_batches
@@ -29,7 +29,7 @@ _MESSAGES = {
     FailureKind.OUT_OF_MEMORY: "there is too little memory for this batch; the next ones are smaller",
 }
 
-GroupKey = tuple[int, int, bool]  # beam size, width of the source, whether it keeps to its shortlist
+GroupKey = tuple[int, int, bool, int]  # beam size, width of the source, whether it keeps to its shortlist, candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,15 @@ class _Encoding:
 
 @dataclass(slots=True)
 class _RunningSentence:
-    """A running job and where its time went."""
+    """A running job, where its time went, and what it has found; the entry of each of its searches."""
 
     job: Job
     queue_s: float
     encode_s: float
     decode_started_at: float
+    num_searches: int = 1  # that are not finished: more than one where alternatives are searched for
+    num_steps: int = 0  # of the longest search
+    hypotheses: list[Hypothesis] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class EngineLoop:
         live = [(key, group) for key, group in self._groups.items() if group.sentences]
         for key, group in live:
             try:
-                self._decode(group, outcomes)
+                self._decode(group, key[-1], outcomes)
             except MemoryError:
                 outcomes += self._give_up(key)
         # Memory that only a former load needed is given back.
@@ -141,9 +144,10 @@ class EngineLoop:
             if group is None:  # waited, or its group was given up for another job of this step
                 continue
             try:
-                index = [sentence.job.id for sentence in group.sentences].index(drop.job.id)
-                self._stats.wasted_steps += group.search.num_steps(index)
-                group.remove(index)
+                for index in range(len(group.sentences) - 1, -1, -1):
+                    if group.sentences[index].job.id == drop.job.id:
+                        self._stats.wasted_steps += group.search.num_steps(index)
+                        group.remove(index)
             except MemoryError:
                 outcomes += self._give_up(key)
         return outcomes
@@ -174,11 +178,14 @@ class EngineLoop:
         for (key, _), started in together.items():
             try:
                 group, now = self._group(key), self._clock()
-                group.state.append(started[0][1].batch, [encoding.index for _, encoding in started])
+                indices = [encoding.index for job, encoding in started for _ in range(job.params.num_searches)]
+                group.state.append(started[0][1].batch, indices)
                 for job, encoding in started:
-                    group.search.add(job.params)
                     queue_s = now - self._arrived_at[job.id] - encoding.encode_s
-                    group.sentences.append(_RunningSentence(job, queue_s, encoding.encode_s, now))
+                    num_searches = job.params.num_searches
+                    sentence = _RunningSentence(job, queue_s, encoding.encode_s, now, num_searches)
+                    group.sentences += [sentence] * num_searches
+                    _begin(group.search, job)
             except MemoryError:
                 outcomes += self._give_up(key, [job for job, _ in started])
         return outcomes
@@ -235,7 +242,7 @@ class EngineLoop:
         """Return the group of this key, now the most recently used; long unused ones are given up."""
         group = self._groups.pop(key, None)
         if group is None:
-            beam_size, _, use_shortlist = key
+            beam_size, _, use_shortlist, _ = key
             group = _Group(BeamSearch(beam_size), self._runner.new_state(beam_size, use_shortlist=use_shortlist))
         self._groups[key] = group
         idle = [other for other, members in self._groups.items() if not members.sentences and other != key]
@@ -243,10 +250,13 @@ class EngineLoop:
             del self._groups[other]
         return group
 
-    def _decode(self, group: _Group, outcomes: list[Outcome]) -> None:
+    def _decode(self, group: _Group, num_candidates: int, outcomes: list[Outcome]) -> None:
         """Extend every hypothesis of a group by one token; what ends goes to `outcomes` even if an error follows."""
         began = self._clock()
-        candidates = self._runner.decode_step(group.search.tokens, group.search.scores, group.state)
+        search = group.search
+        candidates = self._runner.decode_step(
+            search.tokens, search.scores, group.state, search.edits(), num_candidates=num_candidates
+        )
         decode_s = self._clock() - began
         num_rows = len(group.sentences) * group.search.beam_size
         self._stats.steps += 1
@@ -257,13 +267,16 @@ class EngineLoop:
         group.state.advance(step.parents)
         # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
         for index in sorted((*step.finished, *step.non_finite), reverse=True):
-            is_finite = index not in step.non_finite
-            job = group.sentences[index].job
-            outcome = self._result(group, index) if is_finite else _failure(job, FailureKind.NON_FINITE)
+            is_finite, sentence = index not in step.non_finite, group.sentences[index]
+            sentence.num_searches -= 1
+            sentence.num_steps = max(sentence.num_steps, search.num_steps(index))
+            if is_finite:
+                sentence.hypotheses += search.hypotheses(index)
             group.remove(index, is_finite=is_finite)
-            self._end(job.id)
-            self._stats.non_finite_jobs += not is_finite
-            outcomes.append(outcome)
+            if not sentence.num_searches:
+                self._end(sentence.job.id)
+                self._stats.non_finite_jobs += not sentence.hypotheses
+                outcomes.append(self._outcome(sentence))
         self._stats.step_beam_s.append(self._clock() - began - decode_s)
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job] = ()) -> list[Outcome]:
@@ -277,15 +290,17 @@ class EngineLoop:
             self._end(job_id)
         return [_failure(job, FailureKind.OUT_OF_MEMORY) for job in jobs.values()]
 
-    def _result(self, group: _Group, index: int) -> JobResult:
-        sentence = group.sentences[index]
+    def _outcome(self, sentence: _RunningSentence) -> Outcome:
+        """Return what a job has found, best first; an alternative of which the model made nothing is left out."""
+        if not sentence.hypotheses:
+            return _failure(sentence.job, FailureKind.NON_FINITE)
         return JobResult(
             job_id=sentence.job.id,
-            hypotheses=group.search.hypotheses(index),
+            hypotheses=tuple(sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)),
             queue_s=sentence.queue_s,
             encode_s=sentence.encode_s,
             decode_s=self._clock() - sentence.decode_started_at,
-            num_steps=group.search.num_steps(index),
+            num_steps=sentence.num_steps,
         )
 
     def _end(self, job_id: int) -> None:
@@ -307,7 +322,19 @@ def _graph_failure(job: Job, graph: str, error: Exception) -> JobFailure:
 
 def group_key(job: Job) -> GroupKey:
     """Return which sentences a job decodes with."""
-    return job.params.beam_size, job.source_width, job.params.use_shortlist
+    params = job.params
+    width = num_candidates(params.beam_size, params.sampling_top_k)
+    return params.beam_size, job.source_width, params.use_shortlist, width
+
+
+def _begin(search: BeamSearch, job: Job) -> None:
+    """Start a job's search, or those of its alternatives."""
+    if not job.params.return_alternatives:
+        search.add(job.params, job.prefix_ids)
+        return
+    params = job.params._replace(num_hypotheses=1)
+    for alternative in range(job.params.num_searches):
+        search.add(params, job.prefix_ids, alternative)
 
 
 def encoder_batches(jobs: Iterable[Job], max_tokens: int) -> Iterator[Sequence[Job]]:

@@ -5,7 +5,7 @@ the end stands what runners of exported graphs share.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from model.config import EOS_ID, PAD_ID, UNK_ID
 from service.engine.beam import Candidates
 from service.engine.job import Forced
 from service.engine.scheduler import SchedulerConfig
+from service.engine.steering import Edits
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -83,16 +84,20 @@ class Runner(Protocol):
         """
         ...
 
-    def decode_step(self, tokens: Ints, scores: Floats, state: Any) -> Candidates:
+    def decode_step(
+        self, tokens: Ints, scores: Floats, state: Any, edits: Edits | None = None, *, num_candidates: int
+    ) -> Candidates:
         """Run the decoder for one token of every hypothesis; `state.advance` has to follow.
 
         Args:
             tokens: [B, K], the newest token of every hypothesis.
             scores: [B, K], what is added to the log-probabilities of its next tokens.
             state: of the same sentences, from this runner.
+            edits: of the logits; None: none.
+            num_candidates: C, at least 1.
 
         Returns:
-            The 2K best extensions of each sentence; valid until the next call.
+            The C best extensions of each sentence, or all where there are fewer; valid until the next call.
         """
         ...
 
@@ -118,9 +123,21 @@ def no_scorer(bundle: Bundle, device: str) -> BundleError:
     )
 
 
-def takes_factors(decoder: "ort.InferenceSession") -> bool:
-    """Return whether a step graph has `edit_factors`; those of older bundles have not."""
-    return any(value.name == "edit_factors" for value in decoder.get_inputs())
+class StepGraph(NamedTuple):
+    """A graph of one decoder step."""
+
+    session: "ort.InferenceSession"
+    takes_factors: bool  # those of older bundles do not
+
+    @classmethod
+    def of(cls, session: "ort.InferenceSession") -> Self:
+        """Describe an open graph."""
+        return cls(session, any(value.name == "edit_factors" for value in session.get_inputs()))
+
+    def edit_inputs(self, edits: Edits, num_columns: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the inputs that say where the logits, with so many columns a row, change, and how."""
+        arrays = {"edit_places": edits.rows * num_columns + edits.tokens, "edit_values": edits.values}
+        return arrays | {"edit_factors": edits.factors} if self.takes_factors else arrays
 
 
 def layer_names(kind: str, num_layers: int) -> list[str]:

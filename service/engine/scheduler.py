@@ -115,7 +115,7 @@ class Scheduler:
     def release(self, job_id: int) -> None:
         """Free the rows of a running job that ended."""
         job = self._running.pop(job_id)
-        self.rows -= job.params.beam_size
+        self.rows -= job.params.num_rows
         self._source_tokens -= job.source_width
         self._cancelled.discard(job_id)
 
@@ -172,7 +172,7 @@ class Scheduler:
             width = job.source_width
             started = width + len(job.scored_ids or ())
             has_room = (
-                self.rows + job.params.beam_size <= self.config.max_rows
+                self.rows + job.params.num_rows <= self.config.max_rows
                 and self._source_tokens + width <= self.config.max_source_tokens
                 and (encode_tokens == 0 or encode_tokens + started <= self.config.max_encode_tokens)
             )
@@ -180,7 +180,7 @@ class Scheduler:
                 break
             encode_tokens += started
             self._source_tokens += width
-            self.rows += job.params.beam_size
+            self.rows += job.params.num_rows
             self._running[job.id] = self._waiting.pop(job.id)
             starts.append(job)
         return tuple(starts)

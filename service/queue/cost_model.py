@@ -124,7 +124,7 @@ class CostModel:
     def cost(self, source_tokens: int, params: SearchParams) -> float:
         """Row-steps of a sentence."""
         ratio = self._ratio.mean if self._ratio.num_values else 1.0
-        return ENCODER_ROW_STEPS * source_tokens + params.beam_size * _steps(source_tokens, params, ratio)
+        return ENCODER_ROW_STEPS * source_tokens + params.num_rows * _steps(source_tokens, params, ratio)
 
     def own_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
         """Seconds that most such sentences take once they run in an engine with so many rows."""
@@ -155,7 +155,7 @@ class CostModel:
         self._ratio.add(result.num_steps / source_tokens)
         self.step_s.add(result.decode_s / max(1, result.num_steps))
         self._num_steps.add(result.num_steps)
-        self.row_cost.add(ENCODER_ROW_STEPS * source_tokens / job.params.beam_size + result.num_steps)
+        self.row_cost.add(ENCODER_ROW_STEPS * source_tokens / job.params.num_rows + result.num_steps)
 
     def reported(self, stats: StepStats) -> None:
         """Learn from an engine's report; about the rate only if the engine had as much to do as it can hold."""

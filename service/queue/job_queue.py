@@ -112,7 +112,7 @@ class JobQueue:
         wait_s = self.cost_model.seconds(ahead + total, len(loads))  # until the last one has its place
         if wait_s <= 0.0 and not any(load.rows for load in loads):  # whatever was measured, this request can correct it
             return ahead_s, 0.0
-        rows = rows_beside(loads, params.beam_size * len(sources))
+        rows = rows_beside(loads, params.num_rows * len(sources))
         return ahead_s, wait_s + self.cost_model.own_s(max(sources, default=0), params, rows)
 
     def _lookahead_jobs(self) -> int:
@@ -128,7 +128,7 @@ class JobQueue:
         if job.deadline is None or not any(load.rows for load in loads):
             return False
         wait_s = self.cost_model.seconds(self._held_beyond(loads), len(loads))
-        least_s = self.cost_model.least_s(len(job.source_ids), job.params, rows_beside(loads, job.params.beam_size))
+        least_s = self.cost_model.least_s(len(job.source_ids), job.params, rows_beside(loads, job.params.num_rows))
         return now + wait_s + least_s > job.deadline
 
     def _held_beyond(self, loads: Sequence[EngineLoad]) -> float:

@@ -23,7 +23,7 @@ class EngineLoad:
 
     def add(self, job: Job, sign: int = 1) -> None:
         """Count a job that the engine is given."""
-        rows, tokens = job.params.beam_size, len(job.source_ids)
+        rows, tokens = job.params.num_rows, len(job.source_ids)
         self.jobs += sign
         self.rows += sign * rows
         self.source_tokens += sign * job.source_width
@@ -39,7 +39,7 @@ class EngineLoad:
 
     def has_room(self, job: Job, lookahead_jobs: int) -> bool:
         """Whether the engine may take this job while it holds up to so many such jobs beyond what it can run."""
-        rows, tokens = job.params.beam_size, job.source_width
+        rows, tokens = job.params.num_rows, job.source_width
         return (
             self.rows + rows <= self.max_rows + lookahead_jobs * rows
             and self.source_tokens + tokens <= self.max_source_tokens + lookahead_jobs * tokens

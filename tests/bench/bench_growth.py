@@ -38,6 +38,7 @@ from service.engine.loop import EngineLoop
 from service.engine.process import return_freed_memory
 from service.engine.runner import Floats, Ints
 from service.engine.scheduler import SchedulerConfig
+from service.engine.steering import Edits
 from service.queue.fair_queue import Entry
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
@@ -58,8 +59,10 @@ _job_ids = count()
 class EndlessRunner(CpuRunner):
     """The model, but no sentence ends before its limit."""
 
-    def decode_step(self, tokens: Ints, scores: Floats, state: CpuState) -> Candidates:
-        candidates = super().decode_step(tokens, scores, state)
+    def decode_step(
+        self, tokens: Ints, scores: Floats, state: CpuState, edits: Edits | None = None, *, num_candidates: int
+    ) -> Candidates:
+        candidates = super().decode_step(tokens, scores, state, edits, num_candidates=num_candidates)
         return replace(candidates, tokens=np.where(candidates.tokens == EOS_ID, UNK_ID, candidates.tokens))
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.config import EOS_ID
-from service.engine.beam import Candidates, num_candidates
+from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.faults import explained
 from service.engine.job import Forced
@@ -37,6 +37,7 @@ from service.engine.key_value_cache import CacheShape
 from service.engine.runner import SHORTEST_SOURCE
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
+from service.engine.steering import Edits
 from tests.fakes.plain_search import best_extensions
 
 FACTORY = f"{__name__}:create"
@@ -103,9 +104,15 @@ class EchoRunner(PlainRunner):
         return CpuEncoded([memory, memory], lengths)
 
     def decode_step(
-        self, tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], state: CpuCache
+        self,
+        tokens: npt.NDArray[np.int64],
+        scores: npt.NDArray[np.float32],
+        state: CpuCache,
+        edits: Edits | None = None,
+        *,
+        num_candidates: int,
     ) -> Candidates:
-        """The source's token at each sentence's position first, then other ones."""
+        """The source's token at each sentence's position first, then other ones; edits change nothing."""
         began = time.monotonic()
         with explained():
             for length, message in ((self.device_full, DEVICE_FULL), (self.device_lost, DEVICE_LOST)):
@@ -114,12 +121,12 @@ class EchoRunner(PlainRunner):
         state.prepare()
         time.sleep(self.step_s)
         num_sentences, beam = tokens.shape
-        choices = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + num_candidates(beam)), (num_sentences, 1))
+        choices = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + num_candidates), (num_sentences, 1))
         choices[:, 0] = self._echoed(state)
-        log_probs = np.full((num_sentences, beam, num_candidates(beam)), WORSE, np.float32)
+        log_probs = np.full((num_sentences, beam, num_candidates), WORSE, np.float32)
         log_probs[:, :, 0] = BEST
         log_probs[state.source_lengths == self.nan_length] = np.nan
-        best = best_extensions(log_probs, scores)
+        best = best_extensions(log_probs, scores, num_candidates)
         self._wait_for_the_end(began, tokens.size)
         return replace(best, tokens=np.take_along_axis(choices, best.tokens, axis=1))
 

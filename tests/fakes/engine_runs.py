@@ -33,9 +33,14 @@ def hypotheses(outcome: Outcome) -> tuple[Hypothesis, ...]:
     return outcome.hypotheses
 
 
-def translate(runner: Runner, sources: Sequence[Sequence[int]], params: SearchParams) -> list[tuple[Hypothesis, ...]]:
+def translate(
+    runner: Runner, sources: Sequence[Sequence[int]], params: SearchParams, prefix_ids: tuple[int, ...] = ()
+) -> list[tuple[Hypothesis, ...]]:
     """What each source gets, all of them in one batch."""
-    jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sources)]
+    jobs = [
+        Job(id=number, source_ids=tuple(source), params=params, prefix_ids=prefix_ids)
+        for number, source in enumerate(sources)
+    ]
     outcomes = run(EngineLoop(runner), jobs)
     return [hypotheses(outcomes[job.id]) for job in jobs]
 

@@ -15,8 +15,9 @@ from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.job import Forced
 from service.engine.spec import EngineSpec
+from service.engine.steering import Edits
 from tests.fakes.echo_runner import PlainRunner
-from tests.fakes.plain_search import best_extensions
+from tests.fakes.plain_search import best_extensions, edited
 
 VOCABULARY = 40
 SLOW_TOKEN = 30  # a source that starts with it takes SLOW_STEP_S per step
@@ -70,7 +71,13 @@ class FakeRunner(PlainRunner):
         return found
 
     def decode_step(
-        self, tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], state: CpuCache
+        self,
+        tokens: npt.NDArray[np.int64],
+        scores: npt.NDArray[np.float32],
+        state: CpuCache,
+        edits: Edits | None = None,
+        *,
+        num_candidates: int,
     ) -> Candidates:
         state.prepare()
         write_tokens(tokens, state)
@@ -79,7 +86,7 @@ class FakeRunner(PlainRunner):
             for sentence in range(state.num_sentences)
         ]
         self.step_rows.append(tokens.size)
-        return best_extensions(np.array(log_probs, np.float32), scores)
+        return best_extensions(edited(np.array(log_probs, np.float32), edits), scores, num_candidates)
 
 
 def write_tokens(tokens: npt.NDArray[np.int64], cache: CpuCache) -> None:

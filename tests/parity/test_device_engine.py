@@ -24,6 +24,7 @@ from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
+from tests.fakes.steered_jobs import steered
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
 
 
@@ -59,7 +60,7 @@ def jobs(num_jobs: int, seed: int = 0) -> list[Job]:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(2, 30, num_jobs).tolist()
     sources = random_sentences(tiny_config(vocab_size=VOCABULARY), lengths, seed)
-    return [
+    plain = [
         Job(
             id=number,
             source_ids=tuple(source),
@@ -69,6 +70,7 @@ def jobs(num_jobs: int, seed: int = 0) -> list[Job]:
         )
         for number, source in enumerate(sources)
     ]
+    return [steered(job, rng, VOCABULARY) if job.id % 3 == 0 else job for job in plain]
 
 
 def tokens(outcomes: Mapping[int, Outcome]) -> dict[int, tuple[int, ...]]:
@@ -94,7 +96,7 @@ def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, t
     expected = tokens(run(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
     state = twin.new_state(4)
     state.append(twin.encode([job.source_ids for job in some]), range(6))
-    twin.decode_step(np.ones((6, 4), np.int64), np.zeros((6, 4), np.float32), state)
+    twin.decode_step(np.ones((6, 4), np.int64), np.zeros((6, 4), np.float32), state, num_candidates=8)
     poison(state)
 
     for index in reversed(range(6)):
@@ -120,11 +122,11 @@ def test_nothing_is_bound_to_memory_that_was_replaced(twin):
     for _ in range(10):
         state.append(encoded, range(20))
         shape = (state.num_sentences, 2)
-        twin.decode_step(np.ones(shape, np.int64), np.zeros(shape, np.float32), state)
+        twin.decode_step(np.ones(shape, np.int64), np.zeros(shape, np.float32), state, num_candidates=4)
         generation = (state.own.generation, state.cross.generation)
         generations.add(generation)
 
-        assert {(own.generation, cross.generation) for _, own, cross in state.bindings} == {generation}
+        assert {(own.generation, cross.generation) for _, own, cross, _ in state.bindings} == {generation}
 
     assert len(generations) > 3
 
@@ -132,10 +134,10 @@ def test_nothing_is_bound_to_memory_that_was_replaced(twin):
 def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monkeypatch):
     decode_step = twin.decode_step
 
-    def decode_few(tokens, scores, state):
+    def decode_few(tokens, *args, **options):
         if len(tokens) > 10:
             raise DeviceOutOfMemory("Failed to allocate memory for requested buffer of size 1")
-        return decode_step(tokens, scores, state)
+        return decode_step(tokens, *args, **options)
 
     monkeypatch.setattr(twin, "decode_step", decode_few)
     params = SearchParams(beam_size=4, max_target_tokens=4)

@@ -19,6 +19,7 @@ from service.engine.process import create_runner
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from tests.fakes.engine_runs import hypotheses, run
+from tests.fakes.steered_jobs import steered, suppressing
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 BEAM_SIZES = (1, 2, 3, 4, 5, 8)
@@ -94,6 +95,52 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
     rng = np.random.default_rng(seed)
     runner = CpuRunner(bundle, precision=precision)
     jobs = random_jobs(model, 40, seed)
+    config = SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200)
+
+    together = run(EngineLoop(runner, config), jobs, rng)
+
+    for job in jobs:
+        alone = run(EngineLoop(runner), [job])[job.id]
+        assert hypotheses(alone) == hypotheses(together[job.id]), f"seed {seed}, job {job.id}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_options_give_the_reference_search_s_tokens(model, bundle, seed):
+    rng = np.random.default_rng(seed)
+    jobs = [
+        steered(job, rng, VOCABULARY)._replace(source_ids=job.source_ids[-12:]) for job in random_jobs(model, 40, seed)
+    ]
+    jobs = [job for job in jobs if not (job.params.sampling_top_k or job.params.return_alternatives)]
+    phrases = ((30,), (31, 32), (33, 33, 34), (11, 11))
+    for number, job in enumerate(jobs):
+        params = job.params._replace(suppressed=suppressing(phrases) if job.params.suppressed else ())
+        jobs[number] = job._replace(params=params._replace(max_target_tokens=max(12, params.max_target_tokens % 20)))
+
+    outcomes = run(EngineLoop(CpuRunner(bundle, precision="fp32")), jobs)
+
+    assert len(jobs) > 10
+    for job in jobs:
+        params = job.params
+        config = BeamConfig(
+            beam_size=params.beam_size,
+            patience=max(params.patience, params.num_hypotheses / params.beam_size),
+            max_target_tokens=params.max_target_tokens,
+            prefix=job.prefix_ids,
+            repetition_penalty=params.repetition_penalty,
+            no_repeat_ngram_size=params.no_repeat_ngram_size,
+            min_target_tokens=params.min_target_tokens,
+            suppressed=phrases if params.suppressed else (),
+        )
+        reference = beam_search(model, job.source_ids, config)[: params.num_hypotheses]
+        assert [list(ours.token_ids) for ours in hypotheses(outcomes[job.id])] == [one.tokens for one in reference]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("seed", range(3))
+def test_sentence_with_options_is_bit_for_bit_the_same_among_others_with_and_without(model, bundle, precision, seed):
+    rng = np.random.default_rng(seed)
+    runner = CpuRunner(bundle, precision=precision)
+    jobs = [job if job.id % 4 == 0 else steered(job, rng, VOCABULARY) for job in random_jobs(model, 40, seed)]
     config = SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200)
 
     together = run(EngineLoop(runner, config), jobs, rng)

@@ -16,6 +16,7 @@ from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.int8_products import needs_int8_products
+from tests.fakes.steered_jobs import steered
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 ALWAYS = np.array([UNK_ID, EOS_ID, 10, 11, 12, 13, 14, 15, 16, 17])
@@ -77,6 +78,20 @@ def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
         (alone,) = hypotheses(run(EngineLoop(runner), [job])[job.id])
         assert best.token_ids == alone.token_ids
         assert best.score == pytest.approx(alone.score, abs=1e-5)  # a softmax sums the union in its own order
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_options_keep_to_the_list_too_and_concern_their_own_sentence_alone(model, bundle, shortlist, precision):
+    runner, rng = CpuRunner(bundle, precision=precision), np.random.default_rng(9)
+    jobs = [steered(job, rng, VOCABULARY) if job.id % 3 else job for job in jobs_for(model, 30, seed=8)]
+    together = run(EngineLoop(runner, SchedulerConfig(max_rows=48)), jobs, np.random.default_rng(4))
+
+    for job in jobs:
+        alone = hypotheses(run(EngineLoop(runner), [job])[job.id])
+        found = hypotheses(together[job.id])
+        assert [one.token_ids for one in found] == [one.token_ids for one in alone]
+        allowed = {*shortlist.candidates(job.source_ids).tolist(), *job.prefix_ids}
+        assert all(set(one.token_ids) <= allowed for one in found)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -9,11 +9,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from service.engine.beam import Candidates, num_candidates
+from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.cpu.session import load_shortlist, open_graph, open_session
 from service.engine.cpu.vocabulary import LiveVocabulary, Projection
@@ -24,15 +23,16 @@ from service.engine.runner import (
     SHORTEST_SOURCE,
     Floats,
     Ints,
+    StepGraph,
     check_limits,
     layer_names,
     no_scorer,
     pad,
-    takes_factors,
 )
 from service.engine.scheduler import SchedulerConfig
 from service.engine.scoring import scored_shape
 from service.engine.spec import EngineSpec
+from service.engine.steering import NO_EDITS, Edits
 
 _MAX_LAYOUTS = 128  # bindings that are kept of a state; of the included model 16 kB each
 
@@ -58,15 +58,15 @@ class CpuState(CpuCache):
         if self.vocabulary is not None:
             self.vocabulary.remove(index)
 
-    def binding(self, decoder: ort.InferenceSession) -> "_Binding":
+    def binding(self, decoder: StepGraph, num_candidates: int) -> "_Binding":
         """Return the binding of the arrays as they lie now."""
         vocabulary = self.vocabulary
         generation, num_columns = (0, 0) if vocabulary is None else (vocabulary.generation, vocabulary.num_columns)
-        memory, layout = (*self.memory, generation), (*self.layout, num_columns)
+        memory, layout = (*self.memory, generation), (*self.layout, num_columns, num_candidates)
         if self._bound_memory != memory:  # what is kept for old memory would keep it from being freed
             self._bound_memory = memory
             self._bindings.clear()
-        binding = self._bindings.pop(layout, None) or _Binding(decoder, self)
+        binding = self._bindings.pop(layout, None) or _Binding(decoder, self, num_candidates)
         self._bindings[layout] = binding
         if len(self._bindings) > _MAX_LAYOUTS:
             del self._bindings[next(iter(self._bindings))]
@@ -90,10 +90,11 @@ class CpuRunner:
         self._vocab_size = bundle.manifest.config.vocab_size
         self._cross_names = layer_names("cross", self.cache_shape.num_layers)
         self._encoder = open_graph(bundle, variant.encoder, num_threads, prepared_dir)
-        self._decoder = open_graph(bundle, variant.decoder_step, num_threads, prepared_dir)
+        self._decoder = StepGraph.of(open_graph(bundle, variant.decoder_step, num_threads, prepared_dir))
         self._shortlist = load_shortlist(bundle, precision)
         if self._shortlist is not None and variant.shortlist_step and variant.projection:
-            self._shortlist_decoder = open_graph(bundle, variant.shortlist_step, num_threads, prepared_dir)
+            shortlist_step = open_graph(bundle, variant.shortlist_step, num_threads, prepared_dir)
+            self._shortlist_decoder = StepGraph.of(shortlist_step)
             source = open_session(bundle.path(variant.projection), 1)
             outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
             self._projection = Projection(outputs["rows"], outputs.get("scales"))
@@ -159,16 +160,21 @@ class CpuRunner:
             row[:, :length] = sentence[:, :length]
         return padded
 
-    def decode_step(self, tokens: Ints, scores: Floats, state: CpuState) -> Candidates:
+    def decode_step(
+        self, tokens: Ints, scores: Floats, state: CpuState, edits: Edits | None = None, *, num_candidates: int
+    ) -> Candidates:
         state.prepare()
         vocabulary = state.vocabulary
         decoder = self._decoder if vocabulary is None else self._shortlist_decoder
-        binding = state.binding(decoder)
+        num_columns = self._vocab_size if vocabulary is None else vocabulary.num_columns
+        binding = state.binding(decoder, min(num_candidates, state.beam_size * num_columns))
+        if edits is not None or binding.is_edited:
+            binding.edit(edits if vocabulary is None or edits is None else vocabulary.in_columns(edits), num_columns)
         binding.tokens[:] = tokens
         binding.scores[:, :, 0] = scores
         with explained():
-            decoder.run_with_iobinding(binding.io)
-        parents, found = np.divmod(binding.ids, self._vocab_size if vocabulary is None else vocabulary.num_columns)
+            decoder.session.run_with_iobinding(binding.io)
+        parents, found = np.divmod(binding.ids, num_columns)
         tokens = found if vocabulary is None else vocabulary.tokens.take(found)
         return Candidates(binding.best, tokens, parents, binding.check)
 
@@ -180,10 +186,9 @@ class _Binding:
     address takes about 10 us, so a binding is kept and, when the shapes come again, used again.
     """
 
-    def __init__(self, decoder: ort.InferenceSession, state: CpuState) -> None:
+    def __init__(self, decoder: StepGraph, state: CpuState, width: int) -> None:
         num_sentences, beam_size = state.num_sentences, state.beam_size
-        width = num_candidates(beam_size)
-        self.io = decoder.io_binding()
+        self.io = decoder.session.io_binding()
         self._keep: list[npt.NDArray[Any]] = []  # ONNX Runtime holds addresses, not references
         self.tokens = self._input("tokens", np.zeros((num_sentences, beam_size), np.int64))
         self.scores = self._input("scores", np.zeros((num_sentences, beam_size, 1), np.float32))
@@ -191,10 +196,9 @@ class _Binding:
         self._input("columns", state.columns)
         self._input("self_mask", state.mask)
         self._input("source_lengths", state.source_lengths)
-        self._input("edit_places", np.zeros(0, np.int64))
-        self._input("edit_values", np.zeros(0, np.float32))
-        if takes_factors(decoder):
-            self._input("edit_factors", np.ones(0, np.float32))
+        self.is_edited = False
+        self._decoder = decoder
+        self._bind_edits(NO_EDITS, 0)
         self._input("num_candidates", np.array([width], np.int64))
         cross, own = state.cross_arrays(), state.self_arrays()
         for name, array in zip(layer_names("cross", len(cross) // 2), cross, strict=True):
@@ -210,6 +214,16 @@ class _Binding:
         self.best = self._output("candidate_scores", np.zeros((num_sentences, width), np.float32))
         self.ids = self._output("candidate_ids", np.zeros((num_sentences, width), np.int64))
         self.check = self._output("check", np.zeros(num_sentences, np.float32))
+
+    def edit(self, edits: Edits | None, num_columns: int) -> None:
+        """Have the next steps change these logits, until other ones are given."""
+        self.is_edited = edits is not None
+        self._bind_edits(edits or NO_EDITS, num_columns)
+
+    def _bind_edits(self, edits: Edits, num_columns: int) -> None:
+        self._edits = self._decoder.edit_inputs(edits, num_columns)  # kept: ONNX Runtime holds addresses
+        for name, array in self._edits.items():
+            self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
 
     def _input(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)

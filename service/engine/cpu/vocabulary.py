@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from model.config import UNK_ID
 from model.shortlist import Shortlist
+from service.engine.steering import Edits
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -79,6 +80,13 @@ class LiveVocabulary:
         self._lists[index] = self._lists[last]
         self.mask[index] = self.mask[last]
         self._lists.pop()
+
+    def in_columns(self, edits: Edits) -> Edits:
+        """Return the edits with columns in place of tokens; those of tokens without a column concern no sentence."""
+        columns = self._column_of[edits.tokens]
+        has_column = columns >= 0
+        rows, values, factors = edits.rows[has_column], edits.values[has_column], edits.factors[has_column]
+        return Edits(rows, columns[has_column], values, factors)
 
     def _lay_out(self) -> None:
         """Give columns to the tokens of the live sentences alone, and leave room for more."""

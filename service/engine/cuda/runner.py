@@ -17,7 +17,7 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
-from service.engine.beam import Candidates, num_candidates
+from service.engine.beam import Candidates
 from service.engine.cuda.cache import CudaEncoded, CudaSlots, CudaStorage, SlotAddress
 from service.engine.cuda.session import free_memory, on_device, open_on_cuda, require_cuda
 from service.engine.faults import explained
@@ -27,14 +27,15 @@ from service.engine.runner import (
     SHORTEST_SOURCE,
     Floats,
     Ints,
+    StepGraph,
     check_limits,
     layer_names,
     no_scorer,
     pad,
-    takes_factors,
 )
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import Device, EngineSpec
+from service.engine.steering import NO_EDITS, Edits
 
 _MAX_BINDINGS = 64  # of one state
 _MAX_RECORDED = 128  # steps that are recorded; each keeps memory for as long as the session lives
@@ -60,8 +61,8 @@ class CudaState(KeyValueCache[CudaSlots]):
             masked=storage.masked,
             steps_between_compactions=_STEPS_BETWEEN_COMPACTIONS,
         )
-        # By number of sentences and where self-attention and cross-attention lie; least recently used first.
-        self.bindings: dict[tuple[int, SlotAddress, SlotAddress], _CudaBinding] = {}
+        # By number of sentences, where self-attention and cross-attention lie, and C; least recently used first.
+        self.bindings: dict[tuple[int, SlotAddress, SlotAddress, int], _CudaBinding] = {}
 
 
 class CudaRunner:
@@ -85,7 +86,7 @@ class CudaRunner:
         self._config = bundle.manifest.config
         self._max_target_tokens = bundle.manifest.decoding.max_target_tokens
         self.cache_shape = CacheShape.of(self._config)
-        self._encoder, self._decoder = sessions["encoder"], sessions["decoder_step"]
+        self._encoder, self._decoder = sessions["encoder"], StepGraph.of(sessions["decoder_step"])
         self.storage = storage or CudaStorage(device, sessions["arrange"], sessions["extend"])
         self._device = device
         self._records = records
@@ -125,18 +126,24 @@ class CudaRunner:
             self._encoder.run_with_iobinding(binding)
             return CudaEncoded(binding.get_outputs()[0], lengths, source_ids.shape[1])
 
-    def decode_step(self, tokens: Ints, scores: Floats, state: CudaState) -> Candidates:
+    def decode_step(
+        self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
+    ) -> Candidates:
         state.prepare()
+        width = min(num_candidates, state.beam_size * self._config.vocab_size)
         with explained():
-            best, ids, check = self._binding(state).run(tokens, scores, state)
+            binding = self._binding(state, width)
+            if edits is not None or binding.is_edited:
+                binding.edit(edits, self._config.vocab_size)
+            best, ids, check = binding.run(tokens, scores, state)
         parents, found = np.divmod(ids, self._config.vocab_size)
         return Candidates(best, found, parents, check)
 
-    def _binding(self, state: CudaState) -> "_CudaBinding":
+    def _binding(self, state: CudaState, width: int) -> "_CudaBinding":
         """Return the binding for where the keys and values lie, after they are brought into order."""
         own, cross, bindings = state.own, state.cross, state.bindings
         num_slots = max(own.settle(state.num_sentences), cross.settle(state.num_sentences))
-        key = (num_slots, own.address, cross.address)
+        key = (num_slots, own.address, cross.address, width)
         binding = bindings.pop(key, None)
         if binding is None:
             # Memories of other generations may be freed, and no key asks for them again.
@@ -147,9 +154,8 @@ class CudaRunner:
             if self._records:  # each binding's step is recorded under a number of its own; -1 when there are too many
                 self._num_recorded += 1
                 number = self._num_recorded if self._num_recorded <= _MAX_RECORDED else -1
-                options = ort.RunOptions()
-                options.add_run_config_entry("gpu_graph_id", str(number))
-            binding = _CudaBinding(self._decoder, state, num_slots, self.storage, options)
+                options = _recorded_as(number)
+            binding = _CudaBinding(self._decoder, state, (num_slots, width), self.storage, options)
         bindings[key] = binding
         if len(bindings) > _MAX_BINDINGS:
             del bindings[next(iter(bindings))]
@@ -161,16 +167,16 @@ class _CudaBinding:
 
     def __init__(
         self,
-        decoder: ort.InferenceSession,
+        decoder: StepGraph,
         state: CudaState,
-        num_slots: int,
+        sizes: tuple[int, int],
         storage: CudaStorage,
         options: ort.RunOptions | None,
     ) -> None:
-        B, K, width = num_slots, state.beam_size, num_candidates(state.beam_size)
+        (B, width), K = sizes, state.beam_size
         device, dtype = storage.device, storage.dtype
         self._decoder, self._options = decoder, options
-        self._io = decoder.io_binding()
+        self._io = decoder.session.io_binding()
         self._host: dict[str, npt.NDArray[Any]] = {  # what is sent, by name
             "tokens": np.zeros((B, K), np.int64),
             "scores": np.zeros((B, K, 1), np.float32),
@@ -181,12 +187,8 @@ class _CudaBinding:
         }
         self._sent = {name: on_device(array, device) for name, array in self._host.items()}
         self._constants = {
-            "edit_places": on_device(np.zeros(0, np.int64), device),
-            "edit_values": on_device(np.zeros(0, np.float32), device),
             "num_candidates": on_device(np.array([width], np.int64), "cpu"),  # TopK reads it on the host
         }
-        if takes_factors(decoder):
-            self._constants["edit_factors"] = on_device(np.ones(0, np.float32), device)
         for name, value in (*self._sent.items(), *self._constants.items()):
             self._io.bind_ortvalue_input(name, value)
         for kind, slots in (("cross", state.cross), ("self", state.own)):
@@ -195,6 +197,9 @@ class _CudaBinding:
                 self._io.bind_input(name, device, 0, dtype, shape, address)
                 if kind == "self":
                     self._io.bind_output(f"{name}_out", device, 0, dtype, shape, address)
+        self.is_edited = False
+        self._device = device
+        self._bind_edits(NO_EDITS, 0)
         self._received = {
             "candidate_scores": on_device(np.zeros((B, width), np.float32), device),
             "candidate_ids": on_device(np.zeros((B, width), np.int64), device),
@@ -202,6 +207,17 @@ class _CudaBinding:
         }
         for name, value in self._received.items():
             self._io.bind_ortvalue_output(name, value)
+
+    def edit(self, edits: Edits | None, vocab_size: int) -> None:
+        """Have the next steps change these logits, until other ones are given."""
+        self.is_edited = edits is not None
+        self._bind_edits(edits or NO_EDITS, vocab_size)
+
+    def _bind_edits(self, edits: Edits, vocab_size: int) -> None:
+        arrays = self._decoder.edit_inputs(edits, vocab_size)
+        self._edits = {name: on_device(array, self._device) for name, array in arrays.items()}
+        for name, value in self._edits.items():
+            self._io.bind_ortvalue_input(name, value)
 
     def run(self, tokens: Ints, scores: Floats, state: CudaState) -> list[npt.NDArray[Any]]:
         """Run one step and return scores, ids and check of the sentences that there are."""
@@ -219,8 +235,17 @@ class _CudaBinding:
             # Slots without a sentence begin again and again at their first column.
             array[state.num_sentences :] = 1 if name == "source_lengths" else 0
             self._sent[name].update_inplace(array)
-        self._decoder.run_with_iobinding(self._io, self._options)
+        # Other memory and sizes than those of the record: edited steps are run, not replayed.
+        options = _recorded_as(-1) if self.is_edited and self._options is not None else self._options
+        self._decoder.session.run_with_iobinding(self._io, options)
         return [value.numpy()[: state.num_sentences] for value in self._received.values()]
+
+
+def _recorded_as(number: int) -> ort.RunOptions:
+    """Return how to run a step that is recorded under this number, or with -1 not recorded."""
+    options = ort.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(number))
+    return options
 
 
 def graph_paths(bundle: Bundle, precision: str | None = None) -> dict[str, Path]:

@@ -1,0 +1,124 @@
+"""Options change what a sentence finds as the plain search says, alone and among others."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.config import EOS_ID
+from service.engine.beam import BeamSearch, num_candidates
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.steering import Steering, draw, edits_of
+from tests.fakes.engine_runs import alone, engine, run, tokens
+from tests.fakes.fake_runner import FakeRunner, random_script
+from tests.fakes.plain_search import plain_search
+from tests.fakes.steered_jobs import steered
+
+
+def random_job(number: int, rng: np.random.Generator) -> Job:
+    """Of a few steps, with some of the options."""
+    params = SearchParams(
+        beam_size=int(rng.integers(1, 5)),
+        length_penalty=float(rng.choice([0.0, 0.6, 1.0])),
+        max_target_tokens=int(rng.integers(5, 14)),
+    )
+    source = (*rng.integers(3, 30, int(rng.integers(1, 8))).tolist(), EOS_ID)
+    return steered(Job(id=number, source_ids=source, params=params), rng, num_tokens=12)
+
+
+def expected(job: Job) -> object:
+    found = plain_search(lambda prefix: random_script(job.source_ids, prefix), job.params, job.prefix_ids)
+    return [hypothesis.token_ids for hypothesis in found.hypotheses]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_a_batch_with_all_options_mixed_gives_what_the_plain_search_gives_each_sentence(seed):
+    rng = np.random.default_rng(seed)
+    jobs = [random_job(number, rng) for number in range(12)]
+
+    outcomes = run(engine(FakeRunner(random_script), max_rows=40), jobs, arrivals=rng)
+
+    for job in jobs:
+        outcome = outcomes[job.id]
+        assert isinstance(outcome, JobResult)
+        assert [hypothesis.token_ids for hypothesis in outcome.hypotheses] == expected(job), job
+        assert tokens(outcome) == tokens(alone(job))
+
+
+def test_sentences_without_options_are_searched_without_edits():
+    search = BeamSearch(2)
+    search.add(SearchParams(beam_size=2))
+    search.add(SearchParams(beam_size=2, min_target_tokens=1))
+    edits = search.edits()
+    assert edits is not None
+    assert (edits.rows.tolist(), edits.tokens.tolist()) == ([2, 3], [EOS_ID, EOS_ID])
+
+    search.remove(1)
+
+    assert search.edits() is None
+
+
+def test_a_token_that_is_penalized_and_banned_is_banned_and_stands_there_once():
+    steering = Steering(SearchParams(beam_size=1, repetition_penalty=2.0, no_repeat_ngram_size=1))
+    for token in (7, 9, 7):
+        steering.advance(np.array([0]), np.array([token]))
+    penalized = Steering(SearchParams(beam_size=1, repetition_penalty=3.0))
+    penalized.advance(np.array([0]), np.array([8]))
+
+    edits = edits_of([(0, steering), (4, penalized)], beam_size=1)
+
+    assert edits is not None
+    assert edits.rows.tolist() == [0, 0, 4]
+    assert edits.tokens.tolist() == [7, 9, 8]
+    assert edits.values.tolist() == [-np.inf, -np.inf, 0.0]
+    assert edits.factors.tolist() == [1.0, 1.0, 3.0]
+
+
+def test_draws_follow_the_probabilities_of_the_candidates_that_are_kept():
+    """20,000 seeds; a share's standard deviation is at most 0.0036."""
+    log_probs = np.log(np.array([0.5, 0.2, 0.1, 0.05], np.float32))
+    params = SearchParams(beam_size=1, sampling_top_k=3, sampling_temperature=0.5)
+
+    def shares(params: SearchParams) -> list[float]:
+        counts = Counter(draw(log_probs, params._replace(sampling_seed=seed), 5) for seed in range(20_000))
+        return [counts[rank] / 20_000 for rank in range(4)]
+
+    assert shares(params) == pytest.approx([25 / 30, 4 / 30, 1 / 30, 0.0], abs=0.015)
+    assert shares(params._replace(sampling_top_p=0.9)) == pytest.approx([25 / 29, 4 / 29, 0.0, 0.0], abs=0.015)
+    assert shares(params._replace(sampling_top_p=0.5)) == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_draws_depend_on_seed_and_step():
+    log_probs = np.zeros(8, np.float32)
+    params = SearchParams(beam_size=1, sampling_top_k=8)
+
+    def draws(seed: int) -> list[int]:
+        return [draw(log_probs, params._replace(sampling_seed=seed), step) for step in range(20)]
+
+    assert draws(3) == draws(3)
+    assert draws(3) != draws(4)
+    assert len(set(draws(3))) > 3
+
+
+def test_a_cancelled_job_with_alternatives_frees_all_its_rows():
+    params = SearchParams(beam_size=3, num_hypotheses=3, return_alternatives=True, max_target_tokens=40)
+    loop = engine(FakeRunner(random_script))
+    for number in range(2):
+        loop.submit(Job(id=number, source_ids=(9, 8, 7, 6, 5, EOS_ID), params=params._replace(min_target_tokens=30)))
+    loop.step()
+    assert loop.take_stats().live_rows == 18
+
+    loop.cancel(0)
+    (outcome,) = loop.step()
+
+    assert outcome.job_id == 0
+    assert loop.take_stats().live_rows == 9
+    assert len(run(loop)) == 1
+
+
+def test_few_numbers_of_candidates_come_up():
+    assert [num_candidates(4), num_candidates(1), num_candidates(1, 1), num_candidates(1, 2)] == [8, 2, 2, 2]
+    assert [num_candidates(1, 3), num_candidates(1, 40), num_candidates(1, 1_000)] == [4, 64, 1_024]
