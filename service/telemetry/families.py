@@ -11,6 +11,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry
 
+from service.records import WarningKind
 from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily
 
 OTHER = "_other"
@@ -42,6 +43,7 @@ DIRECTIONS = ("source", "target")
 PRIORITIES = ("interactive", "batch")
 ENCODER_KINDS = ("source", "padding")
 CHANGES = ("loaded", "retired", "refused")
+WARNING_KINDS = tuple(kind.value for kind in WarningKind)
 
 # What most queries are about: calls that somebody waits for.  Streams last for hours, and batch work takes its time.
 _INTERACTIVE = 'method="dragoman.v1.TranslationService/Translate", priority="interactive"'
@@ -169,6 +171,18 @@ class Families:
             "Texts of streams that were answered with an error of their own, by gRPC status; the stream goes on.",
             model=UNKNOWN,
             code=STREAM_TEXT_CODES,
+        )
+        self.segments = self._counter("segments", "Segments of answered texts.", model=UNKNOWN)
+        self.segment_warnings = self._counter(
+            "segment_warnings",
+            "Warnings of answered texts, by what went wrong.",
+            "sum(rate(dragoman_segment_warnings_total[5m])) by (model, kind)"
+            " / on (model) group_left sum(rate(dragoman_segments_total[5m])) by (model)",
+            model=UNKNOWN,
+            kind=WARNING_KINDS,
+        )
+        self.segment_retries = self._counter(
+            "segment_retries", "Segments that were translated once more, in a safer way.", model=UNKNOWN
         )
         self.nonfinite = self._counter("nonfinite", "Sentences the model gave NaN or infinity for.", model=UNKNOWN)
         self._watch("queue_requests", "Sentences waiting for an engine.", "model")

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
-from service.records import Call, Priority, Translation
+from service.records import Call, Priority, Translation, WarningKind
 from service.telemetry.families import (
     CHANGES,
     DIRECTIONS,
@@ -170,6 +170,7 @@ class ModelMetrics:
         self._source_length = families.source_tokens.labels(model)
         self._target_length = families.target_tokens.labels(model)
         self._source_tokens, self._target_tokens = (families.tokens.labels(model, name) for name in DIRECTIONS)
+        self._segments = families.segments.labels(model)
         self._decode_steps = families.decode_steps.labels(model)
         self._engine_busy_seconds = families.engine_busy_seconds.labels(model)
         self._batch_rows = families.batch_rows.labels(model)
@@ -190,6 +191,14 @@ class ModelMetrics:
                 self._families.failed_texts.labels(self._model).inc()
             elif isinstance(translation.error, TooLong):
                 self._families.rejected.labels("too_long").inc()
+
+    def segments(self, number: int, warnings: Iterable[WarningKind] = (), *, retries: int = 0) -> None:
+        """Count the segments of texts that were answered, what they are warned of, and how many had a second try."""
+        self._segments.inc(number)
+        for kind in warnings:
+            self._families.segment_warnings.labels(self._model, kind.value).inc()
+        if retries:
+            self._families.segment_retries.labels(self._model).inc(retries)
 
     def _queue_duration_of(self, method: str, priority: Priority | None) -> Histogram:
         label = OTHER if priority is None else priority.label

@@ -15,6 +15,7 @@ from service.telemetry.families import (
     PRIORITIES,
     REJECT_REASONS,
     STAGES,
+    WARNING_KINDS,
     Definition,
 )
 from service.telemetry.metrics import Metrics
@@ -58,7 +59,11 @@ LABELS: dict[str, str] = {
         "none, or was refused before it was known"
     ),
     "stage": ", ".join(f"`{name}`" for name in STAGES),
-    "kind": ", ".join(f"`{name}`" for name in ENCODER_KINDS),
+    "kind": (
+        f"`dragoman_encoder_tokens_total`: {', '.join(f'`{name}`' for name in ENCODER_KINDS)}; "
+        f"`dragoman_segment_warnings_total`: {', '.join(f'`{name}`' for name in WARNING_KINDS)}, as in "
+        "`protos/translation.proto`"
+    ),
     "direction": "`source`, `target`",
     "result": ", ".join(f"`{name}`" for name in CHANGES),
     "version": "of the server (`dragoman_build_info`), or of the model",

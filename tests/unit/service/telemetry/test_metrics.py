@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.job import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
-from service.records import Call, Priority, TranslatedText, Translation
+from service.records import Call, Priority, TranslatedText, Translation, WarningKind
 from service.telemetry.metrics import Metrics
 
 VERSIONS = [{"version": version, "sha256_12": "0" * 12, "provider": "cpu"} for version in ("1", "2")]
@@ -55,6 +55,23 @@ def test_durations_are_told_apart_by_method_priority_and_class_of_code():
 
     assert (seconds("One", "interactive", "ok"), seconds("One", "batch", "ok")) == (0.5, 40.0)
     assert (seconds("Two", "batch", "client_error"), seconds("Two", "", "server_error")) == (10.0, 7.0)
+
+
+def test_warnings_are_counted_by_kind_beside_the_segments():
+    metrics = Metrics()
+    model = metrics.model("m")
+
+    def warned(kind: WarningKind) -> float | None:
+        return read(metrics, "segment_warnings_total", model="m", kind=kind.value)
+
+    before = [warned(kind) for kind in WarningKind]
+    model.segments(3)
+    model.segments(2, [WarningKind.COPIED, WarningKind.EMPTY, WarningKind.COPIED], retries=1)
+
+    assert set(before) == {0.0}
+    assert (warned(WarningKind.COPIED), warned(WarningKind.EMPTY), warned(WarningKind.SPLIT)) == (2.0, 1.0, 0.0)
+    assert read(metrics, "segments_total", model="m") == 5.0
+    assert read(metrics, "segment_retries_total", model="m") == 1.0
 
 
 def test_values_outside_their_closed_set_count_as_other_and_add_no_series():

@@ -1,0 +1,202 @@
+"""What is wrong with the translation of a segment, as far as the texts show it.
+
+Pure; knows no model.  Nothing here is sure: every bound is set where less than one good translation in 200 crosses it
+(`tests/quality/guard_bounds.py`), and what is found becomes a warning.  A plain good sentence costs 5 microseconds.
+"""
+
+import re
+from collections.abc import Sequence
+from operator import eq
+from typing import TypeAlias
+
+from service.engine.job import FinishReason
+from service.records import Link, WarningKind
+from service.text.scripts import foreign_runs, letters, scripts_of
+
+Fault: TypeAlias = tuple[WarningKind, str]  # with a message for people, without text of the segment
+
+# A translation is too long beyond factor x source + more, and too short below factor x source - less.
+_LONGEST_CHARACTERS = 1.6, 16
+_SHORTEST_CHARACTERS = 0.6, 12
+_LONGEST_TOKENS = 1.7, 4
+_SHORTEST_TOKENS = 0.6, 3
+_DENSE_SCRIPTS = frozenset({"Hani", "Hang", "Kana"})  # a character is a syllable or a word
+
+_WORD_COPIES = (4, 3, 3, 3, 3, *[2] * 35)  # in a row, of 1, 2, 3... words: as many are a loop
+_CHARACTER_COPIES = (9, 7, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4)  # of characters: "hahaha" and "........" are none
+_FEW_DIFFERENT_WORDS = 0.4  # of all words, in translations of at least so many:
+_MANY_WORDS = 20
+_ENDLESS_WORD = 30  # characters; only there, and where no spaces are, characters are looked at
+
+_COPIED_SHARE = 0.8
+_CAPTION = 12  # letters; as many in common are no name in a script without capitals
+# Whole sentences may be the same in two of these.
+_NEAR_LANGUAGES = [
+    frozenset(group.split())
+    for group in (
+        *("da nb nn no sv", "es pt gl ca ast oc it", "cs sk", "bs hr sr sl", "id ms", "bg mk", "be ru uk", "af nl"),
+        *("hi mr ne", "zh yue"),
+    )
+]
+_FOREIGN_SHARE = 0.25  # of the letters
+_LEAST_COVERAGE = 0.6
+_WORD = re.compile(r"\w+")
+
+
+def faults(
+    source: str,
+    target: str,
+    *,
+    finish_reason: FinishReason = FinishReason.END_OF_SENTENCE,
+    source_language: str = "",
+    target_language: str = "",
+    source_tokens: int = 0,
+    target_tokens: int = 0,
+    coverage: float | None = None,
+) -> list[Fault]:
+    """Return what seems wrong with a translation; mostly nothing.
+
+    Args:
+        source: what was translated.
+        target: its translation, as the caller gets it.
+        finish_reason: why the hypothesis ended.
+        source_language: BCP 47; empty: not known, then less is found.
+        target_language: as well.
+        source_tokens: 0: not known.
+        target_tokens: as well.
+        coverage: of `coverage`; None: not computed.
+    """
+    found: list[Fault] = []
+    if finish_reason is FinishReason.LENGTH:
+        found.append((WarningKind.TRUNCATED, f"the translation was cut at its longest length, {target_tokens} tokens"))
+    if not target or target.isspace():
+        return [*found, (WarningKind.EMPTY, "there is no translation")] if _WORD.search(source) else found
+    source_words, words = source.split(), target.split()
+    source_set, word_set = set(source_words), set(words)
+    if _may_loop(words, word_set) and _loops(source, target):
+        found.append((WarningKind.REPETITION, "something is repeated again and again"))
+    if len(source_set & word_set) * 2 > len(source_set) and _is_copied(
+        source, target, source_words, source_language, target_language
+    ):
+        found.append((WarningKind.COPIED, "the translation is the source"))
+    scripts = scripts_of(target_language)
+    if scripts and not (target.isascii() and scripts[0] == "Latn"):
+        share = _foreign_share(source, target, source_language, target_language)
+        if share > _FOREIGN_SHARE:
+            message = f"{share:.0%} of the letters are not of the script of {target_language!r}"
+            found.append((WarningKind.WRONG_SCRIPT, message))
+    found += _length_faults(len(source), len(target), source_tokens, target_tokens, source_language, target_language)
+    if coverage is not None and coverage < _LEAST_COVERAGE:
+        found.append((WarningKind.LOW_COVERAGE, f"only {coverage:.0%} of the source's words have a counterpart"))
+    return found
+
+
+def coverage(source: str, links: Sequence[Link]) -> float:
+    """Return the share of the source's longer words that are linked to a word of the translation; 1 without such words.
+
+    Words of less than four letters often have no counterpart in a good translation.
+    """
+    words = [match.start() for match in _WORD.finditer(source) if len(match[0]) >= 4]
+    linked = {position for link in links for position in range(link.source.begin, link.source.end)}
+    return sum(begin in linked for begin in words) / len(words) if words else 1.0
+
+
+def _may_loop(words: Sequence[str], word_set: set[str]) -> bool:
+    return len(words) - len(word_set) >= 3 or max(map(len, words)) >= _ENDLESS_WORD
+
+
+def _loops(source: str, target: str) -> bool:
+    """Whether the translation repeats something that the source does not."""
+    words, source_words = _WORD.findall(target.lower()), _WORD.findall(source.lower())
+    if _repeats(words, _WORD_COPIES) and not _repeats(source_words, _fewer(_WORD_COPIES)):
+        return True
+    if len(words) >= _MANY_WORDS and _variety(words) < _FEW_DIFFERENT_WORDS < 0.8 * _variety(source_words):
+        return True
+    longest = max(target.split(), key=len)
+    return (
+        len(longest) >= _ENDLESS_WORD
+        and _repeats(longest, _CHARACTER_COPIES)
+        and not _repeats(source, _fewer(_CHARACTER_COPIES))
+    )
+
+
+def _repeats(items: Sequence[str], copies: Sequence[int]) -> bool:
+    """Whether 1, 2, 3... items stand there so many times in a row; copies[0] is for 1.
+
+    "a b a b a b c" repeats 2 items 3 times: moved by 2, it is equal to itself at (3 - 1) * 2 places in a row.
+    """
+    return any(
+        b"\1" * ((times - 1) * length) in bytes(map(eq, items, items[length:]))
+        for length, times in enumerate(copies, start=1)
+        if len(items) >= length * times
+    )
+
+
+def _fewer(copies: Sequence[int]) -> list[int]:
+    """Return one copy less of each, as a translation may repeat something once more than its source."""
+    return [max(2, times - 1) for times in copies]
+
+
+def _variety(words: Sequence[str]) -> float:
+    """Return the share of different words."""
+    return len(set(words)) / len(words) if words else 1.0
+
+
+def _is_copied(source: str, target: str, words: Sequence[str], source_language: str, target_language: str) -> bool:
+    """Whether the words that a translation has to change are those of the source.
+
+    Those are words in lower case: names and numbers stay, and "Computer" is one word in many languages.
+    """
+    languages = {_primary(source_language), _primary(target_language)}
+    if len(languages) == 1 and "" not in languages:
+        return False
+    is_equal = source.split() == target.split()
+    if any(languages <= group for group in _NEAR_LANGUAGES):
+        return is_equal and len(words) >= 10
+    changing = [word for word in _WORD.findall(source) if word.islower() and len(word) > 1]
+    if not changing and source.isupper():
+        changing = [word for word in _WORD.findall(source) if word.isalpha() and len(word) > 3]
+    if not changing:  # without capitals there is no telling what is a name
+        return is_equal and source.upper() == source.lower() and len(letters(source)) >= _CAPTION
+    kept = set(_WORD.findall(target)).intersection(changing)
+    is_long_enough = len(changing) >= 3 or (is_equal and len(words) >= 3 and len(changing) == 2)
+    return is_long_enough and len(kept) >= _COPIED_SHARE * len(set(changing))
+
+
+def _foreign_share(source: str, target: str, source_language: str, target_language: str) -> float:
+    """Return the share of the target's letters that are in a wrong script.
+
+    Words of the source may stay if they are Latin, as names and abbreviations do, or foreign in the source as well.
+    """
+    runs = foreign_runs(target, target_language)
+    if not runs:
+        return 0.0
+    quoted = set(foreign_runs(source, source_language))
+    wrong = [run for run in runs if run not in quoted and not (run in source and run[0] < "\u0250")]
+    return sum(map(len, wrong)) / len(letters(target))
+
+
+def _length_faults(
+    source_characters: int, characters: int, source_tokens: int, tokens: int, source_language: str, target_language: str
+) -> list[Fault]:
+    if source_tokens and tokens and not _is_usual(source_tokens, tokens, _SHORTEST_TOKENS, _LONGEST_TOKENS):
+        return [(WarningKind.LENGTH_RATIO, f"{tokens} tokens are an unusual length for a source of {source_tokens}")]
+    if _is_usual(source_characters, characters, _SHORTEST_CHARACTERS, _LONGEST_CHARACTERS):
+        return []
+    if _is_dense(source_language) != _is_dense(target_language):
+        return []
+    return [
+        (WarningKind.LENGTH_RATIO, f"{characters} characters are an unusual length for a source of {source_characters}")
+    ]
+
+
+def _is_usual(source: int, target: int, shortest: tuple[float, int], longest: tuple[float, int]) -> bool:
+    return shortest[0] * source - shortest[1] <= target <= longest[0] * source + longest[1]
+
+
+def _is_dense(language: str) -> bool:
+    return not _DENSE_SCRIPTS.isdisjoint(scripts_of(language))
+
+
+def _primary(language: str) -> str:
+    return language.replace("_", "-").partition("-")[0].lower()

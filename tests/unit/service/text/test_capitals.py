@@ -1,0 +1,86 @@
+"""Which texts are capitals only, how a model reads them, and how they come back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.records import Span
+from service.text.capitals import is_capitals, raise_case, recase
+
+KNOWN = {"Katzen", "Garten", "USA", "NASA", "London", "Wien"}  # by the tokenizer, besides all words in lower case
+
+
+def count_tokens(word: str) -> int:
+    if word in KNOWN or (word.islower() and word.title() not in KNOWN and word.upper() not in KNOWN):
+        return 1
+    return 2
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected"),
+    [
+        ("THE CATS ARE SLEEPING", (), True),
+        ("WARNING", (), True),
+        ("NASA", (), True),
+        ("3 FILES, 5 MB", (), True),
+        ("ПРИВЕТ", (), True),
+        ("VISIT https://example.com NOW, PLEASE", (Span(6, 25),), True),
+        ("VISIT https://example.com NOW, PLEASE", (), False),
+        ("The cats are sleeping", (), False),
+        ("LED TV", (), False),
+        ("I", (), False),
+        ("", (), False),
+        ("42", (), False),
+        ("A1B2C3D4", (), False),  # a code
+        ("NASA報告書を読む", (), False),
+        ("東京", (), False),
+    ],
+)
+def test_capitals_only_is_told_from_names_and_codes(text, spans, expected):
+    assert is_capitals(text, spans) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("THE CATS ARE SLEEPING.", "en", "The cats are sleeping."),
+        ("DIE KATZEN SCHLAFEN IM GARTEN", "de", "Die Katzen schlafen im Garten"),
+        ("LONDON AND THE USA", "en", "London and the USA"),
+        ("I DON'T KNOW, I THINK", "en-GB", "I don't know, I think"),
+        ("MAX_SIZE OF C4 IS 3D", "en", "MAX_SIZE of C4 is 3D"),
+        ("«ÜBER ALLE BERGE»", "de", "«Über alle berge»"),
+        ("ПРИВЕТ МИР", "ru", "Привет мир"),
+        ("ISPARTA ILIK", "tr", "Isparta \u0131l\u0131k"),
+        ("\u0130\u0130\u0130 GO", "en", "\u0130\u0130\u0130 go"),  # two code points in lower case: it stays
+    ],
+)
+def test_a_text_in_capitals_becomes_a_sentence(text, language, expected):
+    assert recase(text, count_tokens, language=language) == expected
+
+
+def test_spans_stay_as_they_are():
+    text = "DELETE {NAME} FROM %S NOW"
+
+    assert recase(text, count_tokens, spans=[Span(7, 13), Span(19, 21)]) == "Delete {NAME} from %S now"
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "kept", "expected"),
+    [
+        ("Die Katzen schlafen auf der Straße.", "de", (), "DIE KATZEN SCHLAFEN AUF DER STRASSE."),
+        ("Lösche {name} aus %s und %d", "de", ("%s", "{name}", "%d"), "LÖSCHE {name} AUS %s UND %d"),
+        ("iki", "tr", (), "\u0130K\u0130"),
+        ("a ab b", "", ("a", "ab"), "a ab B"),  # the longer one first
+        ("", "de", (), ""),
+    ],
+)
+def test_a_translation_is_raised_but_for_what_is_kept(text, language, kept, expected):
+    assert raise_case(text, language=language, kept=kept) == expected
+
+
+@given(st.text(alphabet="ABCÄßİI'1_ .Ω漢"))
+def test_every_code_point_keeps_its_place(text):
+    recased = recase(text, count_tokens, language="tr")
+
+    assert len(recased) == len(text)
+    assert [a.isalpha() for a in recased] == [a.isalpha() for a in text]
