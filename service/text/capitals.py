@@ -1,4 +1,4 @@
-"""A text in capitals only, as a model reads it best, and its translation in capitals again.
+"""A text in capitals only, as a model reads it best, and its translation in capitals again; pieces of one sentence.
 
 Pure; knows no model but a callable that counts tokens.  Models learn little from capitals: THE CATS ARE SLEEPING is a
 heap of odd pieces to them, "The cats are sleeping" is not (figures: docs/text.md).
@@ -12,6 +12,12 @@ from service.text.scripts import letters
 
 _LONG_WORD = 4  # letters; shorter ones alone are abbreviations: "LED TV"
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_STOPS = ".!?"
+_ALWAYS_CAPITAL = {
+    "de": frozenset({"Sie", "Ihnen", "Ihr", "Ihre", "Ihrem", "Ihren", "Ihrer", "Ihres"}),
+    "en": frozenset("I"),
+}
 _TURKIC = ("tr", "az")  # their i has a dot in both cases
 
 
@@ -62,6 +68,30 @@ def raise_case(text: str, *, language: str = "", kept: Sequence[str] = ()) -> st
         raised += [_upper(text[end : match.start()], language), match[0]]
         end = match.end()
     return "".join([*raised, _upper(text[end:], language)])
+
+
+def go_on(source: str, target: str, count_tokens: Callable[[str], int], *, language: str = "") -> str:
+    """Return the translation of a piece of a sentence without what the model, which took it for a whole one, has added.
+
+    That is a capital at the beginning where the source goes on in lower case, unless the tokenizer knows the word best
+    with it, as German nouns, and a full stop that the source does not have.
+
+    Args:
+        source: the piece, without white space at its ends.
+        target: its translation.
+        count_tokens: gives the number of tokens of a word.
+        language: of the translation.
+    """
+    if target[-1:] in _STOPS and source[-1:] not in _STOPS and target.rstrip(_STOPS):
+        target = target.rstrip(_STOPS)
+    word = _LETTERS.match(target)
+    if word is None or not (source[:1].islower() and target[:1].isupper()):
+        return target
+    lower = _lower(word[0], language)
+    is_capital = word[0] in _ALWAYS_CAPITAL.get(language[:2].lower(), ()) or (len(word[0]) > 1 and word[0].isupper())
+    if is_capital or count_tokens(word[0]) < count_tokens(lower):
+        return target
+    return lower + target[word.end() :]
 
 
 def _upper(text: str, language: str) -> str:

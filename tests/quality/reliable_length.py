@@ -28,6 +28,7 @@ from model.data import Pair, read_dev_set
 from model.recipe import Languages
 from model.tokenizer import Tokenizer
 from service.local import LocalTranslator
+from service.records import Segmentation, TranslateOptions
 from service.text.clauses import cut
 
 SETS = ("flores-dev", "wmt13")
@@ -79,7 +80,7 @@ class Model:
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         new = list(dict.fromkeys(text for text in texts if text not in self._known))
-        answers = self._translator.translate_all(new)
+        answers = self._translator.translate_all(new, TranslateOptions(segmentation=Segmentation.NONE))
         self._known |= {text: answer.text for text, answer in zip(new, answers, strict=True)}
         return [self._known[text] for text in texts]
 

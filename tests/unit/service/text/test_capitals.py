@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.capitals import is_capitals, raise_case, recase
+from service.text.capitals import go_on, is_capitals, raise_case, recase
 
 KNOWN = {"Katzen", "Garten", "USA", "NASA", "London", "Wien"}  # by the tokenizer, besides all words in lower case
 
@@ -76,6 +76,27 @@ def test_spans_stay_as_they_are():
 )
 def test_a_translation_is_raised_but_for_what_is_kept(text, language, kept, expected):
     assert raise_case(text, language=language, kept=kept) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "language", "expected"),
+    [
+        ("and she left", "Und sie ging.", "de", "und sie ging"),
+        ("and she left.", "Und sie ging.", "de", "und sie ging."),
+        ("the gardens", "Garten", "de", "Garten"),  # its tokenizer knows it with a capital
+        ("you see him,", "Sie sehen ihn,", "de", "Sie sehen ihn,"),
+        ("weil ich ihn sah", "I saw him", "en", "I saw him"),
+        ("because of it", "USA-weit", "de", "USA-weit"),  # no word of a sentence's beginning
+        ("She left", "Sie ging", "fr", "Sie ging"),
+        ("and then", "... und dann", "de", "... und dann"),
+        ("and then", "...", "de", "..."),
+        ("and then", "", "de", ""),
+        ("", "Und", "de", "Und"),
+        ("ve \u0131l\u0131k", "Il\u0131k", "tr", "\u0131l\u0131k"),
+    ],
+)
+def test_a_piece_goes_on_with_its_sentence(source, target, language, expected):
+    assert go_on(source, target, count_tokens, language=language) == expected
 
 
 @given(st.text(alphabet="ABCÄßİI'1_ .Ω漢"))
