@@ -17,7 +17,7 @@ from service.records import ModelInfo, TranslateOptions, Translation, Translatio
 from service.registry.bundle_check import load_tokenizer
 from service.registry.model_info import TextCodec, describe, index_of, search_params
 from service.threads import available_threads
-from service.translation.segment_work import Settings, settings_of
+from service.translation.drafts import Settings, settings_of
 from service.translation.tasks import Reply, Rounds, Task
 from service.translation.text_work import translate_text
 

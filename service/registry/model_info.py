@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from model.bundle import Bundle
+from model.config import UNK_ID
 from model.manifest import GPU_PRECISION, LENGTH_PENALTY_RANGE, PATIENCE_RANGE, PREFERRED_PRECISIONS
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, SearchParams
@@ -15,6 +16,7 @@ from service.engine.spec import Device
 from service.errors import InvalidInput, NotFound, TooLong
 from service.records import ModelInfo, Span, TranslatedText, TranslateOptions
 from service.text.languages import closeness
+from service.text.spans import Alphabet
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
 _MAX_ECHO = 40  # characters of a caller's value in a message
@@ -173,6 +175,7 @@ class TextCodec:
         self._tokenizer = tokenizer
         self._max_characters = max_characters
         self.max_source_tokens = max_source_tokens
+        self.alphabet = Alphabet(self._read_back)
 
     def check(self, text: str, index: int) -> None:
         """Raise InvalidInput if a text has more characters than any may have, or is no Unicode text.
@@ -227,6 +230,11 @@ class TextCodec:
         """The text of a hypothesis, and the place of each token in it."""
         text, spans = self._tokenizer.decode_with_spans(token_ids)
         return text, list(map(Span._make, spans))
+
+    def _read_back(self, character: str) -> str | None:
+        """Return what becomes of a character in tokens and back; None: the tokenizer does not know it."""
+        ids = self.tokenize(character)[:-1]
+        return None if UNK_ID in ids else self._tokenizer.decode(ids)
 
     def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
         """The hypotheses as text, in their order."""

@@ -5,7 +5,7 @@ Knows no model and no format.  Sentence boundaries are those of `sentencex`, whi
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,13 +39,13 @@ class _Line(NamedTuple):
     end: int  # with the line break
 
 
-def split(block: Segment, language: str, spans: Sequence[Span] = ()) -> list[Part]:
+def split(block: Segment, language: str, find_spans: Callable[[], Sequence[Span]] = tuple) -> list[Part]:
     """Return a block of plain text, which has no tags, in segments and what stands between them.
 
     Args:
         block: `text` is `source`.
         language: BCP 47, of the block.
-        spans: in `block.text`; no sentence ends inside one.
+        find_spans: gives the spans of `block.text` in which no sentence ends; asked only where one may.
     """
     text = block.text
     if _ONE_SENTENCE.fullmatch(text):
@@ -53,13 +53,28 @@ def split(block: Segment, language: str, spans: Sequence[Span] = ()) -> list[Par
         parts: list[Part] = [_piece(block, 0, stop, [])]
         return [*parts, text[stop:]] if stop < len(text) else parts
     parts = []
-    end = 0
+    end, spans = 0, find_spans()
     for run in _runs(text, language):
         parts.append(text[end : run[0].language])
         parts += _sentences_of(block, run, language, spans)
         end = run[-1].stop
     parts.append(text[end:])
     return [part for part in parts if part]
+
+
+def boundaries(text: str, language: str, spans: Sequence[Span] = ()) -> list[int]:
+    """Return where the sentences of a text begin, but the first; its line breaks are spaces.
+
+    Args:
+        text: a block of running text.
+        language: BCP 47.
+        spans: in `text`; no sentence ends inside one.
+    """
+    places, place = list[int](), 0
+    for sentence in _joined_over_spans(text, 0, language, spans):
+        places.append(place)
+        place += len(sentence)
+    return places[1:]
 
 
 def _runs(text: str, language: str) -> Iterator[list[_Line]]:

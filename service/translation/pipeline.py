@@ -28,7 +28,7 @@ from service.records import (
 from service.registry.catalogue import Catalogue, OnRoom, ServedModel, Work, WorkDone
 from service.registry.model_info import TextCodec, search_params
 from service.translation.account import Account
-from service.translation.segment_work import settings_of
+from service.translation.drafts import settings_of
 from service.translation.tasks import Reply, Rounds, Task, together
 from service.translation.text_work import translate_text
 

@@ -1,66 +1,29 @@
 """The work on one segment: to token ids, through the engine, back to text, with everything in it that is not language.
 
-Knows neither asyncio nor the engine; see `tasks.py` for how the work gets done.
+    spans found -> rungs of a ladder, the first that keeps every span: search -> [links] -> restore
+                -> faults? one safer try -> tags placed -> outcome
+
+A segment whose spans no rung keeps stays as it is, with a warning.  Knows neither asyncio nor the engine; see
+`tasks.py` for how the work gets done.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from service.engine.job import FinishReason, JobResult, SearchParams
-from service.errors import InternalError, TooLong
-from service.records import (
-    Link,
-    ModelInfo,
-    Segmentation,
-    Span,
-    Term,
-    TermUse,
-    TextFormat,
-    TextWarning,
-    TranslatedText,
-    TranslationRequest,
-    WarningKind,
-)
-from service.registry.model_info import TextCodec, untranslated
-from service.text.clauses import cut
-from service.text.document import Segment
+from service.engine.job import SearchParams
+from service.errors import InternalError
+from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
+from service.registry.model_info import untranslated
+from service.text.document import Segment, Tag
+from service.text.guard import Fault, faults
+from service.text.placement import place_tags
+from service.text.retries import Attempt, better, safer
 from service.text.sentences import rewrap
-from service.translation.tasks import Reply, Rounds, Task, together
-
-_MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone; one that stands for a phrase has 18
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How the texts of a request are translated."""
-
-    codec: TextCodec
-    params: SearchParams
-    source_language: str  # BCP 47
-    target_language: str
-    segmentation: Segmentation = Segmentation.SENTENCE
-    text_format: TextFormat = TextFormat.PLAIN
-    terms: tuple[Term, ...] = ()
-    wants_links: bool = False
-    can_score: bool = False  # whether the model's bundle has a graph for it
-    max_tokens: int  # of a segment; longer ones are translated in pieces
-
-
-def settings_of(request: TranslationRequest, info: ModelInfo, codec: TextCodec, params: SearchParams) -> Settings:
-    """Return how a model is to translate the texts of a request."""
-    return Settings(
-        codec=codec,
-        params=params,
-        source_language=info.source_language,
-        target_language=info.target_language,
-        segmentation=request.options.segmentation or Segmentation.SENTENCE,
-        text_format=request.format,
-        terms=request.terms,
-        wants_links=request.return_alignments,
-        can_score=info.has_scorer,
-        max_tokens=info.reliable_source_tokens or info.max_source_tokens,
-    )
+from service.text.spans import find_spans
+from service.translation.drafts import Draft, Settings, draft, piecewise
+from service.translation.rungs import Rung, rungs
+from service.translation.tasks import Rounds, Task, together
 
 
 class SegmentOutcome(NamedTuple):
@@ -80,6 +43,20 @@ class SegmentOutcome(NamedTuple):
         return Link(link.source, Span(begin + link.target.begin, begin + link.target.end))
 
 
+class _Restored(NamedTuple):
+    """A draft whose hypotheses have everything of the segment but its tags."""
+
+    draft: Draft  # of what the model saw
+    hypotheses: tuple[TranslatedText, ...]
+    links: tuple[tuple[Link, ...], ...]  # of each hypothesis, with the segment's text
+    faults: Sequence[Fault]
+
+    @property
+    def attempt(self) -> Attempt:
+        """What decides whether it is better than another one."""
+        return Attempt(self.faults, self.hypotheses[0].score)
+
+
 def translate_whole(segment: Segment, index: int, settings: Settings, prefix: str = "") -> Rounds[SegmentOutcome]:
     """Return what the model makes of a text as it is; raises InvalidInput if that has more tokens than fit."""
     codec = settings.codec
@@ -88,95 +65,144 @@ def translate_whole(segment: Segment, index: int, settings: Settings, prefix: st
         return SegmentOutcome(hypotheses=(untranslated(segment.text),))
     prefix_ids = tuple(codec.tokenize(prefix)[:-1]) if prefix else ()
     (reply,) = yield [Task(ids, settings.params, prefix_ids)]
-    return _plain_outcome(reply, len(ids), codec)
+    if isinstance(reply.result, InternalError):
+        return SegmentOutcome(source_tokens=len(ids), error=reply.result)
+    hypotheses = codec.decode(reply.result.hypotheses)
+    return SegmentOutcome(hypotheses=hypotheses, source_tokens=len(ids), row_steps=reply.row_steps)
 
 
-def translate_segment(segment: Segment, index: int, settings: Settings) -> Rounds[SegmentOutcome]:
-    """Return the translation of a segment.
+def translate_segment(
+    segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
+) -> Rounds[SegmentOutcome]:
+    """Return the translation of a segment; raises InvalidInput if its text cannot be put into tokens.
 
     Args:
         segment: of the text.
         index: the text's place in its request; only for errors.
         settings: of the request.
+        escape: language -> as the text's format writes it.
     """
-    if not any(map(str.isalpha, segment.text)):
+    spans = find_spans(segment.text, settings.codec.alphabet)
+    if not has_language(segment.text, spans):
         return SegmentOutcome(hypotheses=(untranslated(segment.source),))
-    outcome = yield from _translate_plain(segment, segment.text, index, settings)
-    if segment.tags:
-        texts = [replace(hypothesis, text=rewrap(segment, hypothesis.text)) for hypothesis in outcome.hypotheses]
-        return outcome._replace(hypotheses=tuple(texts))
-    return outcome
-
-
-def _translate_plain(segment: Segment, text: str, index: int, settings: Settings) -> Rounds[SegmentOutcome]:
-    """Return the translation of a text without spans and tags; one that is too long is translated in pieces."""
-    codec = settings.codec
-    ids = tuple(codec.tokenize(text, index))
-    if not ids:
-        return SegmentOutcome(hypotheses=(untranslated(text),))
-    if len(ids) <= settings.max_tokens:
-        (reply,) = yield [Task(ids, settings.params)]
-        return _plain_outcome(reply, len(ids), codec)
-    if len(ids) > _MAX_TOKENS_PER_CHARACTER * len(text):
-        limit = f"at most {_MAX_TOKENS_PER_CHARACTER} for each character are accepted"
-        raise TooLong(f"has {len(ids)} tokens in {len(text)} characters, {limit}", field=f"texts[{index}]", index=index)
-    pieces = cut(text, lambda piece: len(codec.tokenize(piece)), settings.max_tokens, language=settings.source_language)
-    outcomes = yield from together([_translate_piece(piece, settings) for piece in pieces])
-    warning = TextWarning(WarningKind.SPLIT, f"{len(ids)} tokens were translated in {len(pieces)} pieces", segment.span)
-    return joined(outcomes)._replace(warnings=(warning,))
-
-
-def _translate_piece(piece: str, settings: Settings) -> Rounds[SegmentOutcome]:
-    """Return the translation of a piece of a sentence, with the white space at its ends."""
-    begin, end = len(piece) - len(piece.lstrip()), len(piece.rstrip())
-    ids = tuple(settings.codec.tokenize(piece))
-    if not ids or len(ids) > settings.codec.max_source_tokens or not any(map(str.isalpha, piece)):
-        return SegmentOutcome(hypotheses=(untranslated(piece),))
-    (reply,) = yield [Task(ids, settings.params)]
-    outcome = _plain_outcome(reply, len(ids), settings.codec)
-    texts = [replace(one, text=piece[:begin] + one.text + piece[end:]) for one in outcome.hypotheses]
-    return outcome._replace(hypotheses=tuple(texts))
-
-
-def _plain_outcome(reply: Reply, source_tokens: int, codec: TextCodec) -> SegmentOutcome:
-    result = reply.result
-    if not isinstance(result, JobResult):
-        return SegmentOutcome(source_tokens=source_tokens, error=result)
-    return SegmentOutcome(
-        hypotheses=codec.decode(result.hypotheses), source_tokens=source_tokens, row_steps=reply.row_steps
-    )
-
-
-def join_hypotheses(parts: Sequence[str | tuple[TranslatedText, ...]]) -> tuple[TranslatedText, ...]:
-    """Return the hypotheses of a text: the n-th joins the n-th of each part that has some, or its last.
-
-    The score is the mean by target tokens.
-    """
-    choices = [part for part in parts if not isinstance(part, str)]
-    joined = []
-    for rank in range(max([len(hypotheses) for hypotheses in choices], default=1)):
-        chosen = [part if isinstance(part, str) else part[min(rank, len(part) - 1)] for part in parts]
-        hypotheses = [part for part in chosen if not isinstance(part, str)]
-        target_tokens = sum([hypothesis.target_tokens for hypothesis in hypotheses])
-        weighted = sum([hypothesis.score * hypothesis.target_tokens for hypothesis in hypotheses])
-        is_cut = any(hypothesis.finish_reason is FinishReason.LENGTH for hypothesis in hypotheses)
-        joined.append(
-            TranslatedText(
-                text="".join([part if isinstance(part, str) else part.text for part in chosen]),
-                score=weighted / target_tokens if target_tokens else 0.0,
-                finish_reason=FinishReason.LENGTH if is_cut else FinishReason.END_OF_SENTENCE,
-                target_tokens=target_tokens,
-            )
+    if any(tag.parts for tag in segment.tags):
+        segment = yield from _with_translated_tags(segment, index, settings, escape)
+    source_tokens = row_steps = 0
+    best: _Restored | None = None
+    for rung in rungs(segment, spans, settings.codec.alphabet):
+        found = yield from _drafted(rung, index, settings, settings.params)
+        source_tokens = source_tokens or found.source_tokens
+        row_steps += found.row_steps
+        if found.error is not None:
+            return SegmentOutcome(source_tokens=source_tokens, row_steps=row_steps, error=found.error)
+        best = yield from _restore(found, rung, segment, settings)
+        if best is not None:
+            again, steps = yield from _safer_try(best, rung, segment, index, settings)
+            best, row_steps = again or best, row_steps + steps
+            break
+    if best is None:
+        warning = TextWarning(
+            WarningKind.NOT_TRANSLATED, "what has to come back as it is would have been lost", segment.span
         )
-    return tuple(joined)
+        kept = SegmentOutcome(hypotheses=(untranslated(segment.source),), warnings=(warning,))
+        return kept._replace(source_tokens=source_tokens, row_steps=row_steps)
+    return _outcome(best, segment, settings, escape)._replace(source_tokens=source_tokens, row_steps=row_steps)
 
 
-def joined(outcomes: Sequence[SegmentOutcome]) -> SegmentOutcome:
-    """Return the outcome of a segment from those of its pieces."""
-    error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-    return SegmentOutcome(
-        hypotheses=() if error else join_hypotheses([outcome.hypotheses for outcome in outcomes]),
-        source_tokens=sum([outcome.source_tokens for outcome in outcomes]),
-        row_steps=sum([outcome.row_steps for outcome in outcomes]),
-        error=error,
+def _drafted(rung: Rung, index: int, settings: Settings, params: SearchParams, limit: int = 0) -> Rounds[Draft]:
+    if rung.pieces:
+        return (yield from piecewise(rung.pieces, index, settings, params))
+    return (yield from draft(rung.text, index, settings, params, kept=rung.kept, limit=limit))
+
+
+def _restore(found: Draft, rung: Rung, segment: Segment, settings: Settings) -> Rounds[_Restored | None]:
+    """Return the hypotheses of a draft with all spans in them; None if none has them all."""
+    needs_links = rung.needs_links or settings.wants_links or bool(segment.tags and not _is_wrapped(segment))
+    links: Sequence[Sequence[Link]] = [()] * len(found.hypotheses)
+    if needs_links:
+        links = yield from found.links(settings)
+    hypotheses, kept_links = [], []
+    for hypothesis, own in zip(found.hypotheses, links, strict=True):
+        restored = rung.restore(hypothesis.text, own)
+        if restored is not None:
+            hypotheses.append(replace(hypothesis, text=restored.target))
+            kept_links.append(tuple(restored.moved(own)) if settings.wants_links or segment.tags else ())
+    if not hypotheses:
+        return None
+    best = hypotheses[0]
+    noticed = faults(
+        segment.text,
+        best.text,
+        finish_reason=best.finish_reason,
+        source_language=settings.source_language,
+        target_language=settings.target_language,
+        source_tokens=found.source_tokens,
+        target_tokens=best.target_tokens,
     )
+    return _Restored(found, tuple(hypotheses), tuple(kept_links), noticed)
+
+
+def _safer_try(
+    first: _Restored, rung: Rung, segment: Segment, index: int, settings: Settings
+) -> Rounds[tuple[_Restored | None, int]]:
+    """Translate in a safer way if something is wrong; return the result if it is better, and its row steps."""
+    retry = safer(segment.text, first.faults, settings.params) if first.faults else None
+    if retry is None:
+        return None, 0
+    limit = max(2, first.draft.source_tokens // 2) if retry.in_pieces else 0
+    found = yield from _drafted(rung, index, settings, retry.params, limit)
+    if found.error is not None:
+        return None, found.row_steps
+    second = yield from _restore(found, rung, segment, settings)
+    is_better = second is not None and better(first.attempt, second.attempt)
+    return (second if is_better else None), found.row_steps
+
+
+def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Callable[[str], str]) -> SegmentOutcome:
+    """Return the hypotheses with their tags, as they stand in the text."""
+    written = []
+    for hypothesis, links in zip(best.hypotheses, best.links, strict=True):
+        if not segment.tags:
+            text = escape(hypothesis.text)
+        elif _is_wrapped(segment):
+            text = rewrap(segment, hypothesis.text)
+        else:
+            text = place_tags(segment, hypothesis.text, links, escape)
+        written.append(replace(hypothesis, text=text))
+    noticed = [*best.draft.faults, *best.faults]
+    return SegmentOutcome(
+        hypotheses=tuple(written),
+        warnings=tuple([TextWarning(kind, message, segment.span) for kind, message in noticed]),
+        links=tuple(
+            [Link(segment.origin(link.source), link.target) for link in best.links[0]] if settings.wants_links else ()
+        ),
+    )
+
+
+def _is_wrapped(segment: Segment) -> bool:
+    """Whether the segment's tags are the line breaks of wrapped prose."""
+    return all(tag.source.isspace() for tag in segment.tags)
+
+
+def _with_translated_tags(
+    segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
+) -> Rounds[Segment]:
+    """Return the segment with the language in its tags translated: the values of alt, title, ..."""
+    inner = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
+    outcomes = yield from together([translate_segment(part, index, settings, part.escape or escape) for part in inner])
+    translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
+    tags: list[Tag] = []
+    for tag in segment.tags:
+        texts = [part if isinstance(part, str) else next(translated) or part.source for part in tag.parts]
+        tags.append(tag._replace(source="".join(texts)) if texts else tag)
+    return segment._replace(tags=tuple(tags))
+
+
+def has_language(text: str, spans: Sequence[Span]) -> bool:
+    """Whether there are letters outside the spans."""
+    place = 0
+    for span in spans:
+        if any(map(str.isalpha, text[place : span.begin])):
+            return True
+        place = span.end
+    return any(map(str.isalpha, text[place:]))

@@ -3,19 +3,19 @@
 Knows neither asyncio nor the engine; see `tasks.py` for how the work gets done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from service.errors import InvalidInput
-from service.records import Segmentation, Span, TranslatedSegment, TranslatedText, Translation
+from service.records import Segmentation, Span, TextFormat, TranslatedSegment, TranslatedText, Translation
 from service.text.document import Document, Part, Segment
-from service.text.sentences import split
-from service.translation.segment_work import (
-    SegmentOutcome,
-    Settings,
-    join_hypotheses,
-    translate_segment,
-    translate_whole,
-)
+from service.text.markup import parse
+from service.text.pieces import joined
+from service.text.pieces import split as split_at
+from service.text.restore import strip_outer
+from service.text.sentences import boundaries, split
+from service.text.spans import Alphabet, find_spans
+from service.translation.drafts import Settings, join_hypotheses
+from service.translation.segment_work import SegmentOutcome, translate_segment, translate_whole
 from service.translation.tasks import Rounds, together
 
 
@@ -35,7 +35,8 @@ def translate_text(text: str, index: int, settings: Settings, prefix: str = "") 
             works = [translate_whole(part, index, settings, prefix) for part in segments_of(document.parts)]
         else:
             document = take_apart(text, settings)
-            works = [translate_segment(part, index, settings) for part in segments_of(document.parts)]
+            segments = segments_of(document.parts)
+            works = [translate_segment(part, index, settings, part.escape or document.escape) for part in segments]
         outcomes = yield from together(works)
     except InvalidInput as error:
         return Translation(error=error)
@@ -44,7 +45,30 @@ def translate_text(text: str, index: int, settings: Settings, prefix: str = "") 
 
 def take_apart(text: str, settings: Settings) -> Document:
     """Return the text in sentences and what stands between them."""
-    return Document(tuple(split(Segment(text, 0, text), settings.source_language)) if text else (), str)
+    alphabet, language = settings.codec.alphabet, settings.source_language
+    parts: list[Part] = []
+    if settings.text_format is TextFormat.PLAIN:
+        document = Document((), str)
+        parts += split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet)) if text else []
+    else:
+        document = parse(text, settings.text_format)
+        for part in document.parts:
+            if isinstance(part, str):
+                parts.append(part)
+            else:
+                places = boundaries(part.text, language, find_spans(part.text, alphabet))
+                parts += split_at(part, places) if places else [part]
+    return document._replace(parts=tuple(joined(list(_stripped(parts, alphabet)))))
+
+
+def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
+    """Yield the parts, with what says nothing at the ends of segments apart from them."""
+    for part in parts:
+        if isinstance(part, Segment) and (spans := find_spans(part.text, alphabet)):
+            before, inner, after = strip_outer(part._replace(spans=spans))
+            yield from (before, inner, after) if inner is not None else (before + after,)
+        else:
+            yield part
 
 
 def segments_of(parts: Sequence[Part]) -> list[Segment]:

@@ -12,7 +12,7 @@ WRAPPED = "The letter had been lying in the drawer for so many years\n  that nob
 
 
 def sentences(text: str, language: str = "en", spans: tuple[Span, ...] = ()) -> list[str]:
-    return [part.text for part in split(Segment(text, 0, text), language, spans) if isinstance(part, Segment)]
+    return [part.text for part in split(Segment(text, 0, text), language, lambda: spans) if isinstance(part, Segment)]
 
 
 @pytest.mark.parametrize(

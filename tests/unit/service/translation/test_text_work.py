@@ -8,7 +8,7 @@ from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import InternalError, TooLong
 from service.records import Segmentation, Translation, WarningKind
 from service.registry.model_info import TextCodec
-from service.translation.segment_work import Settings
+from service.translation.drafts import Settings
 from service.translation.tasks import Reply, Rounds, Task
 from service.translation.text_work import translate_text
 from tests.fakes.manual_dispatcher import CharacterTokenizer

@@ -1,0 +1,233 @@
+"""What a model makes of a text without tags: search, in pieces where it is too long, and links between words.
+
+Capitals are lowered for the model and raised again.  Knows nothing of what must be kept, but that it stays as it is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.errors import InternalError, TooLong
+from service.records import (
+    Link,
+    ModelInfo,
+    Segmentation,
+    Span,
+    Term,
+    TextFormat,
+    TranslatedText,
+    TranslationRequest,
+    WarningKind,
+)
+from service.registry.model_info import TextCodec, untranslated
+from service.text.alignment import links as word_links
+from service.text.alignment import matrix, word_attention
+from service.text.capitals import is_capitals, raise_case, recase
+from service.text.clauses import cut
+from service.text.guard import Fault
+from service.translation.tasks import Rounds, Task, together
+
+_MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone; one that stands for a phrase has 18
+_UNKNOWN = "\u2047"  # what SentencePiece decodes an unknown token to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the texts of a request are translated."""
+
+    codec: TextCodec
+    params: SearchParams
+    source_language: str  # BCP 47
+    target_language: str
+    segmentation: Segmentation = Segmentation.SENTENCE
+    text_format: TextFormat = TextFormat.PLAIN
+    terms: tuple[Term, ...] = ()
+    wants_links: bool = False
+    can_score: bool = False  # whether the model's bundle has a graph for it
+    max_tokens: int  # of a segment; longer ones are translated in pieces
+
+
+def settings_of(request: TranslationRequest, info: ModelInfo, codec: TextCodec, params: SearchParams) -> Settings:
+    """Return how a model is to translate the texts of a request."""
+    return Settings(
+        codec=codec,
+        params=params,
+        source_language=info.source_language,
+        target_language=info.target_language,
+        segmentation=request.options.segmentation or Segmentation.SENTENCE,
+        text_format=request.format,
+        terms=request.terms,
+        wants_links=request.return_alignments,
+        can_score=info.has_scorer,
+        max_tokens=info.reliable_source_tokens or info.max_source_tokens,
+    )
+
+
+class Draft(NamedTuple):
+    """What a model makes of a text."""
+
+    hypotheses: tuple[TranslatedText, ...] = ()  # best first
+    faults: tuple[Fault, ...] = ()
+    source_tokens: int = 0
+    row_steps: int = 0
+    error: InternalError | None = None  # then there is no hypothesis
+    seen: str = ""  # what the model saw: the text, perhaps in other case
+    source_ids: tuple[int, ...] = ()  # of that; empty where it was translated in pieces
+    found: tuple[Hypothesis, ...] = ()  # as the model gave them
+    kept: tuple[str, ...] = ()
+    is_raised: bool = False  # whether the hypotheses are in capitals again
+
+    def links(self, settings: Settings) -> Rounds[list[list[Link]]]:
+        """Return the links between the words of the text and of each hypothesis; none where they cannot be had."""
+        if not (settings.can_score and self.source_ids):
+            return [[] for _ in self.hypotheses]
+        asked = [Task(self.source_ids, settings.params, scored_ids=one.token_ids) for one in self.found]
+        replies = yield asked
+        _, source_spans = settings.codec.tokenize_with_spans(self.seen)
+        found = []
+        for hypothesis, reply in zip(self.found, replies, strict=True):
+            links = list[Link]()
+            if isinstance(reply.result, JobResult) and reply.result.forced is not None:
+                target, target_spans = settings.codec.decode_with_spans(hypothesis.token_ids)
+                attention = matrix(reply.result.forced.attention, len(self.source_ids))
+                links = word_links(word_attention(attention, self.seen, source_spans, target, target_spans))
+                if self.is_raised:
+                    links = [link._replace(target=_raised(target, link.target, self.kept, settings)) for link in links]
+            found.append(links)
+        return found
+
+
+def draft(
+    text: str, index: int, settings: Settings, params: SearchParams, *, kept: tuple[str, ...] = (), limit: int = 0
+) -> Rounds[Draft]:
+    """Return what the model makes of a text; in pieces if it has more tokens than the model is reliable for.
+
+    Args:
+        text: has language in it.
+        index: of the caller's text in its request; only for errors.
+        settings: of the request.
+        params: how to search.
+        kept: parts of the text whose case must not change.
+        limit: of a piece's tokens; 0: the model's.
+    """
+    codec = settings.codec
+    limit = limit or settings.max_tokens
+    is_raised = is_capitals(_without(text, kept))
+    seen = text
+    if is_raised:
+        places = [Span(at, at + len(part)) for part in kept if (at := text.find(part)) >= 0]
+        seen = recase(text, _counter(codec), language=settings.source_language, spans=sorted(places))
+    ids = tuple(codec.tokenize(seen, index))
+    if not ids:
+        return Draft(hypotheses=(untranslated(text),))
+    if len(ids) > limit:
+        return (yield from _in_pieces(seen, len(ids), index, settings, params, limit))
+    (reply,) = yield [Task(ids, params)]
+    if isinstance(reply.result, InternalError):
+        return Draft(source_tokens=len(ids), error=reply.result)
+    hypotheses, faults = _cleaned(codec.decode(reply.result.hypotheses))
+    if is_raised:
+        language = settings.target_language
+        hypotheses = tuple(
+            [replace(one, text=raise_case(one.text, language=language, kept=kept)) for one in hypotheses]
+        )
+    return Draft(
+        hypotheses=hypotheses,
+        faults=faults,
+        source_tokens=len(ids),
+        row_steps=reply.row_steps,
+        seen=seen,
+        source_ids=() if faults else ids,  # places in a text that was cleaned are others
+        found=reply.result.hypotheses,
+        kept=kept,
+        is_raised=is_raised,
+    )
+
+
+def piecewise(pieces: Sequence[str], index: int, settings: Settings, params: SearchParams) -> Rounds[Draft]:
+    """Return the drafts of pieces of a text as one; what has no language, and white space at the ends, stays."""
+    drafts = yield from together([_piece(piece, index, settings, params) for piece in pieces])
+    error = next((one.error for one in drafts if one.error is not None), None)
+    return Draft(
+        hypotheses=() if error else join_hypotheses([one.hypotheses for one in drafts]),
+        faults=tuple(dict.fromkeys([fault for one in drafts for fault in one.faults])),
+        source_tokens=sum([one.source_tokens for one in drafts]),
+        row_steps=sum([one.row_steps for one in drafts]),
+        error=error,
+    )
+
+
+def join_hypotheses(parts: Sequence[str | tuple[TranslatedText, ...]]) -> tuple[TranslatedText, ...]:
+    """Return the hypotheses of a text: the n-th joins the n-th of each part that has some, or its last.
+
+    The score is the mean by target tokens.
+    """
+    choices = [part for part in parts if not isinstance(part, str)]
+    joined = []
+    for rank in range(max([len(hypotheses) for hypotheses in choices], default=1)):
+        chosen = [part if isinstance(part, str) else part[min(rank, len(part) - 1)] for part in parts]
+        hypotheses = [part for part in chosen if not isinstance(part, str)]
+        target_tokens = sum([hypothesis.target_tokens for hypothesis in hypotheses])
+        weighted = sum([hypothesis.score * hypothesis.target_tokens for hypothesis in hypotheses])
+        is_cut = any(hypothesis.finish_reason is FinishReason.LENGTH for hypothesis in hypotheses)
+        joined.append(
+            TranslatedText(
+                text="".join([part if isinstance(part, str) else part.text for part in chosen]),
+                score=weighted / target_tokens if target_tokens else 0.0,
+                finish_reason=FinishReason.LENGTH if is_cut else FinishReason.END_OF_SENTENCE,
+                target_tokens=target_tokens,
+            )
+        )
+    return tuple(joined)
+
+
+def _in_pieces(
+    seen: str, num_tokens: int, index: int, settings: Settings, params: SearchParams, limit: int
+) -> Rounds[Draft]:
+    if num_tokens > _MAX_TOKENS_PER_CHARACTER * len(seen):
+        most = f"at most {_MAX_TOKENS_PER_CHARACTER} for each character are accepted"
+        message = f"has {num_tokens} tokens in {len(seen)} characters, {most}"
+        raise TooLong(message, field=f"texts[{index}]", index=index)
+    pieces = cut(seen, _counter(settings.codec), limit, language=settings.source_language)
+    done = yield from piecewise(pieces, index, settings, params)
+    warning = (WarningKind.SPLIT, f"{num_tokens} tokens were translated in {len(pieces)} pieces")
+    return done._replace(faults=(*done.faults, warning))
+
+
+def _piece(piece: str, index: int, settings: Settings, params: SearchParams) -> Rounds[Draft]:
+    begin, end = len(piece) - len(piece.lstrip()), len(piece.rstrip())
+    ids = tuple(settings.codec.tokenize(piece, index)) if any(map(str.isalpha, piece)) else ()
+    if not ids or len(ids) > settings.codec.max_source_tokens:
+        return Draft(hypotheses=(untranslated(piece),))
+    (reply,) = yield [Task(ids, params)]
+    if isinstance(reply.result, InternalError):
+        return Draft(source_tokens=len(ids), error=reply.result)
+    hypotheses, faults = _cleaned(settings.codec.decode(reply.result.hypotheses))
+    texts = [replace(one, text=piece[:begin] + one.text + piece[end:]) for one in hypotheses]
+    return Draft(hypotheses=tuple(texts), faults=faults, source_tokens=len(ids), row_steps=reply.row_steps)
+
+
+def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedText, ...], tuple[Fault, ...]]:
+    """Return the hypotheses without signs for unknown tokens, and what was wrong with them."""
+    if not any(_UNKNOWN in hypothesis.text for hypothesis in hypotheses):
+        return hypotheses, ()
+    texts = [" ".join(hypothesis.text.replace(_UNKNOWN, " ").split()) for hypothesis in hypotheses]
+    fault = (WarningKind.UNKNOWN_CHARACTERS, "the model gave tokens without a text, which were left out")
+    return tuple([replace(one, text=text) for one, text in zip(hypotheses, texts, strict=True)]), (fault,)
+
+
+def _without(text: str, kept: Sequence[str]) -> str:
+    for part in kept:
+        text = text.replace(part, " ")
+    return text
+
+
+def _counter(codec: TextCodec) -> Callable[[str], int]:
+    return lambda text: len(codec.tokenize(text))
+
+
+def _raised(target: str, span: Span, kept: Sequence[str], settings: Settings) -> Span:
+    """Return the place of a span of a translation once that is in capitals: a "ß" becomes two letters."""
+    raised = [len(raise_case(target[:end], language=settings.target_language, kept=kept)) for end in span]
+    return Span(*raised)

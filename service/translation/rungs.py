@@ -1,0 +1,107 @@
+"""The ladder on which a segment's spans are kept: a rung is a text for the model, and how to mend what comes out.
+
+    as it is -> stand-ins in place of the spans -> without the spans, put back by alignment -> cut in pieces
+
+Knows neither the model nor the engine.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from service.records import Link, Span
+from service.text.anchors import Anchor, Move, moved, mover
+from service.text.document import Segment
+from service.text.restore import (
+    StandIn,
+    cut_at,
+    find_copies,
+    insert_by_links,
+    is_intact,
+    put_back,
+    take_out,
+    with_stand_ins,
+)
+from service.text.spans import Alphabet
+
+
+class Restored(NamedTuple):
+    """A translation with all spans in it."""
+
+    target: str
+    source_move: Move | None = None  # from the rung's text to the segment's; None: they are the same
+    target_move: Move | None = None  # from what came out to `target`
+    has_links: bool = True  # whether links of what came out can be moved
+
+    def moved(self, links: Sequence[Link]) -> list[Link]:
+        """Return the links between the rung's text and what came out as links of the segment's text and `target`."""
+        return moved(links, self.source_move, self.target_move) if self.has_links else []
+
+
+Restore = Callable[[str, Sequence[Link]], Restored | None]  # what came out, links -> None: a span would be lost
+
+
+class Rung(NamedTuple):
+    """A way to keep the spans of a segment."""
+
+    text: str  # what the model gets
+    restore: Restore
+    kept: tuple[str, ...] = ()  # parts of `text` that stay as they are
+    needs_links: bool = False
+    pieces: tuple[str, ...] = ()  # `text` in pieces that are translated apart; those without language stay
+
+
+def rungs(segment: Segment, spans: Sequence[Span], alphabet: Alphabet) -> Iterator[Rung]:
+    """Yield the rungs for a segment, the best first."""
+    text = segment.text
+    if not spans:
+        yield Rung(text, lambda target, _: Restored(target))
+        return
+    kept = tuple([text[span.begin : span.end] for span in spans])
+    if not alphabet.lacks("".join(kept)):
+        yield Rung(text, _if_intact(kept), kept)
+    attempt = 0
+    while (made := with_stand_ins(text, spans, alphabet, attempt=attempt)) is not None:
+        attempt += 1
+        with_words, stand_ins = made
+        words = tuple([stand_in.word for stand_in in stand_ins])
+        if not any(word in segment.source for word in words):
+            source_move = mover(_anchors(with_words, words, spans))
+            yield Rung(with_words, _by_stand_ins(stand_ins, source_move), words)
+    without, gaps = take_out(text, spans)
+    if any(map(str.isalpha, without)):
+
+        def restore(target: str, links: Sequence[Link]) -> Restored | None:
+            done = insert_by_links(without, gaps, target, links)
+            return Restored(done, has_links=False) if done is not None and is_intact(kept, done) else None
+
+        yield Rung(without, restore, needs_links=True)
+    pieces = [piece if isinstance(piece, str) else text[piece.begin : piece.end] for piece in cut_at(text, spans)]
+    yield Rung(text, _if_intact(kept, has_links=False), kept, pieces=tuple(pieces))
+
+
+def _if_intact(kept: Sequence[str], *, has_links: bool = True) -> Restore:
+    """Return what gives the translation as it came out if it has all that is to be kept."""
+    return lambda target, _: Restored(target, has_links=has_links) if is_intact(kept, target) else None
+
+
+def _by_stand_ins(stand_ins: Sequence[StandIn], source_move: Move) -> Restore:
+    texts = {stand_in.word: stand_in.text for stand_in in stand_ins}
+
+    def restore(target: str, _: Sequence[Link]) -> Restored | None:
+        done = put_back(target, stand_ins)
+        if done is None:
+            return None
+        words = sorted(texts, key=target.find)
+        copies = find_copies([texts[word] for word in words], done)
+        if copies is None:
+            return None
+        anchors = _anchors(target, words, copies)
+        return Restored(done, source_move, mover(anchors))
+
+    return restore
+
+
+def _anchors(text: str, words: Sequence[str], spans: Sequence[Span]) -> list[Anchor]:
+    """Return where words, each of which stands in a text once, have spans of another text in their place."""
+    places = [Span(begin, begin + len(word)) for word in words for begin in (text.find(word),)]
+    return [Anchor(place, span) for place, span in zip(places, spans, strict=True)]
