@@ -134,6 +134,9 @@ class ModelsConfig:
     watch_period_s: Seconds = 5.0  # time between two looks
     self_test: bool = True  # a bundle's golden sentences must come out before it serves
     public_key: Path | None = None  # Ed25519, PEM; bundles without a signature that fits it are refused (extra `sign`)
+    # Holds NAME.tsv, each a glossary that requests may name: source, tab, target in each line; changes are noticed by
+    # the first request that names one after watch_period_s.
+    glossaries: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -31,8 +31,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from service.config import ConfigError
-from service.grpc.watched_files import WatchedFiles
 from service.records import Caller, Priority
+from service.watched_files import WatchedFiles
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key
 KEY_BYTES = 32

@@ -19,9 +19,9 @@ from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 from service.grpc import health
 from service.grpc.api_keys import ApiKey, KeyRing, watch_keys
-from service.grpc.watched_files import WatchedFiles
 from service.records import Caller
 from service.telemetry.logs import printable
+from service.watched_files import WatchedFiles
 
 AUTHORIZATION = "authorization"
 _OPEN = f"{health.SERVICE_NAME}/"

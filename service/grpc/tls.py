@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 
 from service.config import ConfigError, SecurityConfig, ServerConfig
-from service.grpc.watched_files import WatchedFiles
 from service.telemetry.logs import get_logger
+from service.watched_files import WatchedFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

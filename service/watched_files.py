@@ -6,7 +6,7 @@ certificates and secrets are replaced.
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
@@ -15,6 +15,7 @@ from service.telemetry.logs import get_logger
 
 _Value = TypeVar("_Value")
 _Signature: TypeAlias = tuple[int, int, int]  # device's inode, size, time of change
+Files: TypeAlias = Sequence[Path] | Callable[[], Iterable[Path]]  # those of a directory come and go
 
 
 class WatchedFiles(Generic[_Value]):
@@ -26,7 +27,7 @@ class WatchedFiles(Generic[_Value]):
 
     def __init__(
         self,
-        files: Sequence[Path],
+        files: Files,
         read: Callable[[], _Value],
         *,
         name: str,
@@ -35,7 +36,7 @@ class WatchedFiles(Generic[_Value]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read the files; `read` may raise ConfigError or OSError.  Events are NAME_reloaded and NAME_not_reloaded."""
-        self._files = tuple(files)
+        self._files = files
         self._read = read
         self._name = name
         self._facts = facts
@@ -72,8 +73,9 @@ class WatchedFiles(Generic[_Value]):
         self._is_pending, self._problem = False, None
         get_logger().info(f"{self._name}_reloaded", **self._facts(self._value))
 
-    def _look(self) -> tuple[_Signature | None, ...]:
-        return tuple(_signature(file) for file in self._files)
+    def _look(self) -> dict[Path, _Signature | None]:
+        files = self._files() if callable(self._files) else self._files
+        return {file: _signature(file) for file in files}
 
 
 def _signature(file: Path) -> _Signature | None:
