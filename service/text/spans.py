@@ -20,6 +20,7 @@ _LETTER, _SIGN, _BRACKET, _SPAN = "\uf8f0", "\uf8f1", "\uf8f2", "\n"
 
 # Scripts without spaces between words: a rare character there is protected without the clause around it.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+IN_WORD = f"[^\\W{UNSPACED}]"  # a character that makes a word with those beside it
 _JOINED = rf"[^\W_{UNSPACED}{_LETTER}{_SIGN}{_BRACKET}]"
 _NUMBER = r"\d++(?:[.,]\d++)*+"
 _TOKENS = re.compile(
