@@ -137,7 +137,7 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 	@$(CHECK_PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,sign,bulk,loadtest,train,export]'
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,sign,bulk,documents,loadtest,train,export]'
 	@touch $@
 
 # An included model as a GPU runs it; in fp32 too, so that the image can be tried without one.

@@ -1,17 +1,18 @@
 """`dragoman translate`: lines in, a server or an engine in this process, lines out."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from service.cli.lines import LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
+from service.cli.document import AUTO, document_of
+from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
 from service.cli.options import (
     READY_WITHIN_S,
     BundleDir,
@@ -31,15 +32,19 @@ from service.cli.options import (
 )
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.client import Client
+from service.documents.formats import DocumentFormat
 from service.errors import DragomanError, InvalidInput
 from service.local import DEFAULT_WINDOW, LocalTranslator
-from service.records import TranslateAll, TranslateOptions
+from service.records import TranslateAll, TranslateOptions, Translation, TranslationRequest
 
 EPILOG = examples(
     'dragoman translate "The cat sleeps." "It rains."',
     "dragoman translate --from en --to de < english.txt > german.txt",
     "dragoman translate --bundle default --file english.txt --beam-size 1",
     'dragoman translate --json --num-hypotheses 3 "The cat sleeps."',
+    "dragoman translate --document guide.md -o guide.de.md",
+    "dragoman translate --document film.srt -o film.de.srt --bundle default",
+    "dragoman translate --document po/de.po -o po/de.po --to de",
 )
 
 
@@ -48,6 +53,16 @@ def translate(
     connection: Connection,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines are read.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from here, not standard input.")] = None,
+    document: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Translate this file, and keep all of it that is not language.")
+    ] = None,
+    document_format: Annotated[
+        str, typer.Option("--format", help=f"Of --document: {', '.join(DocumentFormat)}; auto goes by its suffix.")
+    ] = AUTO,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Of --document; may be the same file.  [default: standard output]"),
+    ] = None,
     server: Server = None,
     bundle: BundleDir = None,
     precision: Precision = None,
@@ -76,9 +91,14 @@ def translate(
 
     With --num-hypotheses above 1 a line is: number of the source line, score, text, with tabs between them.
 
-    Exit code 0: all done; 1: some texts failed, and their lines are empty; 2: wrong usage, or a wrong API key; 3: no
-    answer.
+    With --document, a file: what is not language comes back byte for byte, and a table says what went wrong.
+
+    Exit code 0: all done; 1: some texts failed, and their lines are empty (in a document: as they were); 2: wrong
+    usage, or a wrong API key; 3: no answer.
     """
+    languages = source_language, target_language
+    has_others = bool(texts) or file is not None or as_json or (num_hypotheses or 1) > 1
+    wanted = document_of(document, document_format, output, model=model, languages=languages, has_others=has_others)
     options = TranslateOptions(
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,
@@ -92,26 +112,20 @@ def translate(
             raise ValueError("give texts or --file, not both")
         directory = bundle_dir(bundle)
         require_bundle_options(directory, server=server, precision=precision, threads=threads)
-        if texts:
-            source = from_texts(texts)
-        else:
-            stream = sys.stdin.buffer if file is None else stack.enter_context(file.open("rb"))
-            source = from_bytes(stream)
-            if stream.isatty() and batch_size is None:
-                batch_size = 1  # somebody types and wants each answer at once
+        source, is_typed = _source(stack, texts or [], None if wanted else file or sys.stdin.buffer)
+        if is_typed and batch_size is None:
+            batch_size = 1  # somebody wants each answer at once
         translate_all: TranslateAll
         if directory is not None:
             window = batch_size or DEFAULT_WINDOW
             translator = LocalTranslator.open(directory, precision=precision, threads=threads, window=window)
             translator.require(model=model, source_language=source_language, target_language=target_language)
-            translate_all = partial(translator.translate_all, options=options)
+            infos = [translator.info] if wanted is not None else []
+            translate_all = partial(_translate_here, translator, options)
         else:
-            config = connection.client_config()
-            if batch_size is not None:
-                max_calls = 1 if batch_size == 1 else config.max_calls  # 1: answered before the next line is read
-                config = replace(config, batch_size=batch_size, max_calls=max_calls)
-            client = stack.enter_context(Client(server_address(server), config))
+            client = stack.enter_context(_client(connection, server, batch_size))
             wait_for(client, wait)
+            infos = client.models() if wanted is not None else []
             translate_all = partial(
                 client.translate_all,
                 options=options,
@@ -120,11 +134,15 @@ def translate(
                 target_language=target_language,
                 timeout_s=timeout,
             )
+        if progress is None:
+            progress = sys.stderr.isatty() and not (sys.stdout.isatty() and output is None)
+        if wanted is not None:
+            if wanted.translate(infos, translate_all, _bar if progress else _no_bar):
+                raise typer.Exit(EXIT_SOME_FAILED)
+            return
         render = as_json_line if as_json else scored if (num_hypotheses or 1) > 1 else plain
         lines = LineTranslation(source, render)
-        if progress is None:
-            progress = sys.stderr.isatty() and not sys.stdout.isatty()
-        advance = stack.enter_context(_bar(_count(texts, file))) if progress else lambda: None
+        advance = stack.enter_context((_bar if progress else _no_bar)(_count(texts, file)))
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="strict")
         for text in lines.rendered(translate_all(lines.texts()), _report_failure):
@@ -132,6 +150,28 @@ def translate(
             advance()
     if lines.num_failed:
         raise typer.Exit(EXIT_SOME_FAILED)
+
+
+def _source(stack: ExitStack, texts: list[str], file: Path | BinaryIO | None) -> tuple[Iterator[Line], bool]:
+    """Return the lines to translate, and whether somebody types them; without texts, those of the file."""
+    if texts or file is None:
+        return from_texts(texts), False
+    stream = stack.enter_context(file.open("rb")) if isinstance(file, Path) else file
+    return from_bytes(stream), stream.isatty()
+
+
+def _client(connection: Connection, server: str | None, batch_size: int | None) -> Client:
+    config = connection.client_config()
+    if batch_size is not None:
+        max_calls = 1 if batch_size == 1 else config.max_calls  # 1: answered before the next line is read
+        config = replace(config, batch_size=batch_size, max_calls=max_calls)
+    return Client(server_address(server), config)
+
+
+def _translate_here(
+    translator: LocalTranslator, options: TranslateOptions, texts: Iterable[str], **wanted: Any
+) -> Iterator[Translation]:
+    return translator.translate_all(texts, options, request=TranslationRequest(**wanted) if wanted else None)
 
 
 def _report_failure(number: int, error: DragomanError) -> None:
@@ -142,7 +182,7 @@ def _report_failure(number: int, error: DragomanError) -> None:
 
 @contextmanager
 def _bar(total: int | None) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on standard error; yields the function to call for every line that is done."""
+    """Show a progress bar on standard error; yields the function to call for every text that is done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -153,9 +193,15 @@ def _bar(total: int | None) -> Iterator[Callable[[], None]]:
         def advance() -> None:
             bar.advance(task)
             speed = bar.tasks[0].speed
-            bar.update(task, rate="" if speed is None else f"{speed:.0f} lines/s")
+            bar.update(task, rate="" if speed is None else f"{speed:.0f}/s")
 
         yield advance
+
+
+@contextmanager
+def _no_bar(total: int | None) -> Iterator[Callable[[], None]]:
+    del total
+    yield lambda: None
 
 
 def _count(texts: list[str] | None, file: Path | None) -> int | None:

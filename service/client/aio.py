@@ -45,6 +45,7 @@ from service.records import (
     DetectedLanguage,
     ModelInfo,
     Priority,
+    TextFormat,
     TranslateOptions,
     Translation,
     TranslationRequest,
@@ -60,6 +61,8 @@ class RequestOptions(TypedDict, total=False):
     source_language: str  # BCP 47; empty: the model's
     target_language: str
     priority: Priority | None  # None: the highest that the caller may have
+    format: TextFormat
+    return_alignments: bool
 
 
 def request_of(texts: Sequence[str] = (), **wanted: Unpack[RequestOptions]) -> TranslationRequest:

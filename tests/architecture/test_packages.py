@@ -18,7 +18,14 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("protos", "model", "export", "service")
 MAX_TRACKED_BYTES = 64 << 20  # 28 MB of it for each of two included models
 MODEL_FOR_SERVING = {"model.config", "model.tokenizer", "model.manifest", "model.bundle", "model.shortlist"}
-ON_REQUEST = ("bulk", "loadtest", "otel", "ray", "sign")  # extras whose libraries are imported where they are used
+ON_REQUEST = (
+    "bulk",
+    "documents",
+    "loadtest",
+    "otel",
+    "ray",
+    "sign",
+)  # extras whose libraries are imported where they are used
 NOT_FOR_SERVING = ("torch", "onnx", "safetensors", "sacrebleu", "matplotlib")
 GENERATOR = "protos.generate"  # for developers only
 RUNTIME = "onnxruntime"  # comes by an extra

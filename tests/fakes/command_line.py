@@ -11,8 +11,9 @@ from typer.testing import CliRunner, Result
 from service.cli.app import app
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
-from service.records import TranslatedText, TranslateOptions, Translation
+from service.records import TranslatedText, TranslateOptions, Translation, TranslationRequest
 from service.registry.model_info import untranslated
+from tests.fakes.model_info import model_info
 from tests.fakes.scripted_server import ScriptedServer
 
 
@@ -32,6 +33,8 @@ class Mirror:
     def __init__(self) -> None:
         self.opened: dict[str, Any] = {}
         self.options: TranslateOptions | None = None
+        self.request: TranslationRequest | None = None
+        self.info = model_info()
 
     def open(self, directory: Path, **arguments: Any) -> "Mirror":
         self.opened = {"directory": directory, **arguments}
@@ -40,8 +43,10 @@ class Mirror:
     def require(self, **names: str | None) -> None:
         self.opened |= names
 
-    def translate_all(self, texts: Iterable[str], options: TranslateOptions) -> Iterator[Translation]:
-        self.options = options
+    def translate_all(
+        self, texts: Iterable[str], options: TranslateOptions, *, request: TranslationRequest | None = None
+    ) -> Iterator[Translation]:
+        self.options, self.request = options, request
         for text in texts:
             hypothesis = TranslatedText(
                 text=text[::-1], score=-1.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1

@@ -1,0 +1,152 @@
+"""What `dragoman translate --document` does with a file: reads it, has its units translated, writes it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TypeAlias
+
+import typer
+
+from service.documents.draft import Draft, Notice, Unit
+from service.documents.formats import DocumentFormat, format_of, read_document
+from service.errors import DragomanError, InvalidInput, NotFound
+from service.files import write_whole
+from service.records import ModelInfo, Translation
+from service.registry.model_info import index_of
+
+AUTO = "auto"  # the format that the suffix says
+_NUM_FAILURES_SHOWN = 10
+
+# Texts, and `format` and `return_alignments` as in a request -> their translations, in order.
+TranslateUnits: TypeAlias = Callable[..., Iterator[Translation]]
+Bar: TypeAlias = Callable[
+    [int], AbstractContextManager[Callable[[], None]]
+]  # number of units -> a bar, moved by a call
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file to translate."""
+
+    file: Path
+    format: str  # a `DocumentFormat`, or AUTO
+    output: Path | None  # None: standard output
+    model: str | None = None
+    languages: tuple[str, str] = ("", "")  # source and target, BCP 47; empty: the model's
+
+    def translate(self, models: Sequence[ModelInfo], translate_units: TranslateUnits, bar: Bar) -> int:
+        """Write the file with its translations, and return how many units failed; these stay as they were.
+
+        Args:
+            models: those that may translate it.
+
+        Raises:
+            ValueError: the file cannot be read as what it is said to be.
+            DragomanError: a call failed; nothing is written.
+        """
+        info = self._model(models)
+        draft = self._read(self.languages[1] or (info.target_language if info else ""))
+        wants_links = draft.wants_links and info is not None and info.has_scorer
+        translations: list[Translation] = []
+        with bar(len(draft.units)) as advance:
+            for text_format, units in groupby(draft.units, key=lambda unit: unit.format):
+                texts = [unit.text for unit in units]
+                for translation in translate_units(texts, format=text_format, return_alignments=wants_links):
+                    translations.append(translation)
+                    advance()
+        written = draft.write(translations)
+        if self.output is None:
+            typer.echo(written.text.encode(), nl=False)
+        else:
+            write_whole(self.output, written.text.encode())
+        _print_notices([*_notices(draft.units, translations), *written.notices])
+        return _report_failures(draft.units, translations)
+
+    def _model(self, models: Sequence[ModelInfo]) -> ModelInfo | None:
+        """Return the model that translates; None where the server would translate through a third language."""
+        source, target = self.languages
+        try:
+            return models[index_of(models, model=self.model, source_language=source, target_language=target)]
+        except NotFound:
+            return None
+
+    def _read(self, target_language: str) -> Draft:
+        document_format = format_of(self.file) if self.format == AUTO else _format_named(self.format)
+        try:
+            text = self.file.read_bytes().decode("utf-8")
+            return read_document(text, document_format, target_language)
+        except UnicodeDecodeError as error:
+            advice = "convert it with `iconv --from-code ENCODING --to-code UTF-8`"
+            raise ValueError(f"{self.file} is not valid UTF-8 at byte {error.start}: {advice}") from error
+        except ValueError as error:
+            raise ValueError(f"{self.file}: {error}") from error
+
+
+def document_of(
+    file: Path | None,
+    name: str,
+    output: Path | None,
+    *,
+    model: str | None,
+    languages: tuple[str, str],
+    has_others: bool,
+) -> Document | None:
+    """Return the document that the command line names, None where it names none.
+
+    Args:
+        has_others: whether it names texts, or another way to write them.
+
+    Raises:
+        ValueError: options that do not go together.
+    """
+    if file is not None and has_others:
+        raise ValueError("--document goes with no texts, --file, --json or --num-hypotheses: it gives one file")
+    if file is None and (output is not None or name != AUTO):
+        raise ValueError("--output and --format need --document")
+    return None if file is None else Document(file, name, output, model, languages)
+
+
+def _format_named(name: str) -> DocumentFormat:
+    try:
+        return DocumentFormat(name)
+    except ValueError as error:
+        raise ValueError(f"--format is {name!r}, there are {AUTO}, {', '.join(DocumentFormat)}") from error
+
+
+def _notices(units: Sequence[Unit], translations: Sequence[Translation]) -> Iterator[Notice]:
+    """Yield the warnings of the translations with their places in the file."""
+    for unit, translation in zip(units, translations, strict=True):
+        for warning in translation.warnings:
+            yield Notice(warning.kind, unit.line + unit.text.count("\n", 0, warning.source.begin))
+
+
+def _print_notices(notices: list[Notice]) -> None:
+    """Print a table of what went wrong on standard error: kind, number, first place."""
+    if not notices:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("warning", "count", "first in line", box=None, pad_edge=False)
+    for kind, count in Counter(notice.kind for notice in notices).most_common():
+        first = min(notice.line for notice in notices if notice.kind is kind)
+        table.add_row(kind.replace("_", " "), str(count), str(first))
+    Console(stderr=True).print(table)
+
+
+def _report_failures(units: Sequence[Unit], translations: Sequence[Translation]) -> int:
+    """Print why units stayed as they are, and return how many did."""
+    failures: list[tuple[int, DragomanError]] = [
+        (unit.line, translation.error)
+        for unit, translation in zip(units, translations, strict=True)
+        if translation.error is not None
+    ]
+    for line, error in failures[:_NUM_FAILURES_SHOWN]:
+        message = error.about("the text") if isinstance(error, InvalidInput) else str(error)
+        typer.echo(f"dragoman: line {line}: {message}", err=True)
+    if len(failures) > _NUM_FAILURES_SHOWN:
+        typer.echo(f"dragoman: {len(failures) - _NUM_FAILURES_SHOWN} more failed", err=True)
+    return len(failures)

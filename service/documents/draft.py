@@ -1,0 +1,77 @@
+"""A file of some format as units to translate, and the way back.
+
+Knows no format and no translator.  Where nothing is translated, what is written is the file, byte for byte.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from service.records import TextFormat, Translation, WarningKind
+
+
+class Unit(NamedTuple):
+    """A piece of a file that is translated by itself."""
+
+    text: str
+    format: TextFormat
+    line: int  # where it begins in the file, from 1
+
+
+class Notice(NamedTuple):
+    """What went wrong at a place of a file."""
+
+    kind: WarningKind
+    line: int
+
+
+class Written(NamedTuple):
+    """A file with its translations in."""
+
+    text: str
+    notices: tuple[Notice, ...] = ()  # of units that stay as they are, since their translations do not fit in
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A file that was read.
+
+    `write` takes a translation for each unit, in order; a unit whose translation failed stays as it is.
+    """
+
+    units: tuple[Unit, ...]
+    write: Callable[[Sequence[Translation]], Written]
+    wants_links: bool = False  # whether `write` does better with the links between words
+
+
+class Slot(NamedTuple):
+    """A place in a file that is written anew: code points begin <= i < end."""
+
+    begin: int
+    end: int
+    text: str
+
+
+def filled(source: str, slots: Iterable[Slot]) -> str:
+    """Return the source with the text of each slot in its place; slots are in order and apart from each other."""
+    parts: list[str] = []
+    done = 0
+    for slot in slots:
+        parts += source[done : slot.begin], slot.text
+        done = slot.end
+    return "".join((*parts, source[done:]))
+
+
+def text_of(unit: Unit, translation: Translation) -> str:
+    """Return the best translation, or the source where the translation failed."""
+    return unit.text if translation.error is not None else translation.text
+
+
+def line_of(source: str, position: int) -> int:
+    """Return the number, from 1, of the line in which the position is."""
+    return source.count("\n", 0, position) + 1
+
+
+def has_language(text: str) -> bool:
+    """Whether there is anything to translate: a letter."""
+    return any(map(str.isalpha, text))

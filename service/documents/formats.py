@@ -1,0 +1,91 @@
+"""Which format a file has, and who reads it."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+
+from service.documents import markup_files, subtitles, xliff
+from service.documents.draft import Draft
+from service.extras import how_to_install
+
+
+class DocumentFormat(StrEnum):
+    """Formats of files."""
+
+    TEXT = "text"
+    HTML = "html"
+    XML = "xml"
+    XLIFF = "xliff"
+    MARKDOWN = "markdown"
+    SRT = "srt"
+    VTT = "vtt"
+    PO = "po"
+
+
+_SUFFIXES = {
+    ".txt": DocumentFormat.TEXT,
+    ".html": DocumentFormat.HTML,
+    ".htm": DocumentFormat.HTML,
+    ".xhtml": DocumentFormat.HTML,
+    ".xml": DocumentFormat.XML,
+    ".xliff": DocumentFormat.XLIFF,
+    ".xlf": DocumentFormat.XLIFF,
+    ".md": DocumentFormat.MARKDOWN,
+    ".markdown": DocumentFormat.MARKDOWN,
+    ".srt": DocumentFormat.SRT,
+    ".vtt": DocumentFormat.VTT,
+    ".po": DocumentFormat.PO,
+    ".pot": DocumentFormat.PO,
+}
+
+_READERS: dict[DocumentFormat, Callable[[str], Draft]] = {
+    DocumentFormat.TEXT: markup_files.read_plain,
+    DocumentFormat.HTML: markup_files.read_html,
+    DocumentFormat.XML: markup_files.read_xml,
+    DocumentFormat.SRT: partial(subtitles.read, has_references=False),
+    DocumentFormat.VTT: partial(subtitles.read, has_references=True),
+}
+
+
+def format_of(file: Path) -> DocumentFormat:
+    """Return the format that a file's suffix names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    known = _SUFFIXES.get(file.suffix.lower())
+    if known is None:
+        raise ValueError(f"{file} has none of the suffixes {', '.join(_SUFFIXES)}: say what it is with --format")
+    return known
+
+
+def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:
+    """Return the draft of a file.
+
+    Args:
+        target_language: BCP 47, for formats that name it; empty: they do not say.
+
+    Raises:
+        ValueError: the text is not of this format, or a package for it is missing.
+    """
+    try:
+        return _reader(document_format, target_language)(text)
+    except ModuleNotFoundError as error:
+        missing = f"{document_format} files need {error.name}: {how_to_install('documents')}"
+        raise ValueError(missing) from error
+
+
+def _reader(document_format: DocumentFormat, target_language: str) -> Callable[[str], Draft]:
+    """Return who reads the format; raises ModuleNotFoundError where a package is missing."""
+    if document_format in _READERS:
+        return _READERS[document_format]
+    if document_format is DocumentFormat.XLIFF:
+        return partial(xliff.read, target_language=target_language)
+    if document_format is DocumentFormat.MARKDOWN:
+        from service.documents import markdown
+
+        return markdown.read
+    from service.documents import gettext
+
+    return partial(gettext.read, target_language=target_language)

@@ -1,0 +1,275 @@
+"""Markdown: CommonMark with GitHub's tables, task lists, alerts and strikethrough, footnotes and front matter.
+
+A unit is the text of a block (a paragraph, a heading, a cell), the text of an image, or a block of HTML.  Code, front
+matter, addresses and titles of links, and link reference definitions stay as they are.  The lines of a paragraph go as
+one, which is wrapped again as wide as it was.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markdown_it.token import Token
+
+from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, has_language, text_of
+from service.documents.inline_tags import Item, Mark, TagsLost, decode, encode
+from service.documents.markdown_inline import (
+    IS_LABEL,
+    DoesNotFit,
+    Inline,
+    References,
+    parser,
+    read_inline,
+    reads_as,
+    write_inline,
+)
+from service.records import TextFormat, Translation, WarningKind
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_FRONT_MATTER = re.compile(r"\ufeff?(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_TASK = re.compile(r"\[[ xX]\][ \t]+")
+_ALERT = re.compile(r"\[![A-Z]+\][ \t]*")
+_LITERAL_HTML = re.compile(r"\s*<(script|pre|style|textarea|!|\?)", re.IGNORECASE)
+_HTML_TAG = re.compile(r"<[^>]*>")
+_NUMBER = re.compile(r"(\d+)([.)])")
+_BARE_PIPE = re.compile(r"(?<!\\)\|")
+_SPACE = " \t"
+
+
+class _Line(NamedTuple):
+    """What a block has of one line of a file."""
+
+    begin: int  # in the file
+    end: int
+    prefix: str  # what stands before and belongs to the blocks around: indentation, "> ", "- "
+
+
+class _Block(NamedTuple):
+    """A run of text and where it stands."""
+
+    lines: tuple[_Line, ...]
+    inline: Inline  # without items where it is HTML
+    number: int  # of the first line, from 1
+    opener: Token  # what it stands in
+
+    @property
+    def is_cell(self) -> bool:
+        return self.opener.type in {"th_open", "td_open"}
+
+    @property
+    def is_html(self) -> bool:
+        return self.opener.type == "html_block"
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether its text goes over several lines that are no lines to the reader."""
+        fixed = sum(item.source.count("\n") for item in self.inline.items if isinstance(item, Mark))
+        return self.inline.source.count("\n") > fixed
+
+    def units(self) -> Iterator[Unit]:
+        """Yield what is to be translated: the text, then those of its images."""
+        if self.is_html:
+            yield Unit(self.inline.source, TextFormat.HTML, self.number)
+            return
+        for run in (self.inline, *self.inline.alts.values()):
+            if run.has_language:
+                yield Unit(encode(run.items), TextFormat.XLIFF, self.number)
+
+
+class _SourceLine(NamedTuple):
+    """A line of a file."""
+
+    begin: int
+    text: str  # without its end
+
+    def part(self, column: int, length: int) -> _Line:
+        """Return a part of it."""
+        return _Line(self.begin + column, self.begin + column + length, self.text[:column])
+
+
+def read(text: str) -> Draft:
+    """Return the draft of a Markdown file."""
+    file = _File(text)
+    return Draft(tuple(unit for block in file.blocks for unit in block.units()), file.write)
+
+
+class _File:
+    """A Markdown file and its blocks."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._md = parser()
+        self._references: References = {}  # the parser fills it
+        self._lines = list(_source_lines(text))
+        self._lost: list[Notice] = []
+        tokens = self._md.parse("\n".join(_without_front_matter(self._lines)), self._references)
+        self.blocks = [block for place in range(len(tokens)) if (block := self._block(tokens, place))]
+
+    def _block(self, tokens: list[Token], place: int) -> _Block | None:
+        """Return the block of a token; None where it is none, or has no language."""
+        token = tokens[place]
+        if token.map is None or token.type not in {"inline", "html_block"} or not has_language(token.content):
+            return None
+        opener = token if token.type == "html_block" else tokens[place - 1]
+        try:
+            if opener.type in {"th_open", "td_open"}:
+                lines = [self._cell(token, tokens[:place])]
+            else:
+                parts = token.content.rstrip("\n").split("\n")
+                lines = [_content(self._lines[token.map[0] + i], part) for i, part in enumerate(parts)]
+        except ValueError:
+            self._lost.append(Notice(WarningKind.NOT_TRANSLATED, token.map[0] + 1))
+            return None
+        if opener.type == "paragraph_open":
+            lines = self._without_marker(lines, tokens[place - 2].type if place > 1 else "")
+        source = "\n".join(self._text[line.begin : line.end] for line in lines)
+        number = token.map[0] + 1
+        if opener is not token:
+            block = _Block(tuple(lines), read_inline(self._md, source, self._references), number, opener)
+            return block if any(block.units()) else None
+        is_language = not _LITERAL_HTML.match(source) and has_language(_HTML_TAG.sub("", source))
+        return _Block(tuple(lines), Inline(source), number, opener) if is_language else None
+
+    def _cell(self, token: Token, before: list[Token]) -> _Line:
+        """Return where a cell is in its row: after the cells before it."""
+        assert token.map is not None
+        line = self._lines[token.map[0]]
+        column = 0
+        row = max(place for place, other in enumerate(before) if other.type == "tr_open")
+        for cell in (*(other for other in before[row:] if other.type == "inline"), token):
+            text = cell.content.replace("|", "\\|")  # the parser has taken these backslashes away
+            begin = line.text.index(text, column)
+            column = begin + len(text)
+        return line.part(begin, len(text))
+
+    def _without_marker(self, lines: list[_Line], parent: str) -> list[_Line]:
+        """Return the lines of a paragraph without the `[ ] ` of a task or the `[!NOTE]` of an alert."""
+        first = self._text[lines[0].begin : lines[0].end]
+        if parent == "list_item_open" and (task := _TASK.match(first)):
+            marked = lines[0]
+            lines = [_Line(marked.begin + task.end(), marked.end, marked.prefix + task[0]), *lines[1:]]
+        elif parent == "blockquote_open" and len(lines) > 1 and _ALERT.fullmatch(first):
+            lines = lines[1:]
+        return lines
+
+    def write(self, translations: Sequence[Translation]) -> Written:
+        """Return the file with these translations of its units."""
+        answers = iter(translations)
+        slots: list[Slot] = []
+        notices = list(self._lost)
+        for block in self.blocks:
+            units = list(block.units())
+            texts = [text_of(unit, next(answers)) for unit in units]
+            if texts == [unit.text for unit in units]:
+                continue
+            try:
+                text = self._on_lines(block, self._source(block, units, texts))
+            except (TagsLost, DoesNotFit):
+                notices.append(Notice(WarningKind.NOT_TRANSLATED, block.number))
+            else:
+                slots.append(Slot(block.lines[0].begin, block.lines[-1].end, text))
+        return Written(filled(self._text, slots), tuple(notices))
+
+    def _source(self, block: _Block, units: list[Unit], texts: list[str]) -> str:
+        """Return the block's new source, without prefixes; raises TagsLost or DoesNotFit."""
+        if block.is_html:
+            return texts[0]
+        inline = block.inline
+        texts_left = iter(texts)
+        items = decode(next(texts_left), inline.items) if inline.has_language else inline.items
+        sources: dict[int, str] = {}  # of images, by mark
+        for mark_id, alt in inline.alts.items():
+            if alt.has_language:
+                sources[mark_id] = self._alt(alt, next(texts_left))
+        items = [_with_alt(item, inline, sources) for item in items]
+        source = write_inline(self._md, items, inline, self._references)
+        if block.is_cell:
+            return _BARE_PIPE.sub(r"\\|", source)
+        source = self._as_block(block, source)
+        if block.is_wrapped:
+            wrapped = _wrapped(source, max(len(line) for line in inline.source.split("\n")))
+            if self._is_block(block, wrapped) and reads_as(self._md, wrapped, items, self._references):
+                return wrapped
+        return source
+
+    def _alt(self, alt: Inline, text: str) -> str:
+        return write_inline(self._md, decode(text, alt.items), alt, self._references)
+
+    def _as_block(self, block: _Block, source: str) -> str:
+        """Return the source, with a backslash where its beginning or its end would be read as something else."""
+        for candidate in (
+            source,
+            _NUMBER.sub(r"\1\\\2", source, count=1),
+            "\\" + source,
+            f"{source[:-1]}\\{source[-1:]}",
+        ):
+            if self._is_block(block, candidate):
+                return candidate
+        raise DoesNotFit("the translation is read as another kind of block")
+
+    def _is_block(self, block: _Block, source: str) -> bool:
+        """Whether the source is one block, of the same kind."""
+        marker = "# " if block.opener.markup.startswith("#") else ""
+        tokens = self._md.parse(marker + source, {})
+        return len(tokens) == 3 and tokens[1].type == "inline" and tokens[1].content == source
+
+    def _on_lines(self, block: _Block, source: str) -> str:
+        """Return the source with line ends and prefixes as the block has them."""
+        first, *others = source.split("\n")
+        if not others:
+            return first
+        newline = _LINE_END.search(self._text)
+        prefixes = [line.prefix for line in block.lines[1:]] or [""]
+        prefixes += prefixes[-1:] * (len(others) - len(prefixes))
+        end = newline[0] if newline else "\n"
+        return first + "".join(end + prefix + line for prefix, line in zip(prefixes, others, strict=False))
+
+
+def _source_lines(text: str) -> Iterator[_SourceLine]:
+    begin = 0
+    for match in _LINE_END.finditer(text):
+        yield _SourceLine(begin, text[begin : match.start()])
+        begin = match.end()
+    yield _SourceLine(begin, text[begin:])
+
+
+def _without_front_matter(lines: list[_SourceLine]) -> list[str]:
+    """Return the lines with empty ones in the place of front matter, so that their numbers stay."""
+    contents = [line.text for line in lines]
+    if matter := _FRONT_MATTER.match("\n".join(contents)):
+        num_lines = matter[0].count("\n") + 1
+        contents[:num_lines] = [""] * num_lines
+    return contents
+
+
+def _content(line: _SourceLine, part: str) -> _Line:
+    """Return where the text of a block is in a line; indentation and a heading's closing `#` are no text.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    text = part.lstrip(_SPACE)
+    column = line.text.rindex(text)
+    if line.text[column + len(text) :].strip(_SPACE + "#"):
+        raise ValueError("the text is not at the end of its line")
+    return line.part(column, len(text))
+
+
+def _with_alt(item: Item, inline: Inline, sources: dict[int, str]) -> Item:
+    """Return an image with its new text; one whose text was the name of its reference gets that name."""
+    if isinstance(item, str) or item.id not in sources:
+        return item
+    alt = inline.alts[item.id].source
+    rest = item.source[len("![") + len(alt) :]
+    if rest in IS_LABEL and sources[item.id] != alt:
+        rest = f"][{alt}]"
+    return item._replace(source=f"![{sources[item.id]}{rest}")
+
+
+def _wrapped(source: str, width: int) -> str:
+    lines = (
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
+        for line in source.split("\n")
+    )
+    return "\n".join(lines)

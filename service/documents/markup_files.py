@@ -1,0 +1,77 @@
+"""Plain text, HTML and XML: pieces that the server takes as they are, cut where no sentence is."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
+from service.documents.xml_tree import Element, read_elements
+from service.records import TextFormat, Translation
+from service.text.elements import Elements
+from service.text.lexer import TokenKind, lex
+from service.text.syntax import HTML
+
+PIECE = 2_000  # characters after which a piece of HTML ends with the next block: far below any limit of a server
+
+_PARAGRAPH = re.compile(r"(?:[^\r\n]*\S[^\r\n]*(?:\r\n|\n|\r|\Z))+")
+
+
+def read_plain(text: str) -> Draft:
+    """Return the draft of a file of plain text, a paragraph a unit: blank lines stand between them."""
+    return _draft(text, (match.span() for match in _PARAGRAPH.finditer(text)), TextFormat.PLAIN)
+
+
+def read_html(text: str) -> Draft:
+    """Return the draft of an HTML file, some blocks a unit; what is not to be translated is not cut."""
+    ends = [*_block_ends(text), len(text)]
+    cuts = [0]
+    for place, following in zip(ends, [*ends[1:], len(text)], strict=True):
+        if place == len(text) or following - cuts[-1] > PIECE:
+            cuts.append(place)
+    return _draft(text, pairwise(cuts), TextFormat.HTML)
+
+
+def read_xml(text: str) -> Draft:
+    """Return the draft of an XML file: an element with text in it is a unit, with all elements inside as inline tags.
+
+    Raises:
+        ValueError: the file is no well-formed XML.
+    """
+    elements = [one for one in read_elements(text) if one.has_text and one.is_translated]
+    return _draft(text, _outermost(elements), TextFormat.XML)
+
+
+def _outermost(elements: Iterable[Element]) -> Iterator[tuple[int, int]]:
+    """Yield where the contents of the elements are that are in no other of them."""
+    end = 0
+    for element in elements:
+        if element.begin >= end:
+            yield element.content, element.content_end
+            end = element.end
+
+
+def _block_ends(text: str) -> Iterator[int]:
+    """Yield the places between the blocks of an HTML text."""
+    tokens = list(lex(text, HTML))
+    elements = Elements(text, tokens, HTML)
+    untouched_to = 0  # number of a token
+    for number, token in enumerate(tokens):
+        if elements.order_of(number) is False:
+            untouched_to = max(untouched_to, elements.end_of(number))
+        if number >= untouched_to and token.name in HTML.blocks:
+            yield token.end if token.kind is TokenKind.CLOSE else token.begin
+
+
+def _draft(text: str, places: Iterable[tuple[int, int]], text_format: TextFormat) -> Draft:
+    """Return the draft of a file with a unit at each of the places that has language."""
+    kept = [place for place in places if has_language(text[slice(*place)])]
+    units = tuple(Unit(text[slice(*place)], text_format, line_of(text, place[0])) for place in kept)
+    return Draft(units, partial(_write, text, kept, units))
+
+
+def _write(
+    text: str, places: Sequence[tuple[int, int]], units: Sequence[Unit], translations: Sequence[Translation]
+) -> Written:
+    texts = map(text_of, units, translations)
+    return Written(filled(text, (Slot(*place, new) for place, new in zip(places, texts, strict=True))))

@@ -1,0 +1,113 @@
+"""XLIFF 1.2 and 2: sources without a translation get a target with the state "translated"."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
+from service.documents.xml_tree import Element, read_elements
+from service.records import TextFormat, Translation
+
+_TO_DO = (
+    None,
+    "new",
+    "needs-translation",
+    "initial",
+)  # states of targets that may be written over, where they are empty or not
+_TAG = re.compile(r"<[^>]*>")
+_INDENT = re.compile(r"\s*\Z")
+
+
+class _Pair(NamedTuple):
+    """A source and the place of its target."""
+
+    source: Element
+    target: Element | None
+    segment: Element | None  # in XLIFF 2, has the state
+
+
+def read(text: str, target_language: str = "") -> Draft:
+    """Return the draft of an XLIFF file.
+
+    Raises:
+        ValueError: it is no XLIFF 1.2 or 2.
+    """
+    elements = read_elements(text)
+    root = elements[0]
+    version = root.attributes.get("version", "")
+    if root.name != "xliff" or version.split(".")[0] not in {"1", "2"}:
+        raise ValueError(f"the file is no XLIFF 1.2 or 2: it begins with {root.name} of version {version or 'none'}")
+    holder = "segment" if version[0] == "2" else "trans-unit"
+    pairs = [pair for element in elements if element.name == holder and (pair := _pair(element, text))]
+    units = tuple(
+        Unit(text[pair.source.content : pair.source.content_end], TextFormat.XLIFF, line_of(text, pair.source.begin))
+        for pair in pairs
+    )
+    return Draft(units, partial(_write, text, elements, pairs, units, target_language))
+
+
+def _pair(holder: Element, text: str) -> _Pair | None:
+    """Return the source and the target of a unit, None where there is nothing to do."""
+    named = {child.name: child for child in holder.children}
+    source, target = named.get("source"), named.get("target")
+    if source is None or not holder.is_translated or holder.attributes.get("approved") == "yes":
+        return None
+    if not has_language(_TAG.sub("", text[source.content : source.content_end])):
+        return None
+    segment = holder if holder.name == "segment" else None
+    state = (segment or target or holder).attributes.get("state")
+    is_empty = target is None or not text[target.content : target.content_end].strip()
+    is_to_do = is_empty or state in _TO_DO[1:]
+    return _Pair(source, target, segment) if is_to_do else None
+
+
+def _write(
+    text: str,
+    elements: Sequence[Element],
+    pairs: Sequence[_Pair],
+    units: Sequence[Unit],
+    language: str,
+    translations: Sequence[Translation],
+) -> Written:
+    slots: list[Slot] = []
+    for pair, unit, translation in zip(pairs, units, translations, strict=True):
+        if translation.error is None:
+            slots += _slots(text, pair, text_of(unit, translation))
+    if slots and language:
+        name, attribute = ("file", "target-language") if pairs[0].segment is None else ("xliff", "trgLang")
+        for element in elements:
+            if element.name == name and attribute.lower() not in element.attributes:
+                slots.append(_with_attribute(text, element, attribute, language))
+    return Written(filled(text, sorted(slots)))
+
+
+def _slots(text: str, pair: _Pair, translation: str) -> Iterator[Slot]:
+    """Yield what is written of a pair: its target and, in XLIFF 2, the state of the segment."""
+    source, target, segment = pair
+    tag = f"<{source.prefix}target>"
+    if target is not None:
+        tag = text[target.begin : target.content].replace("/>", ">")
+    if segment is None:
+        tag = _tag_with(tag, "state", "translated")
+    else:
+        yield _with_attribute(text, segment, "state", "translated")
+    written = f"{tag}{translation}</{source.prefix}target>"
+    if target is not None:
+        yield Slot(target.begin, target.end, written)
+    else:
+        indent = _INDENT.search(text, 0, source.begin)
+        yield Slot(source.end, source.end, (indent[0] if indent else "") + written)
+
+
+def _with_attribute(text: str, element: Element, name: str, value: str) -> Slot:
+    return Slot(element.begin, element.content, _tag_with(text[element.begin : element.content], name, value))
+
+
+def _tag_with(tag: str, name: str, value: str) -> str:
+    """Return a start tag with this value of the attribute."""
+    known = re.compile(rf"""(\s{name}\s*=\s*)(?:"[^"]*"|'[^']*')""")
+    if known.search(tag):
+        return known.sub(rf'\g<1>"{value}"', tag)
+    end = "/>" if tag.endswith("/>") else ">"
+    return f'{tag.removesuffix(end).rstrip()} {name}="{value}"{end}'

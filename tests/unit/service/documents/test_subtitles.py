@@ -1,0 +1,243 @@
+"""SRT and WebVTT: cues keep all but their words; sentences are translated as one."""
+
+import re
+
+import pytest
+import srt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.documents import subtitles
+from service.engine.job import FinishReason
+from service.errors import InternalError
+from service.records import Link, Span, TranslatedSegment, TranslatedText, Translation, WarningKind
+from tests.fakes.shouting import answered, echoed, shouted, translation_of
+
+
+def cue(number: int, *lines: str, begin: int | None = None) -> str:
+    """A cue of SRT; each ends a tenth of a second before the next one begins."""
+    start = number if begin is None else begin
+    return f"{number}\n00:00:{start:02},000 --> 00:00:{start:02},900\n" + "".join(f"{line}\n" for line in lines) + "\n"
+
+
+# Name, lines of the cues, the same in capital letters.
+SRT = [
+    ("one line", [["a cat."]], [["A CAT."]]),
+    ("two lines", [["a cat", "and dogs."]], [["A CAT", "AND DOGS."]]),
+    ("sentence over two cues", [["a cat"], ["sees me."]], [["A CAT"], ["SEES ME."]]),
+    ("sentences apart", [["A cat."], ["A dog."]], [["A CAT."], ["A DOG."]]),
+    ("sentence that ends in a cue", [["A cat. A"], ["dog ran."]], [["A CAT. A"], ["DOG RAN."]]),
+    ("speakers", [["- a?", "- b."]], [["- A?", "- B."]]),
+    ("second speaker", [["a?", "- b."]], [["A?", "- B."]]),
+    ("italics", [["<i>a cat.</i>"]], [["<i>A CAT.</i>"]]),
+    ("italics on each line", [["<i>a cat</i>", "<i>and dogs.</i>"]], [["<i>A CAT</i>", "<i>AND DOGS.</i>"]]),
+    ("italics over lines", [["<i>a cat", "and dogs.</i>"]], [["<i>A CAT", "AND DOGS.</i>"]]),
+    ("italics inside", [["a <i>cat</i> ran."]], [["A <i>CAT</i> RAN."]]),
+    ("italics over cues", [["<i>a cat</i>"], ["<i>sees me.</i>"]], [["<i>A CAT</i>"], ["<i>SEES ME.</i>"]]),
+    ("tag without an end", [["<i>a cat."]], [["<i>A CAT."]]),
+    ("font", [['<font color="#ff0000">a cat.</font>']], [['<font color="#ff0000">A CAT.</font>']]),
+    ("position", [["{\\an8}a cat."]], [["{\\an8}A CAT."]]),
+    ("styles of ASS", [["a {\\i1}cat{\\i0} ran."]], [["A {\\i1}CAT{\\i0} RAN."]]),
+    ("song", [["♪ la la ♪"], ["♪ lo lo ♪"]], [["♪ LA LA ♪"], ["♪ LO LO ♪"]]),
+    ("sound", [["[door closes]"], ["a cat."]], [["[DOOR CLOSES]"], ["A CAT."]]),
+    ("no language", [["..."], ["42"], ["♪"]], [["..."], ["42"], ["♪"]]),
+    ("less than", [["I <3 a & b."]], [["I <3 A & B."]]),
+    ("no text", [[], ["a."]], [[], ["A."]]),
+    ("dash in a text", [["a - b."]], [["A - B."]]),
+]
+
+
+def file_of(cues: list[list[str]]) -> str:
+    return "".join(cue(number, *lines) for number, lines in enumerate(cues, start=1))
+
+
+@pytest.mark.parametrize(("source", "expected"), [case[1:] for case in SRT], ids=[case[0] for case in SRT])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_srt_keeps_all_but_the_words(source, expected, line_end):
+    text = file_of(source).replace("\n", line_end)
+    draft = subtitles.read(text, has_references=False)
+
+    assert echoed(draft).text == text
+    assert shouted(draft) == (file_of(expected).replace("\n", line_end), ())
+
+
+VTT_HEAD = "WEBVTT - a title\nKind: captions\n\nSTYLE\n::cue { color: red }\n\nNOTE a note\nof two lines\n\n"
+VTT = [
+    (
+        "settings",
+        "00:01.000 --> 00:02.000 align:start line:0%\na cat.\n",
+        "00:01.000 --> 00:02.000 align:start line:0%\nA CAT.\n",
+    ),
+    ("name", "intro one\n00:01.000 --> 00:02.000\na.\n", "intro one\n00:01.000 --> 00:02.000\nA.\n"),
+    ("voice", "00:01.000 --> 00:02.000\n<v Anna Lee>a.\n", "00:01.000 --> 00:02.000\n<v Anna Lee>A.\n"),
+    ("class", "00:01.000 --> 00:02.000\na <c.red.big>b</c>.\n", "00:01.000 --> 00:02.000\nA <c.red.big>B</c>.\n"),
+    ("times", "00:01.000 --> 00:02.000\na <00:01.500>b.\n", "00:01.000 --> 00:02.000\nA <00:01.500>B.\n"),
+    ("references", "00:01.000 --> 00:02.000\na &amp; b &lt; c.\n", "00:01.000 --> 00:02.000\nA &amp; B &lt; C.\n"),
+    ("hours", "01:00:01.000 --> 01:00:02.000\na.\n", "01:00:01.000 --> 01:00:02.000\nA.\n"),
+    ("note behind", "00:01.000 --> 00:02.000\na.\n\nNOTE b\n\n", "00:01.000 --> 00:02.000\nA.\n\nNOTE b\n\n"),
+    ("no end of line", "00:01.000 --> 00:02.000\na.", "00:01.000 --> 00:02.000\nA."),
+    ("empty cue", "00:01.000 --> 00:02.000\n\nb\n", "00:01.000 --> 00:02.000\n\nb\n"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), [case[1:] for case in VTT], ids=[case[0] for case in VTT])
+def test_vtt_keeps_all_but_the_words(source, expected):
+    draft = subtitles.read(VTT_HEAD + source, has_references=True)
+
+    assert echoed(draft).text == VTT_HEAD + source
+    assert shouted(draft) == (VTT_HEAD + expected, ())
+
+
+def test_numbers_and_times_are_those_of_the_source():
+    source = file_of([["a cat"], ["sees you and", "me."], ["- Hi.", "- Ho."]])
+    written = shouted(subtitles.read(source, has_references=False)).text
+
+    before, after = list(srt.parse(source)), list(srt.parse(written))
+    assert [(one.index, one.start, one.end) for one in after] == [(one.index, one.start, one.end) for one in before]
+    assert [one.content for one in after] == [one.content.upper() for one in before]
+
+
+def test_a_sentence_over_cues_is_one_unit():
+    draft = subtitles.read(file_of([["I saw <i>the</i>"], ["cat. And"], ["then."], ["You."]]), has_references=False)
+
+    assert [(unit.text, unit.line) for unit in draft.units] == [
+        ('I saw <g id="1">the</g> cat. And then.', 3),
+        ("You.", 15),
+    ]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [cue(2, "- b", begin=2), cue(2, "b", begin=9), cue(2, "<i>b</i>"), cue(2, "[b]"), cue(2, "♪ b")],
+    ids=["speaker", "pause", "style", "sound", "song"],
+)
+def test_a_new_speaker_a_pause_and_another_style_end_a_sentence(second):
+    assert len(subtitles.read(cue(1, "a") + second, has_references=False).units) == 2
+
+
+def test_text_without_an_end_of_sentence_is_translated_a_few_cues_at_a_time():
+    cues = [["word"]] * (2 * subtitles.MAX_CUES + 1)
+
+    assert len(subtitles.read(file_of(cues), has_references=False).units) == 3
+
+
+def linked(text: str, *links: tuple[int, int, int, int], segments: tuple[tuple[Span, Span], ...] = ()) -> Translation:
+    """A translation with the links of one segment, or with segments without links."""
+    hypothesis = TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
+    spans = segments or ((Span(0, 1_000), Span(0, len(text))),)
+    pairs = tuple(Link(Span(a, b), Span(c, d)) for a, b, c, d in links)
+    found = tuple(TranslatedSegment(source=a, target=b, hypotheses=(hypothesis,), links=pairs) for a, b in spans)
+    return Translation(hypotheses=(hypothesis,), segments=found)
+
+
+def test_the_cut_goes_where_the_linked_words_part():
+    draft = subtitles.read(file_of([["yes"], ["the very old house."]]), has_references=False)
+    assert draft.units[0].text == "yes the very old house."
+    translation = linked("allerdings ja aber das Haus.", (0, 3, 0, 10), (0, 3, 11, 13), (0, 3, 14, 18), (4, 7, 19, 22))
+
+    cues = [one.content for one in srt.parse(draft.write([translation]).text)]
+    assert cues == ["allerdings ja aber", "das Haus."]
+
+
+def test_a_cut_is_in_the_translation_of_the_segment_where_the_source_has_it():
+    draft = subtitles.read(file_of([["I am. You"], ["are here."]]), has_references=False)
+    assert draft.units[0].text == "I am. You are here."
+    spans = ((Span(0, 5), Span(0, 35)), (Span(6, 19), Span(36, 49)))
+    translation = linked("Ich bin es wirklich und wahrhaftig. Du bist hier.", segments=spans)
+
+    cues = [" ".join(one.content.split()) for one in srt.parse(draft.write([translation]).text)]
+    assert cues == ["Ich bin es wirklich und wahrhaftig. Du", "bist hier."]
+
+
+def test_without_links_the_cut_goes_by_length_and_behind_a_comma_where_the_source_has_one():
+    draft = subtitles.read(file_of([["aaaa bbbb,"], ["dddd eeee."]]), has_references=False)
+
+    cues = [one.content for one in srt.parse(answered(draft, "aaaa bbb, c dddd eeee."))]
+    assert cues == ["aaaa bbb,", "c dddd eeee."]
+
+
+def test_too_few_words_are_shown_in_each_cue():
+    draft = subtitles.read(file_of([["a"], ["b c."]]), has_references=False)
+
+    assert [one.content for one in srt.parse(answered(draft, "A."))][-1] != ""
+
+
+def test_no_cut_goes_through_a_pair_of_tags():
+    draft = subtitles.read(file_of([["a <i>b</i>"], ["c d."]]), has_references=False)
+
+    text = answered(draft, 'a <g id="1">b c</g> d.')
+    assert [one.content for one in srt.parse(text)] in (["a <i>b c</i>", "d."], ["a", "<i>b c</i> d."])
+
+
+def test_lines_have_their_share_of_the_words():
+    draft = subtitles.read(file_of([["aaaa", "bbbbbbbbb."]]), has_references=False)
+
+    assert [one.content for one in srt.parse(answered(draft, "eins zwei drei vier."))] == ["eins\nzwei drei vier."]
+
+
+def test_lines_that_would_be_too_long_are_even():
+    draft = subtitles.read(file_of([["aa", "bbbbbbbbbbbbbbbb."]]), has_references=False)
+
+    (one,) = srt.parse(answered(draft, "eins zwei drei " * 4 + "vier."))
+    assert [len(line) for line in one.content.splitlines()] == [34, 30]
+
+
+def test_one_line_becomes_two_where_it_is_too_long():
+    draft = subtitles.read(file_of([["aaaa."]]), has_references=False)
+
+    (one,) = srt.parse(answered(draft, "lange Wörter " * 4 + "Ende."))
+    assert [len(line) <= 42 for line in one.content.splitlines()] == [True, True]
+
+
+def test_cues_whose_tags_are_lost_stay_as_they_were_with_a_notice():
+    source = file_of([["a <i>b</i>"], ["c."]])
+    written = subtitles.read(source, has_references=False).write([translation_of("A B C.")])
+
+    assert written.text == source
+    assert [(notice.kind, notice.line) for notice in written.notices] == [(WarningKind.NOT_TRANSLATED, 3)]
+
+
+def test_a_file_without_cues_is_refused():
+    with pytest.raises(ValueError, match="no cue"):
+        subtitles.read("some text\n", has_references=False)
+
+
+_LINES = st.sampled_from(
+    [
+        "",
+        " ",
+        "a cat",
+        "ran.",
+        "- b?",
+        "<i>",
+        "</i>",
+        "<i>c</i>",
+        "{\\an8}",
+        "1",
+        "2",
+        "NOTE d",
+        "♪ e ♪",
+        "&amp;",
+        "x < y",
+        "-->",
+        # Timings, and what looks like them.
+        "00:00:01,000 --> 00:00:02,000",
+        "00:01.000 --> 00:02.000 line:0",
+        "9:9:9 --> 9:9:9",
+        "<v A>f",
+        "\u2028g",
+        "WEBVTT",
+    ]
+)
+
+
+@given(st.lists(_LINES, max_size=14), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_every_file_comes_back_as_it_was(lines, line_end, has_references):
+    source = line_end.join([*lines, "00:01.000 --> 00:02.000", "a", ""])
+    draft = subtitles.read(source, has_references=has_references)
+
+    assert echoed(draft).text == source
+    assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).text == source
+    timing = re.compile(r"\d --> \d")
+    assert len(timing.findall(shouted(draft).text)) == len(timing.findall(source))
