@@ -42,6 +42,11 @@ class Block:
                 self._add_characters(match[0], range(*match.span()))
         self.end = end
 
+    @property
+    def text(self) -> str:
+        """The language in what was collected."""
+        return "".join(self._text)
+
     def add_tag(self, begin: int, end: int, kind: TagKind, number: int, parts: Sequence[Part] = ()) -> None:
         """Add a tag; `number` is that of its token."""
         if kind is not TagKind.POINT:
@@ -50,6 +55,13 @@ class Block:
         self.end = end
         if kind is TagKind.POINT:
             self._follows_space = self._follows_break = False
+
+    def add_untouched(self, begin: int, end: int, shown: str) -> None:
+        """Add an element that comes back as it is, with what a reader sees of it."""
+        self.add_tag(begin, end, TagKind.POINT, -1)
+        if shown:
+            self._tags[-1] = self._tags[-1]._replace(width=len(shown))
+            self._add_characters(shown, [begin] * len(shown))
 
     def add_break(self, begin: int, end: int, parts: Sequence[Part] = ()) -> None:
         """Add a tag that separates words."""
@@ -74,7 +86,7 @@ class Block:
         return Segment(
             source=self._whole[self._begin : self.end],
             begin=self._begin,
-            text="".join(self._text),
+            text=self.text,
             tags=_paired_codes(tags, self._syntax) if self._syntax.openers else tuple(tags),
             offsets=tuple(self._offsets),
         )

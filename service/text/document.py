@@ -28,6 +28,12 @@ class Tag(NamedTuple):
     partner: int | None = None  # index in `Segment.tags` of the other end; None: in another segment, or there is none
     begin: int = 0  # place of `source` in the text of the request
     parts: tuple["Part", ...] = ()  # `source`, where it has language in it: the values of alt, title, ...
+    width: int = 0  # code points of `Segment.text`, from `position` on, that it shows: "ls" of <code>ls</code>
+
+    @property
+    def shown(self) -> Span:
+        """Where `Segment.text` has what a reader sees of the tag; it has to come back as it is."""
+        return Span(self.position, self.position + self.width)
 
     @property
     def end(self) -> int:

@@ -14,13 +14,18 @@ from service.text.lexer import Attribute, Token, TokenKind, attributes, lex
 from service.text.pieces import joined, trim
 from service.text.syntax import SYNTAXES, Syntax
 
+# What is longer says little in its sentence, and a model may change it.
+_LONGEST_SHOWN = 60
+_MARKUP = frozenset("<>\n")
+
 
 def parse(text: str, text_format: TextFormat) -> Document:
     """Take a text apart.
 
     What stands between the tags of two blocks is one segment, with the tags in it.  White space in it that HTML takes
-    for one space is one space.  What is not to be translated and stands within a line is a tag of the segment.  Values
-    of attributes that people read are segments of their own; where their tag belongs to a segment, in `Tag.parts`.
+    for one space is one space.  What is not to be translated and stands within a line is a tag of the segment, which
+    shows the model what it shows a reader.  Values of attributes that people read are segments of their own; where
+    their tag belongs to a segment, in `Tag.parts`.
     """
     if text_format is TextFormat.PLAIN:
         return Document(tuple(joined(trim(Segment(text, 0, text)))), _unchanged)
@@ -86,8 +91,18 @@ class _Parser:
         if token.name in self._syntax.blocks:
             yield from self._between_blocks(token.begin, self._tokens[end - 1].end)
         else:
-            self._block.add_tag(token.begin, self._tokens[end - 1].end, TagKind.POINT, number)
+            self._block.add_untouched(token.begin, self._tokens[end - 1].end, self._shown(number, end))
         return end
+
+    def _shown(self, number: int, end: int) -> str:
+        """Return what a reader, and the model, sees of an element that comes back as it is."""
+        block = Block(self._text, self._tokens[number].begin, self._syntax)
+        for token in self._tokens[number + 1 : end]:
+            if token.kind is TokenKind.TEXT:
+                block.add_text(token.begin, token.end)
+        text = block.text.strip()
+        is_name = 0 < len(text) <= _LONGEST_SHOWN and not _MARKUP.intersection(text)
+        return text if is_name and self._tokens[number].name not in self._syntax.unseen else ""
 
     def _translated(self, number: int) -> Iterator[Part]:
         token = self._tokens[number]

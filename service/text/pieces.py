@@ -24,7 +24,7 @@ def trim(segment: Segment) -> list[Part]:
     """Cut off the white space at a segment's ends and the tags there that enclose no part of the text or all of it."""
     text = segment.text
     begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
-    if begin >= end:
+    if not _language(segment).strip():
         return _verbatim(segment, _start(segment), _end(segment))
     first, last = _enclosed_tags(segment, begin, end)
     front = _Cut(begin, first, _place(segment, begin, first))
@@ -39,7 +39,7 @@ def trim(segment: Segment) -> list[Part]:
 def split(segment: Segment, positions: Sequence[int]) -> list[Part]:
     """Cut a segment before these code points of its text, and trim the pieces.
 
-    Opening tags between two pieces go with the second one, closing tags with the first.
+    Opening tags between two pieces go with the second one, closing tags with the first.  What a tag shows is not cut.
 
     Args:
         segment: The segment.
@@ -74,6 +74,13 @@ def _nonempty(strings: Sequence[str]) -> list[str]:
     return [string] if string else []
 
 
+def _language(segment: Segment) -> str:
+    """Return the text without what tags show."""
+    ends = [0, *(tag.shown.end for tag in segment.tags)]
+    begins = [*(tag.position for tag in segment.tags), len(segment.text)]
+    return "".join(segment.text[end:begin] for end, begin in zip(ends, begins, strict=True))
+
+
 def _start(segment: Segment) -> _Cut:
     return _Cut(0, 0, segment.begin)
 
@@ -92,7 +99,7 @@ def _enclosed_tags(segment: Segment, begin: int, end: int) -> tuple[int, int]:
     first, last = bisect_right(tags, begin, key=_position), bisect_left(tags, end, key=_position)
     while True:
         kept = range(first, last)
-        front = next((index for index in range(first) if tags[index].partner in kept), first)
+        front = next((index for index in range(first) if tags[index].width or tags[index].partner in kept), first)
         back = next((index + 1 for index in range(len(tags) - 1, last - 1, -1) if tags[index].partner in kept), last)
         if (front, back) == (first, last):
             return first, last
@@ -114,6 +121,9 @@ def _place_after(segment: Segment, position: int, tag: int) -> int:
 def _cut_near(segment: Segment, position: int) -> _Cut:
     """Return the place behind the text that ends at or before `position`, and behind the tags that close there."""
     text, tags = segment.text, segment.tags
+    before = bisect_left(tags, position, key=_position)
+    if before and position < tags[before - 1].shown.end:
+        return _start(segment)
     end = begin = position
     while end > 0 and text[end - 1].isspace():
         end -= 1

@@ -3,14 +3,16 @@
 Knows words and the links between them, no format and no model.
 """
 
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.document import Segment, Tag, TagKind
-from service.text.word_links import Range, WordLinks, at_share
+from service.text.word_links import Range, WordLinks, at_share, words_of
 
 _LEFT, _RIGHT = 0, 1  # of the white space between two words
 
@@ -28,15 +30,65 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
         links: Which words of the two belong together; may be empty.
         escape: Writes language as the format does.
     """
-    words = WordLinks(segment.text, target, links)
+    kept = _kept(segment, target, links)
+    shown = [segment.tags[index].shown for index in sorted(kept)]
+    words = WordLinks(words_of(segment.text, shown), words_of(target, sorted(kept.values())), links)
+    write = _writer(target, {span: segment.tags[index].source for index, span in kept.items()}, escape)
     if not words.target_words or not words.source_words:
         return "".join(tag.source for tag in segment.tags) + escape(target)
-    ranges, units = _taken_apart(segment, words)
+    ranges, units = _taken_apart(segment, words, kept)
     _find_ranges(ranges, words)
     marks = [mark for item in ranges for mark in item.marks(segment.tags)]
     marks += [unit.mark(segment, words, number) for number, unit in enumerate(units)]
     before, after = _outer_space(segment)
-    return before + _written(sorted(marks), target, words, escape) + after
+    return before + _written(sorted(marks), target, words, write) + after
+
+
+def _kept(segment: Segment, target: str, links: Sequence[Link]) -> dict[int, Span]:
+    """Return where the translation has what a tag shows, by the tag's index."""
+    by_text: dict[str, list[int]] = {}
+    for index, tag in enumerate(segment.tags):
+        if tag.width:
+            by_text.setdefault(segment.text[slice(*tag.shown)], []).append(index)
+    shown_at = {
+        place: text for text in by_text for index in by_text[text] for place in range(*segment.tags[index].shown)
+    }
+    linked: dict[str, set[int]] = {text: set() for text in by_text}
+    for link in links:
+        if link.source.begin in shown_at:
+            linked[shown_at[link.source.begin]].add(link.target.begin)
+    kept: dict[int, Span] = {}
+    taken: set[int] = set()
+    # Longer ones first: "ls" is not looked for in "ls -l".
+    for text in sorted(by_text, key=len, reverse=True):
+        copies = _copies(text, target, taken, linked[text])[: len(by_text[text])]
+        kept |= zip(by_text[text], sorted(copies), strict=False)
+        taken.update(place for copy in copies for place in range(*copy))
+    return kept
+
+
+def _copies(text: str, target: str, taken: AbstractSet[int], linked: AbstractSet[int]) -> list[Span]:
+    """Return where a translation has a text, but not as a part of another word; first the places that are linked."""
+    left, right = (r"\b" if end.isalnum() else "" for end in (text[0], text[-1]))
+    found = [Span(*match.span()) for match in re.finditer(f"{left}{re.escape(text)}{right}", target)]
+    free = [copy for copy in found if taken.isdisjoint(range(*copy))]
+    return sorted(free, key=lambda copy: linked.isdisjoint(range(*copy)))
+
+
+def _writer(target: str, kept: Mapping[Span, str], escape: Callable[[str], str]) -> Callable[[int, int], str]:
+    """Return what writes a part of the translation, with tags in place of what they show."""
+
+    def write(begin: int, end: int) -> str:
+        written: list[str] = []
+        for span in spans[bisect_left(spans, begin, key=lambda span: span.begin) :]:
+            if span.begin >= end:
+                break
+            written += [escape(target[begin : span.begin]), kept[span]]
+            begin = span.end
+        return "".join([*written, escape(target[begin:end])])
+
+    spans = sorted(kept)
+    return write
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +140,8 @@ class _Unit:
     def mark(self, segment: Segment, words: WordLinks, number: int) -> _Mark:
         text, position = segment.text, self.position
         space_before = position > 0 and text[position - 1].isspace()
-        space_after = position < len(text) and text[position].isspace()
+        end = position + segment.tags[self.first].width
+        space_after = end < len(text) and text[end].isspace()
         sticks_left = space_after and position > 0 and not space_before
         word, side = _place_of(position, words, sticks_left=sticks_left)
         word, side, order = self._in_parent(word, side, number, len(words.target_words))
@@ -108,8 +161,8 @@ class _Unit:
         return word, side, (0 if side == _RIGHT else 1, number, 0, 0, 0)
 
 
-def _taken_apart(segment: Segment, words: WordLinks) -> tuple[list[_Range], list[_Unit]]:
-    """Return the tags that enclose words, and those that do not, in the order of the source."""
+def _taken_apart(segment: Segment, words: WordLinks, kept: Mapping[int, Span]) -> tuple[list[_Range], list[_Unit]]:
+    """Return the tags that enclose words, and those that do not; those in `kept` are words themselves."""
     tags = segment.tags
     ranges: list[_Range] = []
     units: list[_Unit] = []
@@ -119,7 +172,9 @@ def _taken_apart(segment: Segment, words: WordLinks) -> tuple[list[_Range], list
         tag = tags[index]
         parent = open_ranges[-1] if open_ranges else None
         last = tag.partner if tag.kind is TagKind.OPEN else index  # of a unit, if it is one
-        if tag.kind is TagKind.CLOSE and tag.partner is not None:
+        if index in kept:
+            pass
+        elif tag.kind is TagKind.CLOSE and tag.partner is not None:
             open_ranges.pop().end = index
         elif tag.kind is TagKind.CLOSE:
             ranges.append(_Range(words.source_range(0, tag.position), None, end=index))
@@ -222,14 +277,14 @@ def _without_tags(segment: Segment, begin: int, end: int, tags: Sequence[Tag]) -
     return "".join(source[b - segment.begin : e - segment.begin] for b, e in zip(begins, ends, strict=True))
 
 
-def _written(marks: Sequence[_Mark], target: str, words: WordLinks, escape: Callable[[str], str]) -> str:
+def _written(marks: Sequence[_Mark], target: str, words: WordLinks, write: Callable[[int, int], str]) -> str:
     written: list[str] = []
     place = 0
     ends_in_space = True
     for mark in marks:
         at = _code_point(mark, target, words)
         if place < at:
-            written.append(escape(target[place:at]))
+            written.append(write(place, at))
             ends_in_space = target[at - 1].isspace()
         if mark.has_space_before and not ends_in_space:
             written.append(" ")
@@ -239,7 +294,7 @@ def _written(marks: Sequence[_Mark], target: str, words: WordLinks, escape: Call
             written.append(" ")
             ends_in_space = True
         place = at
-    return "".join([*written, escape(target[place:])])
+    return "".join([*written, write(place, len(target))])
 
 
 def _code_point(mark: _Mark, target: str, words: WordLinks) -> int:

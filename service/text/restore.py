@@ -170,9 +170,11 @@ def strip_outer(segment: Segment) -> tuple[str, Segment | None, str]:
         return segment.source, None, ""
     if any(tag.position < begin for tag in segment.tags):
         begin = 0
-    if any(tag.position > end for tag in segment.tags):
+    if any(tag.shown.end > end for tag in segment.tags):
         end = len(segment.text)
-    left = _source_index(segment, begin) - sum(len(tag.source) for tag in segment.tags if tag.position == begin)
+    left = _source_index(segment, begin) - sum(
+        len(tag.source) for tag in segment.tags if tag.position == begin and not tag.width
+    )
     left = left if begin else 0
     right = _source_index(segment, end) if end < len(segment.text) else len(segment.source)
     inner = segment._replace(

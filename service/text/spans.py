@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
 from service.records import Span
+from service.text.document import Segment
 from service.text.patterns import SPANS
 
 _MOST_REMEMBERED = 20_000  # characters; callers choose what they send
@@ -91,6 +92,13 @@ def find_spans(text: str, alphabet: Alphabet) -> tuple[Span, ...]:
     return tuple(_joined(text, spans)) if len(spans) > 1 else tuple(spans)
 
 
+def spans_of(segment: Segment, alphabet: Alphabet) -> tuple[Span, ...]:
+    """Return what of a segment's text has to come back exactly: what is found in it, and what its tags show."""
+    found = find_spans(segment.text, alphabet)
+    shown = [tag.shown for tag in segment.tags if tag.width]
+    return tuple(_joined(segment.text, sorted([*found, *shown]))) if shown else found
+
+
 def _masked(text: str, spans: Iterable[Span], lacking: Iterable[str], alphabet: Alphabet) -> str:
     """Return the text with signs in place of the characters that are lacking, and nothing where a span is."""
     pieces: list[str] = []
@@ -131,8 +139,8 @@ def _joined(text: str, spans: Iterable[Span]) -> Iterator[Span]:
     for span in spans:
         if before is None:
             before = span
-        elif _GLUE.fullmatch(text, before.end, span.begin):
-            before = Span(before.begin, span.end)
+        elif span.begin < before.end or _GLUE.fullmatch(text, before.end, span.begin):
+            before = Span(before.begin, max(before.end, span.end))
         else:
             yield before
             before = span

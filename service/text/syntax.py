@@ -14,6 +14,7 @@ class Syntax:
     voids: frozenset[str] = frozenset()  # have no end tag
     raw: frozenset[str] = frozenset()  # contain no markup
     untouched: frozenset[str] = frozenset()  # come back as they are, with their content
+    unseen: frozenset[str] = frozenset()  # those of them whose content is no text
     breaks: frozenset[str] = frozenset()  # separate words as white space does; two of them end a segment
     attributes: frozenset[str] = frozenset()  # their values are language
     openers: frozenset[str] = frozenset()  # untouched elements that open something ...
@@ -37,6 +38,7 @@ HTML = Syntax(
     voids=_names("area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"),
     raw=_names("iframe noembed noframes script style textarea xmp"),
     untouched=_names("code iframe kbd math noembed noframes pre samp script style svg textarea tt var xmp"),
+    unseen=_names("iframe math noembed noframes script style svg"),
     breaks=_names("br"),
     attributes=_names("alt aria-label placeholder title"),
 )
@@ -45,6 +47,7 @@ XML = Syntax()
 # XLIFF 2: sc and ec are the ends of a pair, sm and em those of an annotation.
 XLIFF = Syntax(
     untouched=_names("bpt ept it ph"),
+    unseen=_names("bpt ept it"),
     openers=_names("bpt bx sc sm"),
     closers=_names("ept ex ec em"),
 )

@@ -3,20 +3,14 @@
 Ranges are pairs of word numbers, begin <= i < end.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
 from service.records import Link, Span
+from service.text.alignment import words
 
 Range = tuple[int, int]
-
-# A mark is a word, and so is a character of Chinese or Japanese; letters with marks in between are one word ("don't").
-_MARK = r"!-/:-@\[-^`{-~\u00a1-\u00a9\u00ab-\u00b4\u00b6-\u00b9\u00bb-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3011"
-_IDEOGRAPH = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_LETTERS = rf"[^\s{_MARK}{_IDEOGRAPH}]+"
-_WORD = re.compile(rf"{_LETTERS}(?:['\u2019.,:/@-]{_LETTERS})*|\S")
 
 # What a word that is linked to another part of the source takes off in a range that would enclose it: less than a
 # linked word adds, so that "hat den Apfel gegessen" is one range for "has eaten".
@@ -24,17 +18,12 @@ _FOREIGN = 0.5
 _UNLINKED = 0.01  # takes off as well: such words do not stand at the ends of a range
 
 
-def words_of(text: str) -> list[Span]:
-    """Return where the words of a text stand; marks are words."""
-    return [Span(*match.span()) for match in _WORD.finditer(text)]
-
-
 class WordLinks:
     """Which words of a text and of its translation belong together."""
 
-    def __init__(self, source: str, target: str, links: Sequence[Link]) -> None:
-        self.source_words = words_of(source)
-        self.target_words = words_of(target)
+    def __init__(self, source: Sequence[Span], target: Sequence[Span], links: Sequence[Link]) -> None:
+        self.source_words = source
+        self.target_words = target
         self._targets: list[list[int]] = [[] for _ in self.source_words]  # of each word of the source
         for link in links:
             linked = range(*_covered(self.target_words, link.target))
@@ -101,6 +90,15 @@ class WordLinks:
             (own - _FOREIGN * (all_ - own)) / all_ if all_ else -_UNLINKED
             for own, all_ in zip(self._counts(source), self._num_links, strict=True)
         ]
+
+
+def words_of(text: str, units: Sequence[Span] = ()) -> list[Span]:
+    """Return where the words of a text stand; each of the units, which are in order, is one word."""
+    found = words(text)
+    for unit in reversed(units):
+        begin, end = _covered(found, unit)
+        found[begin:end] = [unit]
+    return found
 
 
 def at_share(share: float, within: Range) -> int:

@@ -60,9 +60,9 @@ def test_blocks_are_segments_and_inline_tags_stand_in_them(html, parts):
     [
         ("<script>if (a<b) '<p>'</script>Hi", ["<script>if (a<b) '<p>'</script>", ("Hi",)]),
         ("Hi<style>p{} </p", [("Hi",), "<style>p{} </p"]),
-        ("Run <code>ls <b>-l</b></code> now", [("Run |<code>ls <b>-l</b></code>| now",)]),
+        ("Run <code>ls <b>-l</b></code> now", [("Run |<code>ls <b>-l</b></code>|ls -l now",)]),
         ("a<pre> b\n c</pre>d", [("a",), "<pre> b\n c</pre>", ("d",)]),
-        ('By <span class="x notranslate">Acme</span> Ltd', [('By |<span class="x notranslate">Acme</span>| Ltd',)]),
+        ('By <span class="x notranslate">Acme</span> Ltd', [('By |<span class="x notranslate">Acme</span>|Acme Ltd',)]),
         ("<p translate=no>Acme</p>Ltd", ["<p translate=no>Acme</p>", ("Ltd",)]),
         (
             '<div translate="no">A <b translate="yes">dog</b> B</div>',
@@ -75,6 +75,19 @@ def test_blocks_are_segments_and_inline_tags_stand_in_them(html, parts):
 )  # fmt: skip
 def test_what_is_not_to_be_translated_comes_back_as_it_is(html, parts):
     assert shown(html) == parts
+
+
+def test_what_is_not_to_be_translated_is_shown_in_its_sentence_if_it_is_like_a_name():
+    html = f"<kbd>A&amp;B</kbd> c <code></code> <code>{'x' * 99}</code> <code>a &lt; b</code> <svg>d</svg>e"
+    segment = only_segment(parse(html, TextFormat.HTML))
+
+    assert segment.text == "A&B c    e"
+    assert [segment.text[slice(*tag.shown)] for tag in segment.tags] == ["A&B", "", "", "", ""]
+    assert [html[slice(*segment.origin(segment.tags[0].shown))]] == ["<kbd>A&amp;B</kbd>"]
+
+
+def test_nothing_but_what_is_not_to_be_translated_is_no_segment():
+    assert shown("<p><code>a</code> <b><kbd>b</kbd></b></p>") == ["<p><code>a</code> <b><kbd>b</kbd></b></p>"]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +226,7 @@ def test_protected_text_of_xliff_is_a_tag():
     )
     segment = only_segment(parse(xliff, TextFormat.XLIFF))
 
-    assert segment.text == "a    b c"
+    assert segment.text == "a X Y {0} b c"
     assert [tag.source for tag in segment.tags if tag.partner is None] == [
         '<mrk mtype="protected">X</mrk>',
         '<mrk translate="no">Y</mrk>',

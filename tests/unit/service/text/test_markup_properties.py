@@ -126,7 +126,9 @@ def test_markup_of_a_translation_is_read_as_the_same_markup(text, data):
         again = parse(result, TextFormat.HTML)
 
         assert again.source == result
-        assert "".join(piece.text for piece in again.segments() if piece.escape is None).split() == segment.text.split()
+        assert (
+            " ".join(piece.text for piece in again.segments() if piece.escape is None).split() == segment.text.split()
+        )
 
 
 ADVERSARIAL = {

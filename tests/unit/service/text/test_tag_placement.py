@@ -70,6 +70,21 @@ def test_what_stands_alone_stands_beside_the_word_that_is_linked_to_its_neighbou
 
 
 @pytest.mark.parametrize(
+    ("html", "target", "links", "result"),
+    [
+        ("The <code>git push</code> command", "Der Befehl git push", "", "Der Befehl <code>git push</code>"),
+        ("<b>Use <code>x</code></b> now", "Jetzt x nutzen", "0-2 1-1 2-0", "Jetzt <b><code>x</code> nutzen</b>"),
+        ("a <kbd>ls</kbd> <kbd>ls -l</kbd> b", "A ls -l ls B", "", "A <kbd>ls -l</kbd> <kbd>ls</kbd> B"),
+        ("Set <var>a</var> to a", "Setze a auf a", "0-0 1-3 2-2 3-1", "Setze a auf <var>a</var>"),
+        ("The <code>cat</code> is", "Die Katze ist", straight(3), "Die <code>cat</code> Katze ist"),
+        ("a <i translate=no>&lt;</i> b", "A B", straight(2), "A <i translate=no>&lt;</i> B"),
+    ],
+)
+def test_what_a_tag_shows_is_the_tag_again(html, target, links, result):
+    assert placed(html, target, links) == result
+
+
+@pytest.mark.parametrize(
     ("html", "target", "result"),
     [
         ("A <b>red</b> car.", "Ein rotes Auto.", "Ein <b>rotes</b> Auto."),
@@ -128,6 +143,8 @@ def test_pair_around_everything_goes_around_everything():
         ("A <b>one. </b>Two.", [7], ["A |<b>|one.|</b>|", "Two."]),
         ("A.<b> Two</b> x.", [3], ["A.", "|<b>|Two|</b>| x."]),
         ("A.<i></i> <img> B.", [3], ["A.", "B."]),
+        ("Run <code>a. b</code> now.", [7], ["Run |<code>a. b</code>|a. b now."]),
+        ("<kbd>A</kbd> one. <kbd>B</kbd> two", [7], ["|<kbd>A</kbd>|A one.", "|<kbd>B</kbd>|B two"]),
     ],
 )
 def test_segment_is_cut_between_sentences_and_tags_go_with_the_text_they_touch(html, positions, parts):
