@@ -10,6 +10,7 @@ from typing import Self
 import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from model.spelling import WORD_MARK, Speller, Spellings
 
 # Unicode category Cc is exactly C0, DEL and C1.
 _CONTROL_TO_SPACE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
@@ -28,6 +29,7 @@ class Tokenizer:
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         self._processor = processor
         self.vocab_size: int = processor.get_piece_size()
+        self._speller: Speller | None = None  # until a phrase is spelled
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -106,6 +108,16 @@ class Tokenizer:
             spans.append((begin, end))
             at = end
         return text, spans
+
+    def spellings(self, phrases: Sequence[str]) -> Spellings:
+        """Return all ways in which tokens spell phrases, after normalisation (`model/spelling.py`)."""
+        if self._speller is None:
+            pieces = self.pieces(range(self.vocab_size))
+            for token in (*_SPECIAL_IDS, UNK_ID):
+                pieces[token] = ""
+            self._speller = Speller(pieces)
+        normalized = [self._processor.normalize(normalize_text(phrase)) for phrase in phrases]
+        return self._speller.spellings([text.replace(WORD_MARK, " ") for text in normalized])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id; a word's first piece begins with U+2581."""

@@ -117,7 +117,7 @@ class LocalTranslator:
             options: how to search; None takes the model's defaults.
             request: what else a request can ask for: format, alignments, terms; its texts do not count.
         """
-        params = search_params(self.info, options or TranslateOptions())
+        params = search_params(self.info, options or TranslateOptions(), self._codec)
         request = replace(request or TranslationRequest(), options=options or TranslateOptions())
         return self._run(_Call(enumerate(texts), settings_of(request, self.info, self._codec, params)))
 

@@ -34,6 +34,8 @@ from service.records import TranslateOptions
 from service.registry.model_info import index_of, search_params
 
 ENGINES = ("local", "ray")
+# Of the search: what a run notes, so that it goes on with the same.
+_OPTIONS = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens", "use_shortlist")
 
 EPILOG = examples(
     "dragoman bulk english.txt german.txt",
@@ -122,6 +124,7 @@ def run(wanted: Bulk, console: Console) -> int:
     file_format = format_of(wanted.source, wanted.column, wanted.target)
     worker = worker.pinned(info)
     source = BulkSource.of(wanted.source.resolve())
+    params = search_params(info, wanted.options)
     description = JobDescription(
         source_sha256=source.sha256,
         format=format_name(file_format),
@@ -129,7 +132,7 @@ def run(wanted: Bulk, console: Console) -> int:
         model=info.name,
         model_version=info.version,
         precision=info.precision,
-        options=search_params(info, wanted.options)._asdict(),
+        options={name: getattr(params, name) for name in _OPTIONS},
     )
     job = BulkJob(source, wanted.output.resolve(), file_format, description)
     with job.opened(is_forced=wanted.is_forced):

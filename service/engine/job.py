@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from model.spelling import Spellings
+
 _LENGTH = struct.Struct("!I")
 FRAME_HEADER_BYTES = _LENGTH.size
 SMALLEST_WIDTH = 64
@@ -35,13 +37,6 @@ class FailureKind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
 
 
-# Phrases that no hypothesis contains, as the ways in which tokens spell them: for each node (token, node behind it),
-# where ANYWHERE behind a token says that it completes a phrase.  A hypothesis is always at ANYWHERE, and begins at
-# WORD_START too.
-Suppressed = tuple[tuple[tuple[int, int], ...], ...]
-ANYWHERE, WORD_START = 0, 1
-
-
 class SearchParams(NamedTuple):
     """How to search for one sentence; semantics as in `protos/translation.proto`."""
 
@@ -54,7 +49,7 @@ class SearchParams(NamedTuple):
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0  # 0: any
     min_target_tokens: int = 0  # end-of-sentence not included
-    suppressed: Suppressed = ()
+    suppressed: Spellings = ()  # of phrases that no hypothesis contains
     sampling_top_k: int = 0  # 0: the best hypothesis is searched for
     sampling_top_p: float = 1.0
     sampling_temperature: float = 1.0

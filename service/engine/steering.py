@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from model.config import EOS_ID
-from service.engine.job import ANYWHERE, WORD_START, SearchParams
+from model.spelling import ANYWHERE, WORD_START
+from service.engine.job import SearchParams
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -51,7 +52,9 @@ class Steering:
         # An alternative is a token, so that none ends behind the prefix.
         self._min_tokens = max(params.min_target_tokens, 0 if alternative is None else len(prefix_ids) + 1)
         self._past = np.zeros((params.beam_size, 0), np.int64)  # [K, T]
-        self._nodes = [frozenset({ANYWHERE, WORD_START})] * params.beam_size  # of `params.suppressed`
+        # Where each hypothesis is in the spellings of suppressed phrases, and what goes on from a node.
+        self._nodes = [frozenset({ANYWHERE, WORD_START})] * params.beam_size
+        self._edges: dict[int, _Edges] = {}
 
     @property
     def num_steps(self) -> int:
@@ -96,12 +99,12 @@ class Steering:
     def advance(self, parents: Ints, tokens: Ints) -> None:
         """Note with which token each hypothesis goes on, and from whose past; [K] each."""
         self._past = np.concatenate([self._past[parents], tokens[:, None]], axis=1)
-        if edges := self.params.suppressed:
+        if self.params.suppressed:
             self._nodes = [
                 frozenset({ANYWHERE}).union(
-                    behind for node in self._nodes[parent] for token, behind in edges[node] if token == newest
+                    *(self._edges_of(node).behind.get(token, ()) for node in self._nodes[parent])
                 )
-                for parent, newest in zip(parents.tolist(), tokens.tolist(), strict=True)
+                for parent, token in zip(parents.tolist(), tokens.tolist(), strict=True)
             ]
 
     @property
@@ -120,18 +123,31 @@ class Steering:
 
     def _completions(self) -> tuple[Ints, Ints]:
         """Return what would complete a suppressed phrase."""
-        edges = self.params.suppressed
-        if not edges:
+        if not self.params.suppressed:
             return _NO_PLACES, _NO_PLACES
-        found = [
-            (hypothesis, token)
-            for hypothesis, nodes in enumerate(self._nodes)
-            for node in nodes
-            for token, behind in edges[node]
-            if behind == ANYWHERE
-        ]
-        pairs = np.array(found, np.int64).reshape(-1, 2)
-        return pairs[:, 0], pairs[:, 1]
+        found = [[token for node in nodes for token in self._edges_of(node).completing] for nodes in self._nodes]
+        counts = [len(tokens) for tokens in found]
+        return np.arange(len(found)).repeat(counts), np.array([token for tokens in found for token in tokens], np.int64)
+
+    def _edges_of(self, node: int) -> "_Edges":
+        edges = self._edges.get(node)
+        if edges is None:
+            edges = self._edges[node] = _Edges.of(self.params.suppressed[node])
+        return edges
+
+
+class _Edges(NamedTuple):
+    """What goes on from a node of spellings."""
+
+    behind: dict[int, tuple[int, ...]]  # by token, the nodes behind it
+    completing: tuple[int, ...]  # tokens that complete a phrase
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> "_Edges":
+        behind: dict[int, tuple[int, ...]] = {}
+        for token, node in pairs:
+            behind[token] = (*behind.get(token, ()), node)
+        return cls(behind, tuple(token for token, nodes in behind.items() if ANYWHERE in nodes))
 
 
 def is_steered(params: SearchParams) -> bool:

@@ -10,11 +10,13 @@ from typing import Protocol, TypeVar
 from model.bundle import Bundle
 from model.config import UNK_ID
 from model.manifest import GPU_PRECISION, LENGTH_PENALTY_RANGE, PATIENCE_RANGE, PREFERRED_PRECISIONS
+from model.spelling import Spellings
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.spec import Device
 from service.errors import InvalidInput, NotFound, TooLong
 from service.records import ModelInfo, Span, TranslatedText, TranslateOptions
+from service.registry.decoding_options import Spell, check_range, with_decoding_options
 from service.text.languages import closeness
 from service.text.spans import Alphabet
 
@@ -103,11 +105,12 @@ def pair_distance(info: ModelInfo, source_language: str, target_language: str) -
     return distance
 
 
-def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
+def search_params(info: ModelInfo, options: TranslateOptions, codec: "TextCodec | None" = None) -> SearchParams:
     """Return the options, with the model's defaults where they are absent.
 
     Args:
         info: its default options are complete, and their max_target_tokens is the model's limit.
+        codec: of the model; may be left out where no phrases are to be suppressed.
 
     Raises:
         InvalidInput: names the option, its value and the range.
@@ -121,15 +124,16 @@ def search_params(info: ModelInfo, options: TranslateOptions) -> SearchParams:
         max_target_tokens=_given(options.max_target_tokens, defaults.max_target_tokens),
         use_shortlist=_given(options.use_shortlist, defaults.use_shortlist),
     )
-    _check_range("beam_size", params.beam_size, 1, info.max_beam_size)
-    _check_range("num_hypotheses", params.num_hypotheses, 1, params.beam_size)
-    _check_range("length_penalty", params.length_penalty, *LENGTH_PENALTY_RANGE)
-    _check_range("patience", params.patience, *PATIENCE_RANGE)
-    _check_range("max_target_tokens", params.max_target_tokens, 1, _given(None, defaults.max_target_tokens))
+    check_range("beam_size", params.beam_size, 1, info.max_beam_size)
+    check_range("num_hypotheses", params.num_hypotheses, 1, params.beam_size)
+    check_range("length_penalty", params.length_penalty, *LENGTH_PENALTY_RANGE)
+    check_range("patience", params.patience, *PATIENCE_RANGE)
+    check_range("max_target_tokens", params.max_target_tokens, 1, _given(None, defaults.max_target_tokens))
     if params.use_shortlist and not info.has_shortlist:
         message = "options.use_shortlist is true, and the model has no shortlist"
         raise InvalidInput(message, field="options.use_shortlist")
-    return params
+    spell: Spell = codec.spellings if codec is not None else lambda _: ()
+    return with_decoding_options(params, options, takes_penalty=info.has_repetition_penalty, spell=spell)
 
 
 def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float | None) -> SearchParams:
@@ -157,6 +161,10 @@ class SupportsTokens(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids."""
+        ...
+
+    def spellings(self, phrases: Sequence[str]) -> Spellings:
+        """The ways in which tokens spell phrases."""
         ...
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -226,6 +234,35 @@ class TextCodec:
             raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
         return ids, list(map(Span._make, spans))
 
+    def spellings(self, phrases: Sequence[str]) -> Spellings:
+        """The ways in which tokens spell phrases.
+
+        Raises:
+            InvalidInput: one is no Unicode text.
+        """
+        try:
+            return self._tokenizer.spellings(phrases)
+        except (RuntimeError, ValueError) as error:
+            field = "options.suppressed_phrases"
+            raise InvalidInput(f"{field} cannot be split into tokens", field=field) from error
+
+    def prefix_ids(self, prefix: str, index: int, params: SearchParams) -> tuple[int, ...]:
+        """Token ids that every translation of a text begins with, without end-of-sentence; none for a blank prefix.
+
+        Raises:
+            InvalidInput: the prefix is no Unicode text, or leaves no room for a translation.
+        """
+        field, limit = f"target_prefixes[{index}]", params.max_target_tokens - 1
+        try:
+            ids = tuple(self._tokenizer.encode(prefix)[:-1])
+        except (RuntimeError, ValueError) as error:
+            message = "has a target prefix that cannot be split into tokens"
+            raise InvalidInput(message, field=field, index=index) from error
+        if len(ids) > limit:
+            message = f"has a target prefix of {len(ids)} tokens, at most {limit} are accepted"
+            raise InvalidInput(message, field=field, index=index)
+        return ids
+
     def decode_with_spans(self, token_ids: Sequence[int]) -> tuple[str, list[Span]]:
         """The text of a hypothesis, and the place of each token in it."""
         text, spans = self._tokenizer.decode_with_spans(token_ids)
@@ -261,12 +298,6 @@ def _given(value: _Option | None, default: _Option | None) -> _Option:
         assert default is not None, "the default options of a model are complete"
         return default
     return value
-
-
-def _check_range(option: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # also refuses NaN
-        given = value if isinstance(value, int) else f"{value:g}"
-        raise InvalidInput(f"options.{option} is {given}, from {low} to {high} is accepted", field=f"options.{option}")
 
 
 def _too_long(index: int, length: int, unit: str, limit: int) -> TooLong:

@@ -192,7 +192,7 @@ class Pipeline:
         """
         model = self.find_model(request, call)
         options = request.options
-        return model, model.default_params if options is NO_OPTIONS else search_params(model.info, options)
+        return model, model.default_params if options is NO_OPTIONS else search_params(model.info, options, model.codec)
 
     def find_model(self, request: TranslationRequest, call: Call) -> ServedModel:
         """Return the model that serves this request now, noted in the call; raises as `resolve`."""

@@ -63,7 +63,7 @@ def translate_whole(segment: Segment, index: int, settings: Settings, prefix: st
     ids = tuple(codec.encode(segment.text, index))
     if not ids:
         return SegmentOutcome(hypotheses=(untranslated(segment.text),))
-    prefix_ids = tuple(codec.tokenize(prefix)[:-1]) if prefix else ()
+    prefix_ids = codec.prefix_ids(prefix, index, settings.params)
     (reply,) = yield [Task(ids, settings.params, prefix_ids)]
     if isinstance(reply.result, InternalError):
         return SegmentOutcome(source_tokens=len(ids), error=reply.result)

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from model.spelling import Spellings
+from tests.fakes.steered_jobs import suppressing
+
 
 class _Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]: ...
@@ -12,6 +15,9 @@ class _Tokenizer(Protocol):
 
 class CharacterSpans:
     """The places of `encode` and `decode`: the n-th token is the n-th character behind the leading white space."""
+
+    def spellings(self: _Tokenizer, phrases: Sequence[str]) -> Spellings:
+        return suppressing([self.encode(phrase)[:-1] for phrase in phrases])
 
     def encode_with_spans(self: _Tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         ids, begin = self.encode(text), len(text) - len(text.lstrip())

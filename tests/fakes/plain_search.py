@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
+from model.spelling import ANYWHERE, WORD_START
 from service.engine.beam import Candidates, num_candidates
-from service.engine.job import ANYWHERE, WORD_START, FinishReason, Hypothesis, SearchParams
+from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.steering import Edits
 
 Script = Callable[[tuple[int, ...]], np.ndarray]  # prefix with beginning-of-sentence -> log-probabilities [V]

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.config import EOS_ID
-from service.engine.job import ANYWHERE, Job, Suppressed
+from model.spelling import ANYWHERE, Spellings
+from service.engine.job import Job
 
 
-def suppressing(phrases: Sequence[Sequence[int]]) -> Suppressed:
+def suppressing(phrases: Sequence[Sequence[int]]) -> Spellings:
     """As `SearchParams.suppressed` says it: each phrase a path of its own."""
     nodes: list[list[tuple[int, int]]] = [[], []]
     for phrase in phrases:
