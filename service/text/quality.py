@@ -5,6 +5,7 @@ expects of such a translation; how far to trust it, and for which models, is in 
 """
 
 import math
+from operator import mul
 
 # Of `features`, in their order.  The script prints them.
 _WEIGHTS = (-0.8343, 1.9342, 0.2448, -0.3797, 0.0326, 0.057)
@@ -24,14 +25,15 @@ def estimate(source: str, target: str, *, score: float, source_tokens: int, targ
     if not target or not source_tokens or not target_tokens:
         return 0.0
     found = features(source, target, score=score, source_tokens=source_tokens, target_tokens=target_tokens)
-    return min(1.0, max(0.0, sum([weight * value for weight, value in zip(_WEIGHTS, found, strict=True)])))
+    expected: float = sum(map(mul, _WEIGHTS, found))
+    return min(1.0, max(0.0, expected))
 
 
 def features(source: str, target: str, *, score: float, source_tokens: int, target_tokens: int) -> tuple[float, ...]:
     """Return what the estimate is a weighted sum of; arguments as for `estimate`, none empty.
 
     The tokens' mean probability; the logarithm of the source's length, as the same probability says more of a long one;
-    both multiplied; characters for each token, as made-up words have many short ones; how much of the length is missing.
+    both multiplied; characters for each token, as made-up words have many short ones; how much length is missing.
     """
     probability, length = math.exp(score), math.log(source_tokens)
     missing = min(0.0, math.log(len(target) / len(source)) - _USUAL_RATIO)
