@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from service.errors import InvalidInput
 from service.records import Link, Span, Term, TermUse
-from service.text.restore import whole
+from service.text.restore import find_all
 from service.text.spans import IN_WORD
 
-MAX_CHARACTERS = 100_000  # of a request's terms: an index of so many takes some milliseconds
+MAX_CHARACTERS = 100_000  # of a request's terms: an index of so many takes some 10 ms
+MAX_SOURCE_CHARACTERS = 200  # of one of them, so that no text is slow to search
 
-_FIRST = re.compile(rf"{IN_WORD}++|.", re.DOTALL)
-_INSIDE_WORD = re.compile(rf"(?<={IN_WORD})(?={IN_WORD})")
+_WORD = re.compile(rf"{IN_WORD}++|.", re.DOTALL)
 
 
 class Honoured(NamedTuple):
@@ -36,8 +36,18 @@ class Honoured(NamedTuple):
         return all(use.is_honoured for use in self.uses)
 
 
+class _Node:
+    """What terms go on with after some words."""
+
+    __slots__ = ("following", "term")
+
+    def __init__(self) -> None:
+        self.following: dict[str, _Node] = {}
+        self.term: Term | None = None  # that ends here
+
+
 class Glossary:
-    """Terms by their first words."""
+    """Terms by their words."""
 
     def __init__(self, terms: Iterable[Term] = (), others: "Glossary | None" = None) -> None:
         """Index the terms; of several with the same source the first one counts.
@@ -45,16 +55,17 @@ class Glossary:
         Args:
             others: terms that count where these say nothing.
         """
-        self._terms: dict[str, Term] = {}
-        self._lengths: dict[str, set[int]] = {}  # first word -> of the terms that begin with it
-        self._others = others
+        self.roots: list[_Node] = [_Node(), *(others.roots if others else [])]
+        self._num_terms = len(others) if others else 0
         for term in terms:
-            self._terms.setdefault(term.source, term)
-        for source in self._terms:
-            self._lengths.setdefault(_first(source), set()).add(len(source))
+            node = self.roots[0]
+            for word in _WORD.findall(term.source):
+                node = node.following.setdefault(word, _Node())
+            self._num_terms += node.term is None
+            node.term = node.term or term
 
     def __len__(self) -> int:
-        return len(self._terms) + (len(self._others) if self._others else 0)
+        return self._num_terms
 
     def find(self, text: str, spans: Sequence[Span] = ()) -> tuple[TermUse, ...]:
         """Return the terms of a text in its order, of several at a place the longest; none is honoured yet.
@@ -65,38 +76,41 @@ class Glossary:
         return tuple(self._find(text, spans))
 
     def _find(self, text: str, spans: Sequence[Span]) -> Iterator[TermUse]:
+        words = [Span(*match.span()) for match in _WORD.finditer(text)]
         end, next_span = 0, 0
-        for word in _FIRST.finditer(text):
-            begin = word.start()
+        for number, (begin, _) in enumerate(words):
             while next_span < len(spans) and spans[next_span].end <= begin:
                 next_span += 1
             limit = spans[next_span].begin if next_span < len(spans) else len(text)
-            term = self._longest(text, begin, limit, word[0]) if end <= begin < limit else None
-            if term is not None:
-                end = begin + len(term.source)
-                yield TermUse(term, Span(begin, end), is_honoured=False)
+            if end <= begin < limit:
+                found = [_longest(root, text, words, number, limit) for root in self.roots]
+                term = max(found, key=lambda one: len(one.source) if one else 0)
+                if term is not None:
+                    end = begin + len(term.source)
+                    yield TermUse(term, Span(begin, end), is_honoured=False)
 
-    def _longest(self, text: str, begin: int, limit: int, first: str) -> Term | None:
-        for length in sorted(self._lengths_of(first), reverse=True):
-            end = begin + length
-            term = self._term(text[begin:end]) if end <= limit and not _INSIDE_WORD.match(text, end) else None
-            if term is not None:
-                return term
-        return None
 
-    def _lengths_of(self, first: str) -> set[int]:
-        own = self._lengths.get(first, set())
-        return own | self._others._lengths_of(first) if self._others else own  # noqa: SLF001 - another of its kind
-
-    def _term(self, source: str) -> Term | None:
-        return self._terms.get(source) or (self._others._term(source) if self._others else None)  # noqa: SLF001
+def _longest(root: _Node, text: str, words: Sequence[Span], number: int, limit: int) -> Term | None:
+    """Return the longest term that begins with a word and ends before a limit."""
+    node, term = root, None
+    while number < len(words) and words[number].end <= limit:
+        begin, end = words[number]
+        following = node.following.get(text[begin:end])
+        if following is None:
+            break
+        node, term, number = following, following.term or term, number + 1
+    return term
 
 
 def check_terms(terms: Sequence[Term]) -> None:
     """Raise InvalidInput for the terms of a request that are too long together, or if one has no source."""
     for index, term in enumerate(terms):
         if not term.source.strip():
-            message = f"glossary.terms[{index}].source is {term.source!r}: a term is a word or more"
+            message = f"glossary.terms[{index}].source is {term.source!r}: a term is a word or a phrase"
+            raise InvalidInput(message, field=f"glossary.terms[{index}].source")
+        if len(term.source) > MAX_SOURCE_CHARACTERS:
+            given = f"glossary.terms[{index}].source has {len(term.source)} characters"
+            message = f"{given}, at most {MAX_SOURCE_CHARACTERS} are accepted: a term is a word or a phrase"
             raise InvalidInput(message, field=f"glossary.terms[{index}].source")
     length = sum(len(term.source) + len(term.target) for term in terms)
     if length > MAX_CHARACTERS:
@@ -123,7 +137,8 @@ def honour(uses: Sequence[TermUse], target: str, links: Sequence[Link] = ()) -> 
         target: its translation, with the protected spans put back.
         links: between the words of both; without them nothing is replaced.
     """
-    present = _copies([_wanted(use) for use in uses], target)
+    copies = find_all([_wanted(use) for use in uses], target)
+    present = Counter({text: len(spans) for text, spans in copies.items()})
     found = [_take(present, _wanted(use)) for use in uses]
     edits: list[tuple[Span, TermUse]] = []
     for use in (use for use, is_found in zip(uses, found, strict=True) if not is_found and use.term.target):
@@ -140,14 +155,6 @@ def honour(uses: Sequence[TermUse], target: str, links: Sequence[Link] = ()) -> 
 
 def _wanted(use: TermUse) -> str:
     return use.term.target or use.term.source
-
-
-def _copies(texts: Sequence[str], target: str) -> Counter[str]:
-    """Count how often a translation has each text, none inside another or inside a word."""
-    if not texts:
-        return Counter()
-    pattern = "|".join(whole(text) for text in sorted(set(texts), key=len, reverse=True))
-    return Counter(match[0] for match in re.finditer(pattern, target))
 
 
 def _take(present: Counter[str], text: str) -> bool:
@@ -184,9 +191,3 @@ def _moved(word: Span, edits: Iterable[tuple[Span, TermUse]]) -> Span:
         if place.end <= word.begin:
             shift += length - (place.end - place.begin)
     return Span(word.begin + shift, word.end + shift)
-
-
-def _first(source: str) -> str:
-    match = _FIRST.match(source)
-    assert match is not None, "a term has a source"
-    return match[0]

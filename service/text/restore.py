@@ -5,8 +5,9 @@ Knows no model; the spans are those of `spans.find_spans`.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from service.records import Link, Span
@@ -18,6 +19,7 @@ _OPENING = frozenset("([{<«‹“„‚‘¿¡")
 _CLOSING = frozenset(".,;:!?)]}>»›”’…%。、，；：！？）」』")
 _SENTENCE_END = frozenset(".!?:…。！？")
 _OF_PLACEHOLDERS = frozenset("{}%$<>`\\/:@#")
+_IN_WORD = re.compile(IN_WORD)
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
 # Tried in turn.  Of 265 sentences with one or two of them the included models copied the first in 99 % and one of the
@@ -57,13 +59,22 @@ def find_copies(texts: Sequence[str], target: str) -> tuple[Span, ...] | None:
 
     A text that several spans have must stand there as often.  Inside another word is not counted.
     """
-    if not texts:
-        return ()
-    pattern = "|".join(whole(text) for text in sorted(set(texts), key=len, reverse=True))
-    matches = list(re.finditer(pattern, target))
-    if Counter(match[0] for match in matches) != Counter(texts):
+    wanted = Counter(texts)
+    found = find_all(wanted, target)
+    if any(len(found[text]) != count for text, count in wanted.items()):
         return None
-    return tuple(Span(*match.span()) for match in matches)
+    return tuple(sorted([span for spans in found.values() for span in spans]))
+
+
+def find_all(texts: Iterable[str], target: str) -> dict[str, list[Span]]:
+    """Return where each text stands in a translation, not in a longer one of them nor inside another word."""
+    taken = bytearray(len(target))
+    found: dict[str, list[Span]] = {}
+    for text in sorted(set(texts), key=len, reverse=True):
+        found[text] = [span for span in _occurrences(text, target) if not any(taken[span.begin : span.end])]
+        for begin, end in found[text]:
+            taken[begin:end] = b"\1" * (end - begin)
+    return found
 
 
 def is_intact(texts: Sequence[str], target: str) -> bool:
@@ -135,7 +146,8 @@ def insert_by_links(without: str, gaps: Sequence[Gap], target: str, links: Seque
     Returns:
         None if no word beside a gap has a link.
     """
-    places = [_place(without, gap, target, links) for gap in gaps]
+    befores, afters = _nearest(links)
+    places = [_place(without, gap, target, befores, afters) for gap in gaps]
     found = [(gap, place) for gap, place in zip(gaps, places, strict=True) if place is not None]
     if len(found) < len(gaps):
         return None
@@ -188,11 +200,18 @@ def strip_outer(segment: Segment) -> tuple[str, Segment | None, str]:
     return segment.source[:left], inner, segment.source[right:]
 
 
-def whole(text: str) -> str:
-    """Return the pattern of a text that does not go on as a word at either end."""
-    left = f"(?<!{IN_WORD})" if _is_in_word(text[0]) else ""
-    right = f"(?!{IN_WORD})" if _is_in_word(text[-1]) else ""
-    return f"{left}{re.escape(text)}{right}"
+def _occurrences(text: str, target: str) -> Iterator[Span]:
+    """Yield where a text stands and does not go on as a word at either end."""
+    is_tied_left, is_tied_right = _is_in_word(text[0]), _is_in_word(text[-1])
+    begin = target.find(text)
+    while begin >= 0:
+        end = begin + len(text)
+        is_inside = is_tied_left and _is_in_word(target[begin - 1 : begin] if begin else "")
+        if not (is_inside or (is_tied_right and _is_in_word(target[end : end + 1]))):
+            yield Span(begin, end)
+            begin = target.find(text, end)
+        else:
+            begin = target.find(text, begin + 1)
 
 
 def _ties(text: str, span: Span) -> tuple[bool, bool]:
@@ -209,7 +228,7 @@ def _stand_in(text: str, span: Span, word: str) -> StandIn:
 
 def _is_in_word(character: str) -> bool:
     """Whether a character makes a word with those beside it."""
-    return bool(re.match(IN_WORD, character))
+    return _IN_WORD.match(character) is not None
 
 
 def _with_spaces(target: str, copy: Span, stand_in: StandIn) -> Span:
@@ -232,22 +251,32 @@ def _space(neighbour: str, tight: frozenset[str], *, is_tied: bool) -> str:
     return "" if not neighbour or is_apart else " "
 
 
-def _place(without: str, gap: Gap, target: str, links: Iterable[Link]) -> _Place | None:
-    after = [link for link in links if link.source.begin >= gap.position]
-    before = [link for link in links if link.source.end <= gap.position]
+def _nearest(links: Iterable[Link]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the ends of linked words with those of their last targets, and begins with those of the first; sorted."""
+    befores: dict[int, int] = {}
+    afters: dict[int, int] = {}
+    for source, target in links:
+        befores[source.end] = max(target.end, befores.get(source.end, 0))
+        afters[source.begin] = min(target.begin, afters.get(source.begin, target.begin))
+    return dict(sorted(befores.items())), dict(sorted(afters.items()))
+
+
+def _place(without: str, gap: Gap, target: str, befores: dict[int, int], afters: dict[int, int]) -> _Place | None:
+    goes_with_last = _goes_with_last(without, gap)
     options = []
-    if after:
-        begin = min(link.source.begin for link in after)
-        position = min(link.target.begin for link in after if link.source.begin == begin)
+    ends, begins = list(befores), list(afters)
+    if (number := bisect_left(begins, gap.position)) < len(begins):
+        begin = begins[number]
+        position = afters[begin]
         if not _OPENING.isdisjoint(without[gap.position : begin]):
             position = len(target[:position].rstrip("".join(_OPENING)))
-        options.append((begin - gap.position, _goes_with_last(without, gap), _Place(position, is_before=True)))
-    if before:
-        end = max(link.source.end for link in before)
-        position = max(link.target.end for link in before if link.source.end == end)
+        options.append((begin - gap.position, goes_with_last, _Place(position, is_before=True)))
+    if number := bisect_right(ends, gap.position):
+        end = ends[number - 1]
+        position = befores[end]
         if not _CLOSING.isdisjoint(without[end : gap.position]):
             position = len(target) - len(target[position:].lstrip("".join(_CLOSING)))
-        options.append((gap.position - end, not _goes_with_last(without, gap), _Place(position, is_before=False)))
+        options.append((gap.position - end, not goes_with_last, _Place(position, is_before=False)))
     # Words right beside the gap first, of these the one that the span goes with.
     return min(options, key=lambda one: (max(one[0], 1), one[1]))[2] if options else None
 

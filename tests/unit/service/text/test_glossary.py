@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,16 +170,39 @@ def test_what_is_called_honoured_stands_in_the_translation(text, data):
 
 
 def test_terms_of_a_request_have_a_limit_in_characters():
-    half = "x" * (MAX_CHARACTERS // 2)
+    term = Term("x" * 100, "y" * (MAX_CHARACTERS - 100))
 
-    check_terms([Term(half, half)])
+    check_terms([term])
     with pytest.raises(InvalidInput, match=r"glossary.terms have 100001 characters, at most 100000 are accepted"):
-        check_terms([Term(half, half), Term("y")])
+        check_terms([term, Term("y")])
+
+
+def test_the_source_of_a_term_has_a_limit_in_characters():
+    check_terms([Term("x" * 200)])
+    with pytest.raises(InvalidInput, match=r"terms\[0\].source has 201 characters, at most 200 are accepted"):
+        check_terms([Term("x" * 201)])
 
 
 @pytest.mark.parametrize("source", ["", "  "])
 def test_a_term_needs_a_source(source):
-    with pytest.raises(InvalidInput, match=r"glossary.terms\[1\].source is '.*': a term is a word or more") as caught:
+    with pytest.raises(
+        InvalidInput, match=r"glossary.terms\[1\].source is '.*': a term is a word or a phrase"
+    ) as caught:
         check_terms([Term("a", "b"), Term(source, "x")])
 
     assert caught.value.field == "glossary.terms[1].source"
+
+
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        ([Term(f"a {'b' * length}") for length in range(1, 200)], "a " * 10_000),
+        ([Term("a " * 99 + "b")], "a " * 10_000),
+        ([Term("," * number + "b") for number in range(199)], "," * 20_000),
+    ],
+)
+def test_no_text_is_slow_to_search(terms, text):
+    begin = time.process_time()
+    assert Glossary(terms).find(text) == ()
+
+    assert time.process_time() - begin < 60  # in fact a second
