@@ -17,7 +17,7 @@ from grpc_tools import protoc
 from model.bundle import Bundle
 from protos import translation_pb2
 from service.local import LocalTranslator
-from service.records import TranslateOptions
+from service.records import Segmentation, TranslateOptions
 from tests.compatibility.old_client import BEAM_SIZE, MAX_TARGET_TOKENS
 
 HERE = Path(__file__).resolve().parent
@@ -46,13 +46,15 @@ def server(start_server, date):
 
 
 def test_old_bundle_gives_the_translations_it_gave(date):
-    translator = LocalTranslator.open(bundle_of(date), threads=1)
     expected = translations_of(date)
-    options = TranslateOptions(beam_size=BEAM_SIZE, max_target_tokens=MAX_TARGET_TOKENS)
 
-    found = [translation.text for translation in translator.translate_all(expected, options)]
+    assert translated(date, list(expected), Segmentation.NONE) == list(expected.values())
 
-    assert found == list(expected.values())
+
+def translated(date: str, texts: list[str], segmentation: Segmentation) -> list[str]:
+    options = TranslateOptions(beam_size=BEAM_SIZE, max_target_tokens=MAX_TARGET_TOKENS, segmentation=segmentation)
+    translator = LocalTranslator.open(bundle_of(date), threads=1)
+    return [translation.text for translation in translator.translate_all(texts, options)]
 
 
 def test_old_bundle_has_no_golden_sentences_and_is_accepted_all_the_same(date):
@@ -62,14 +64,15 @@ def test_old_bundle_has_no_golden_sentences_and_is_accepted_all_the_same(date):
 
 
 def test_client_of_the_old_contract_gets_what_it_asks_for(server, date):
-    expected = translations_of(date)
+    """It knows no segmentation: its texts are taken apart, checked, and tried again where that is better."""
+    expected = list(translations_of(date))
     command = [sys.executable, str(HERE / "old_client.py"), str(HERE / f"translation_{date}.proto"), server.address]
 
     done = subprocess.run(command, input="\n".join(expected), capture_output=True, text=True, timeout=60, check=True)
 
     answer = json.loads(done.stdout)
     texts = [translation["hypotheses"][0]["text"] for translation in answer["reply"]["translations"]]
-    assert texts == list(expected.values())
+    assert texts == translated(date, expected, Segmentation.SENTENCE)
     assert (answer["reply"]["model"], answer["reply"]["modelVersion"]) == ("tiny", "0")
     assert answer["models"]["models"][0]["defaultOptions"]["beamSize"] == 4
 
