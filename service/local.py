@@ -16,6 +16,7 @@ from service.errors import InternalError
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.registry.bundle_check import load_tokenizer
 from service.registry.model_info import TextCodec, describe, index_of, search_params
+from service.text.glossary import Glossary
 from service.threads import available_threads
 from service.translation.drafts import Settings, settings_of
 from service.translation.tasks import Reply, Rounds, Task
@@ -119,7 +120,9 @@ class LocalTranslator:
         """
         params = search_params(self.info, options or TranslateOptions(), self._codec)
         request = replace(request or TranslationRequest(), options=options or TranslateOptions())
-        return self._run(_Call(enumerate(texts), settings_of(request, self.info, self._codec, params)))
+        return self._run(
+            _Call(enumerate(texts), settings_of(request, self.info, self._codec, params, Glossary(request.terms)))
+        )
 
     def _run(self, call: _Call) -> Iterator[Translation]:
         next_position = 0

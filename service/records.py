@@ -214,6 +214,7 @@ class Translation:
     hypotheses: tuple[TranslatedText, ...] = ()
     source_tokens: int = 0  # end-of-sentence included; 0 for a blank text
     row_steps: int = 0  # beam x decoder steps of its search; counted by the server, not sent
+    retries: int = 0  # segments that were translated a second time; likewise
     error: DragomanError | None = None
     segments: tuple[TranslatedSegment, ...] = ()
     detected_language: str = ""  # where the server has detected it

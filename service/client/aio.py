@@ -45,6 +45,7 @@ from service.records import (
     DetectedLanguage,
     ModelInfo,
     Priority,
+    Term,
     TextFormat,
     TranslateOptions,
     Translation,
@@ -63,6 +64,9 @@ class RequestOptions(TypedDict, total=False):
     priority: Priority | None  # None: the highest that the caller may have
     format: TextFormat
     return_alignments: bool
+    terms: tuple[Term, ...]  # and how they are to be translated
+    glossary_name: str  # of a glossary that the server has
+    target_prefixes: tuple[str, ...]  # what each translation has to begin with; one for each text
 
 
 def request_of(texts: Sequence[str] = (), **wanted: Unpack[RequestOptions]) -> TranslationRequest:

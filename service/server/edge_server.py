@@ -22,6 +22,7 @@ from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import server_tls
 from service.records import Call
+from service.registry.glossaries import Glossaries
 from service.registry.host import ModelHost
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls, load_traces
@@ -66,7 +67,8 @@ class EdgeServer:
         observers: list[CallObserver] = [self._traces] if self._traces else []
         slow_s = config.telemetry.slow_request_s
         self._health = Health((servicer.SERVICE_NAME,))
-        pipeline = Pipeline(core.catalogue, core.admission, account, limits, executor)
+        glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
+        pipeline = Pipeline(core.catalogue, core.admission, account, limits, executor, glossaries)
         router = Router(pipeline, executor)
         self._streams = StreamServicer(router, core, metrics)
         methods = {

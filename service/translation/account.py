@@ -47,7 +47,11 @@ class Account:
 
     def translated(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
         """Count a request, or one text of a stream, that was answered; texts with an error are not usage."""
-        self._metrics.model(result.model).translated(result.translations, call)
+        model = self._metrics.model(result.model)
+        model.translated(result.translations, call)
+        segments = [segment for translation in result.translations for segment in translation.segments]
+        warnings = [warning.kind for segment in segments for warning in segment.warnings]
+        model.segments(len(segments), warnings, retries=sum([one.retries for one in result.translations]))
         used = Usage(calls=1)
         for text, translation in zip(request.texts, result.translations, strict=True):
             if translation.error is None:

@@ -14,7 +14,6 @@ from service.records import (
     ModelInfo,
     Segmentation,
     Span,
-    Term,
     TextFormat,
     TranslatedText,
     TranslationRequest,
@@ -23,8 +22,9 @@ from service.records import (
 from service.registry.model_info import TextCodec, untranslated
 from service.text.alignment import links as word_links
 from service.text.alignment import matrix, word_attention
-from service.text.capitals import is_capitals, raise_case, recase
+from service.text.capitals import go_on, is_capitals, raise_case, recase
 from service.text.clauses import cut
+from service.text.glossary import NO_TERMS, Glossary
 from service.text.guard import Fault
 from service.translation.tasks import Rounds, Task, together
 
@@ -42,14 +42,16 @@ class Settings:
     target_language: str
     segmentation: Segmentation = Segmentation.SENTENCE
     text_format: TextFormat = TextFormat.PLAIN
-    terms: tuple[Term, ...] = ()
+    glossary: Glossary = NO_TERMS
     wants_links: bool = False
     can_score: bool = False  # whether the model's bundle has a graph for it
     max_tokens: int  # of a segment; longer ones are translated in pieces
 
 
-def settings_of(request: TranslationRequest, info: ModelInfo, codec: TextCodec, params: SearchParams) -> Settings:
-    """Return how a model is to translate the texts of a request."""
+def settings_of(
+    request: TranslationRequest, info: ModelInfo, codec: TextCodec, params: SearchParams, glossary: Glossary = NO_TERMS
+) -> Settings:
+    """Return how a model is to translate the texts of a request, with these terms."""
     return Settings(
         codec=codec,
         params=params,
@@ -57,7 +59,7 @@ def settings_of(request: TranslationRequest, info: ModelInfo, codec: TextCodec, 
         target_language=info.target_language,
         segmentation=request.options.segmentation or Segmentation.SENTENCE,
         text_format=request.format,
-        terms=request.terms,
+        glossary=glossary,
         wants_links=request.return_alignments,
         can_score=info.has_scorer,
         max_tokens=info.reliable_source_tokens or info.max_source_tokens,
@@ -204,8 +206,12 @@ def _piece(piece: str, index: int, settings: Settings, params: SearchParams) -> 
     if isinstance(reply.result, InternalError):
         return Draft(source_tokens=len(ids), error=reply.result)
     hypotheses, faults = _cleaned(settings.codec.decode(reply.result.hypotheses))
-    texts = [replace(one, text=piece[:begin] + one.text + piece[end:]) for one in hypotheses]
-    return Draft(hypotheses=tuple(texts), faults=faults, source_tokens=len(ids), row_steps=reply.row_steps)
+    language, count = settings.target_language, _counter(settings.codec)
+    texts = [go_on(piece[begin:end], one.text, count, language=language) for one in hypotheses]
+    written = [
+        replace(one, text=piece[:begin] + text + piece[end:]) for one, text in zip(hypotheses, texts, strict=True)
+    ]
+    return Draft(hypotheses=tuple(written), faults=faults, source_tokens=len(ids), row_steps=reply.row_steps)
 
 
 def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedText, ...], tuple[Fault, ...]]:

@@ -14,19 +14,23 @@ from typing import Any, TypeAlias
 
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.errors import DragomanError, Overloaded, Wait
+from service.errors import DragomanError, InvalidInput, Overloaded, Wait
 from service.queue.admission import Admission, Permit
 from service.records import (
     NO_OPTIONS,
     Call,
     Caller,
     Identity,
+    Term,
+    TextFormat,
     Translation,
     TranslationRequest,
     TranslationResult,
 )
 from service.registry.catalogue import Catalogue, OnRoom, ServedModel, Work, WorkDone
+from service.registry.glossaries import Glossaries
 from service.registry.model_info import TextCodec, search_params
+from service.text.glossary import NO_TERMS, Glossary, check_terms
 from service.translation.account import Account
 from service.translation.drafts import settings_of
 from service.translation.tasks import Reply, Rounds, Task, together
@@ -74,17 +78,21 @@ class Pipeline:
         account: Account,
         limits: LimitsConfig,
         executor: Executor,
+        glossaries: Glossaries | None = None,
     ) -> None:
         """Nothing is translated yet.
 
         Args:
             executor: for texts that are too long for the event loop.
+            glossaries: that requests may name; None: there are none.
         """
         self.admission = admission
         self.account = account
         self.catalogue = catalogue
         self.limits = limits
         self._executor = executor
+        self._glossaries = glossaries or Glossaries(None, period_s=0.0)
+        self._last_terms: tuple[tuple[Term, ...], Glossary] = (), NO_TERMS  # those of a stream are indexed once
         self._waits: dict[Identity, Wait] = {}  # told with the last refusal of each caller
 
     def refusal(self, caller: Caller, deadline: float) -> DragomanError | None:
@@ -159,7 +167,7 @@ class Pipeline:
                 model.refuse_early(call, permit)
             work = begun.get(model.codec) if begun is not None else None
             if work is None:
-                work = RequestWork(works_of(request, model, params, call))
+                work = RequestWork(self._works(request, model, params, call))
                 call.phase = "tokenize"
                 started = time.monotonic()
                 await self._advance(work, [], in_thread=not is_small)
@@ -183,16 +191,58 @@ class Pipeline:
         self.account.translated(request, result, call)
         return result
 
+    def _works(
+        self, request: TranslationRequest, model: ServedModel, params: SearchParams, call: Call
+    ) -> list[Rounds[Translation]]:
+        """Return the work on each text of a request."""
+        settings = settings_of(request, model.info, model.codec, params, self._glossary(request))
+        prefixes = request.target_prefixes or ("",) * len(request.texts)
+        return [
+            _counted(translate_text(text, index, settings, prefix), call)
+            for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True))
+        ]
+
+    def _glossary(self, request: TranslationRequest) -> Glossary:
+        """Return the terms of a request, its own before those of the glossary that it names."""
+        if not (request.terms or request.glossary_name):
+            return NO_TERMS
+        named = self._glossaries.find(request.glossary_name) if request.glossary_name else None
+        if not request.terms and named is not None:
+            return named
+        if named is not None:
+            return Glossary(request.terms, named)
+        terms, glossary = self._last_terms
+        if terms is not request.terms:
+            glossary = Glossary(request.terms)
+            self._last_terms = request.terms, glossary
+        return glossary
+
     def resolve(self, request: TranslationRequest, call: Call) -> tuple[ServedModel, SearchParams]:
         """Return the model that serves this request now, noted in the call, and how it is to search.
 
         Raises:
             NotFound: no model fits that the caller may use.
-            InvalidInput: an option is out of range.
+            InvalidInput: an option is out of range, or what is asked for does not go together.
         """
         model = self.find_model(request, call)
+        if request.terms or request.glossary_name or request.target_prefixes:
+            self._check(request)
         options = request.options
         return model, model.default_params if options is NO_OPTIONS else search_params(model.info, options, model.codec)
+
+    def _check(self, request: TranslationRequest) -> None:
+        check_terms(request.terms)
+        if request.glossary_name:
+            self._glossaries.find(request.glossary_name)
+        num_prefixes, num_texts = len(request.target_prefixes), len(request.texts)
+        if num_prefixes not in (0, num_texts):
+            message = (
+                f"target_prefixes has {num_prefixes} entries for {num_texts} texts: one for each, or none, is needed"
+            )
+            raise InvalidInput(message, field="target_prefixes")
+        if num_prefixes and request.format is not TextFormat.PLAIN:
+            message = f"target_prefixes are for plain text only, and format is {request.format.value}"
+            raise InvalidInput(message, field="target_prefixes")
 
     def find_model(self, request: TranslationRequest, call: Call) -> ServedModel:
         """Return the model that serves this request now, noted in the call; raises as `resolve`."""
@@ -211,18 +261,6 @@ class Pipeline:
             await asyncio.get_running_loop().run_in_executor(self._executor, work.advance, replies)
         else:
             work.advance(replies)
-
-
-def works_of(
-    request: TranslationRequest, model: ServedModel, params: SearchParams, call: Call
-) -> list[Rounds[Translation]]:
-    """Return the work on each text of a request."""
-    settings = settings_of(request, model.info, model.codec, params)
-    prefixes = request.target_prefixes or ("",) * len(request.texts)
-    return [
-        _counted(translate_text(text, index, settings, prefix), call)
-        for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True))
-    ]
 
 
 def _counted(work: Rounds[Translation], call: Call) -> Rounds[Translation]:

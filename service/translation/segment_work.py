@@ -16,8 +16,10 @@ from service.errors import InternalError
 from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
 from service.registry.model_info import untranslated
 from service.text.document import Segment, Tag
-from service.text.guard import Fault, faults
+from service.text.glossary import honour, kept
+from service.text.guard import Fault, coverage, faults
 from service.text.placement import place_tags
+from service.text.quality import estimate
 from service.text.retries import Attempt, better, safer
 from service.text.sentences import rewrap
 from service.text.spans import find_spans
@@ -36,6 +38,7 @@ class SegmentOutcome(NamedTuple):
     terms: tuple[TermUse, ...] = ()
     source_tokens: int = 0
     row_steps: int = 0
+    retries: int = 0
     error: InternalError | None = None  # then there is no hypothesis
 
     def place(self, link: Link, begin: int) -> Link:
@@ -49,12 +52,14 @@ class _Restored(NamedTuple):
     draft: Draft  # of what the model saw
     hypotheses: tuple[TranslatedText, ...]
     links: tuple[tuple[Link, ...], ...]  # of each hypothesis, with the segment's text
+    uses: tuple[TermUse, ...]  # of the best hypothesis, in the segment's text
     faults: Sequence[Fault]
+    coverage: float | None
 
     @property
     def attempt(self) -> Attempt:
         """What decides whether it is better than another one."""
-        return Attempt(self.faults, self.hypotheses[0].score)
+        return Attempt(self.faults, self.hypotheses[0].score, self.coverage)
 
 
 def translate_whole(segment: Segment, index: int, settings: Settings, prefix: str = "") -> Rounds[SegmentOutcome]:
@@ -83,11 +88,14 @@ def translate_segment(
         escape: language -> as the text's format writes it.
     """
     spans = find_spans(segment.text, settings.codec.alphabet)
+    uses = settings.glossary.find(segment.text, spans) if settings.glossary else ()
+    if uses:
+        spans = tuple(sorted([*spans, *kept(uses)]))
     if not has_language(segment.text, spans):
         return SegmentOutcome(hypotheses=(untranslated(segment.source),))
     if any(tag.parts for tag in segment.tags):
         segment = yield from _with_translated_tags(segment, index, settings, escape)
-    source_tokens = row_steps = 0
+    source_tokens = row_steps = retries = 0
     best: _Restored | None = None
     for rung in rungs(segment, spans, settings.codec.alphabet):
         found = yield from _drafted(rung, index, settings, settings.params)
@@ -95,18 +103,32 @@ def translate_segment(
         row_steps += found.row_steps
         if found.error is not None:
             return SegmentOutcome(source_tokens=source_tokens, row_steps=row_steps, error=found.error)
-        best = yield from _restore(found, rung, segment, settings)
+        best = yield from _restore(found, rung, segment, uses, settings)
         if best is not None:
-            again, steps = yield from _safer_try(best, rung, segment, index, settings)
-            best, row_steps = again or best, row_steps + steps
             break
     if best is None:
-        warning = TextWarning(
-            WarningKind.NOT_TRANSLATED, "what has to come back as it is would have been lost", segment.span
-        )
-        kept = SegmentOutcome(hypotheses=(untranslated(segment.source),), warnings=(warning,))
-        return kept._replace(source_tokens=source_tokens, row_steps=row_steps)
-    return _outcome(best, segment, settings, escape)._replace(source_tokens=source_tokens, row_steps=row_steps)
+        outcome = _untouched(segment, uses)
+    else:
+        if (retry := safer(segment.text, best.faults, settings.params) if best.faults else None) is not None:
+            retries = 1
+            limit = max(2, best.draft.source_tokens // 2) if retry.in_pieces else 0
+            found = yield from _drafted(rung, index, settings, retry.params, limit)
+            row_steps += found.row_steps
+            again = None if found.error else (yield from _restore(found, rung, segment, uses, settings))
+            if again is not None and better(best.attempt, again.attempt):
+                best = again
+        outcome = _outcome(best, segment, settings, escape)
+    return outcome._replace(source_tokens=source_tokens, row_steps=row_steps, retries=retries)
+
+
+def _untouched(segment: Segment, uses: Sequence[TermUse]) -> SegmentOutcome:
+    """Return the outcome of a segment that no rung could keep the spans of."""
+    message = "what has to come back as it is would have been lost"
+    return SegmentOutcome(
+        hypotheses=(untranslated(segment.source),),
+        warnings=(TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),),
+        terms=tuple([use._replace(span=segment.origin(use.span)) for use in uses]),
+    )
 
 
 def _drafted(rung: Rung, index: int, settings: Settings, params: SearchParams, limit: int = 0) -> Rounds[Draft]:
@@ -115,47 +137,38 @@ def _drafted(rung: Rung, index: int, settings: Settings, params: SearchParams, l
     return (yield from draft(rung.text, index, settings, params, kept=rung.kept, limit=limit))
 
 
-def _restore(found: Draft, rung: Rung, segment: Segment, settings: Settings) -> Rounds[_Restored | None]:
-    """Return the hypotheses of a draft with all spans in them; None if none has them all."""
-    needs_links = rung.needs_links or settings.wants_links or bool(segment.tags and not _is_wrapped(segment))
+def _restore(
+    found: Draft, rung: Rung, segment: Segment, uses: tuple[TermUse, ...], settings: Settings
+) -> Rounds[_Restored | None]:
+    """Return the hypotheses of a draft with all spans and terms in them; None if none has all spans."""
+    has_tags = bool(segment.tags) and not _is_wrapped(segment)
+    has_terms = any(use.term.target for use in uses)
     links: Sequence[Sequence[Link]] = [()] * len(found.hypotheses)
-    if needs_links:
+    if rung.needs_links or settings.wants_links or has_tags or has_terms:
         links = yield from found.links(settings)
-    hypotheses, kept_links = [], []
+    hypotheses, all_links, best_uses = list[TranslatedText](), list[tuple[Link, ...]](), uses
     for hypothesis, own in zip(found.hypotheses, links, strict=True):
         restored = rung.restore(hypothesis.text, own)
-        if restored is not None:
-            hypotheses.append(replace(hypothesis, text=restored.target))
-            kept_links.append(tuple(restored.moved(own)) if settings.wants_links or segment.tags else ())
+        if restored is None:
+            continue
+        honoured = honour(uses, restored.target, restored.moved(own))
+        best_uses = best_uses if hypotheses else honoured.uses
+        hypotheses.append(replace(hypothesis, text=honoured.text))
+        all_links.append(honoured.links)
     if not hypotheses:
         return None
-    best = hypotheses[0]
+    share = coverage(segment.text, all_links[0]) if all_links[0] else None
     noticed = faults(
         segment.text,
-        best.text,
-        finish_reason=best.finish_reason,
+        hypotheses[0].text,
+        finish_reason=hypotheses[0].finish_reason,
         source_language=settings.source_language,
         target_language=settings.target_language,
         source_tokens=found.source_tokens,
-        target_tokens=best.target_tokens,
+        target_tokens=hypotheses[0].target_tokens,
+        coverage=share,
     )
-    return _Restored(found, tuple(hypotheses), tuple(kept_links), noticed)
-
-
-def _safer_try(
-    first: _Restored, rung: Rung, segment: Segment, index: int, settings: Settings
-) -> Rounds[tuple[_Restored | None, int]]:
-    """Translate in a safer way if something is wrong; return the result if it is better, and its row steps."""
-    retry = safer(segment.text, first.faults, settings.params) if first.faults else None
-    if retry is None:
-        return None, 0
-    limit = max(2, first.draft.source_tokens // 2) if retry.in_pieces else 0
-    found = yield from _drafted(rung, index, settings, retry.params, limit)
-    if found.error is not None:
-        return None, found.row_steps
-    second = yield from _restore(found, rung, segment, settings)
-    is_better = second is not None and better(first.attempt, second.attempt)
-    return (second if is_better else None), found.row_steps
+    return _Restored(found, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
 
 
 def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Callable[[str], str]) -> SegmentOutcome:
@@ -170,13 +183,25 @@ def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Call
             text = place_tags(segment, hypothesis.text, links, escape)
         written.append(replace(hypothesis, text=text))
     noticed = [*best.draft.faults, *best.faults]
+    if not all(use.is_honoured for use in best.uses):
+        noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
     return SegmentOutcome(
         hypotheses=tuple(written),
         warnings=tuple([TextWarning(kind, message, segment.span) for kind, message in noticed]),
+        quality=_quality(best, segment, settings),
         links=tuple(
             [Link(segment.origin(link.source), link.target) for link in best.links[0]] if settings.wants_links else ()
         ),
+        terms=tuple([use._replace(span=segment.origin(use.span)) for use in best.uses]),
     )
+
+
+def _quality(best: _Restored, segment: Segment, settings: Settings) -> float:
+    """Return the estimate for the best hypothesis."""
+    found = best.hypotheses[0]
+    mean = found.score * max(1, found.target_tokens) ** (settings.params.length_penalty - 1.0)
+    source_tokens, target_tokens = best.draft.source_tokens, found.target_tokens
+    return estimate(segment.text, found.text, score=mean, source_tokens=source_tokens, target_tokens=target_tokens)
 
 
 def _is_wrapped(segment: Segment) -> bool:

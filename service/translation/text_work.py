@@ -88,6 +88,7 @@ def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> Trans
         source_tokens=source_tokens,
         row_steps=row_steps,
         segments=_placed(parts, outcomes),
+        retries=sum([outcome.retries for outcome in outcomes]),
         terms=tuple([use for outcome in outcomes for use in outcome.terms]),
     )
 
