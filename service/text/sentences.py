@@ -19,6 +19,7 @@ _BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 # Where a text without any of these goes on, it is one sentence: nothing is asked of sentencex then.
 _MAY_END = re.compile(rf"[{_ENDS}]")
 _ONE_SENTENCE = re.compile(rf"[^\W\d_](?![).])[^{_ENDS}{_BREAKS}]*[{_ENDS}]?\s*")
+_BREAK = re.compile(rf"[{_BREAKS}]")
 _LINE = re.compile(rf"[^{_BREAKS}]*(?:\r\n|[{_BREAKS}]|$)")
 _MONTHS = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
 # What may stand before the language of a line: white space, quoting, bullets, numbering, check boxes, headings.
@@ -54,7 +55,7 @@ def split(block: Segment, language: str, find_spans: Callable[[], Sequence[Span]
         return [*parts, text[stop:]] if stop < len(text) else parts
     parts = []
     end, spans = 0, find_spans()
-    for run in _runs(text, language):
+    for run in _runs(text, language, spans):
         parts.append(text[end : run[0].language])
         parts += _sentences_of(block, run, language, spans)
         end = run[-1].stop
@@ -77,27 +78,29 @@ def boundaries(text: str, language: str, spans: Sequence[Span] = ()) -> list[int
     return places[1:]
 
 
-def _runs(text: str, language: str) -> Iterator[list[_Line]]:
-    """Yield lines that belong together: one, or several over which prose is wrapped."""
-    run: list[_Line] = []
-    for line in _lines(text):
-        if run and not _goes_on(text, run[-1], line, language):
+def _runs(text: str, language: str, spans: Sequence[Span]) -> Iterator[list[_Line]]:
+    """Yield lines that belong together: one, or several over which prose is wrapped; none in a span of several lines."""
+    wide = [span for span in spans if _BREAK.search(text, *span)]
+    for begin, end in zip([0, *(span.end for span in wide)], [*(span.begin for span in wide), len(text)], strict=True):
+        run: list[_Line] = []
+        for line in _lines(text, begin, end):
+            if run and not _goes_on(text, run[-1], line, language):
+                yield run
+                run = []
+            if line.language < line.stop:
+                run.append(line)
+        if run:
             yield run
-            run = []
-        if line.language < line.stop:
-            run.append(line)
-    if run:
-        yield run
 
 
-def _lines(text: str) -> Iterator[_Line]:
-    for match in _LINE.finditer(text):
-        begin, end = match.span()
-        if begin == end:
+def _lines(text: str, begin: int, end: int) -> Iterator[_Line]:
+    for match in _LINE.finditer(text, begin, end):
+        first, last = match.span()
+        if first == last:
             return
-        stop = begin + len(match.group().rstrip())
-        layout = _LAYOUT.match(text, begin, stop)
-        yield _Line(begin, layout.end() if layout else begin, stop, end)
+        stop = first + len(match.group().rstrip())
+        layout = _LAYOUT.match(text, first, stop)
+        yield _Line(first, layout.end() if layout else first, stop, last)
 
 
 def _goes_on(text: str, line: _Line, following: _Line, language: str) -> bool:

@@ -89,6 +89,12 @@ def test_no_sentence_ends_inside_a_span():
     assert sentences(text, spans=(Span(6, 12),)) == ["Press `a. B` now.", "Then wait."]
 
 
+def test_a_span_over_several_lines_stays_whole():
+    text = "Run this:\n\n```\nmake it. Now\n\nmake more\n```\nThen wait."
+
+    assert sentences(text, spans=(Span(11, text.index("\nThen")),)) == ["Run this:", "Then wait."]
+
+
 @given(st.text("aB .!?\n\r\u2028\t-1)é😀你。"), st.sampled_from(["en", "de", "zh", ""]))
 def test_parts_joined_are_the_text_and_segments_have_no_space_at_their_ends(text, language):
     parts = split(Segment(text, 0, text), language)
