@@ -5,7 +5,7 @@ Knows words and the links between them, no format and no model.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,8 +31,10 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
         escape: Writes language as the format does.
     """
     kept = _kept(segment, target, links)
-    shown = [segment.tags[index].shown for index in sorted(kept)]
-    words = WordLinks(words_of(segment.text, shown), words_of(target, sorted(kept.values())), links)
+    source_units = _units(segment, segment.text, [segment.tags[index].shown for index in kept])
+    words = WordLinks(
+        words_of(segment.text, source_units), words_of(target, _units(segment, target, kept.values())), links
+    )
     write = _writer(target, {span: segment.tags[index].source for index, span in kept.items()}, escape)
     if not words.target_words or not words.source_words:
         return "".join(tag.source for tag in segment.tags) + escape(target)
@@ -42,6 +44,18 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
     marks += [unit.mark(segment, words, number) for number, unit in enumerate(units)]
     before, after = _outer_space(segment)
     return before + _written(sorted(marks), target, words, write) + after
+
+
+def _units(segment: Segment, text: str, shown: Iterable[Span]) -> list[Span]:
+    """Return what no tag may cut in a text: what tags show, and the segment's spans."""
+    units = list(shown)
+    taken = {place for span in units for place in range(*span)}
+    spans = {segment.text[slice(*span)] for span in segment.spans}
+    if spans:
+        pattern = "|".join(map(re.escape, sorted(spans, key=len, reverse=True)))
+        found = (Span(*match.span()) for match in re.finditer(pattern, text))
+        units += [span for span in found if taken.isdisjoint(range(*span))]
+    return sorted(units)
 
 
 def _kept(segment: Segment, target: str, links: Sequence[Link]) -> dict[int, Span]:

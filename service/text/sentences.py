@@ -79,7 +79,7 @@ def boundaries(text: str, language: str, spans: Sequence[Span] = ()) -> list[int
 
 
 def _runs(text: str, language: str, spans: Sequence[Span]) -> Iterator[list[_Line]]:
-    """Yield lines that belong together: one, or several over which prose is wrapped; none in a span of several lines."""
+    """Yield lines that belong together: one, or several of wrapped prose; none inside a span of several lines."""
     wide = [span for span in spans if _BREAK.search(text, *span)]
     for begin, end in zip([0, *(span.end for span in wide)], [*(span.begin for span in wide), len(text)], strict=True):
         run: list[_Line] = []

@@ -52,11 +52,27 @@ class Rung(NamedTuple):
 
 def rungs(segment: Segment, spans: Sequence[Span], alphabet: Alphabet) -> Iterator[Rung]:
     """Yield the rungs for a segment, the best first."""
-    text = segment.text
+    kept = tuple([segment.text[span.begin : span.end] for span in spans])
     if not spans:
-        yield Rung(text, lambda target, _: Restored(target))
-        return
-    kept = tuple([text[span.begin : span.end] for span in spans])
+        yield Rung(segment.text, lambda target, _: Restored(target.strip()))
+    for rung in _rungs(segment, spans, kept, alphabet) if spans else ():
+        yield rung._replace(restore=_checked(rung.restore, segment.text, kept))
+
+
+def _checked(restore: Restore, text: str, kept: Sequence[str]) -> Restore:
+    """Return what restores as well, but nothing that has a span more or less often than the text, be it in a word."""
+
+    def checked(target: str, links: Sequence[Link]) -> Restored | None:
+        restored = restore(target, links)
+        if restored is None or any(restored.target.count(one) != text.count(one) for one in set(kept)):
+            return None
+        return restored._replace(target=restored.target.strip())
+
+    return checked
+
+
+def _rungs(segment: Segment, spans: Sequence[Span], kept: tuple[str, ...], alphabet: Alphabet) -> Iterator[Rung]:
+    text = segment.text
     if not alphabet.lacks("".join(kept)):
         yield Rung(text, _if_intact(kept), kept)
     attempt = 0

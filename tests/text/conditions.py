@@ -46,17 +46,18 @@ def keeps_white_space(case: Case, answer: Translation) -> Iterator[str]:
     """Space at both ends, and each run of white space with a line break in it, come back in order."""
     if case.format is not TextFormat.PLAIN:
         return  # lines mean nothing there; what stands between segments is compared byte by byte
-    was, now = skeleton(case.text), skeleton(_without_gaps(answer))
+    was, now = skeleton(case.text), skeleton(_without_gaps(case, answer))
     if was != now:
         yield f"white space {was} became {now}"
 
 
-def _without_gaps(answer: Translation) -> str:
-    """Return the translation with a letter for each segment that nothing came of, so that its surroundings are seen."""
+def _without_gaps(case: Case, answer: Translation) -> str:
+    """Return the translation with its source in place of each segment that nothing came of."""
     said = answer.text
     for segment in reversed(answer.segments):
         if not said[segment.target.begin : segment.target.end].strip():
-            said = f"{said[: segment.target.begin]}x{said[segment.target.end :]}"
+            source = case.text[segment.source.begin : segment.source.end]
+            said = f"{said[: segment.target.begin]}{source}{said[segment.target.end :]}"
     return said
 
 
