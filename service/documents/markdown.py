@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from markdown_it.token import Token
 
-from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, has_language, text_of
+from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, has_language, line_of, text_of
 from service.documents.inline_tags import Item, Mark, TagsLost, decode, encode
 from service.documents.markdown_inline import (
     IS_LABEL,
@@ -169,7 +169,27 @@ class _File:
                 notices.append(Notice(WarningKind.NOT_TRANSLATED, block.number))
             else:
                 slots.append(Slot(block.lines[0].begin, block.lines[-1].end, text))
-        return Written(filled(self._text, slots), tuple(notices))
+        kept = self._fitting(slots)
+        notices += (
+            Notice(WarningKind.NOT_TRANSLATED, line_of(self._text, slot.begin)) for slot in slots if slot not in kept
+        )
+        return Written(filled(self._text, kept), tuple(notices))
+
+    def _fitting(self, slots: list[Slot]) -> list[Slot]:
+        """Return the slots with which the file has the same blocks; mostly all."""
+        shape = self._shape(self._text)
+        if self._shape(filled(self._text, slots)) == shape:
+            return slots
+        kept: list[Slot] = []
+        for slot in slots:
+            if self._shape(filled(self._text, [*kept, slot])) == shape:
+                kept.append(slot)
+        return kept
+
+    def _shape(self, text: str) -> list[tuple[str, int]]:
+        """Return the kinds of a file's blocks."""
+        lines = _without_front_matter(list(_source_lines(text)))
+        return [(token.type, token.level) for token in self._md.parse("\n".join(lines), {})]
 
     def _source(self, block: _Block, units: list[Unit], texts: list[str]) -> str:
         """Return the block's new source, without prefixes; raises TagsLost or DoesNotFit."""
@@ -183,20 +203,20 @@ class _File:
             if alt.has_language:
                 sources[mark_id] = self._alt(alt, next(texts_left))
         items = [_with_alt(item, inline, sources) for item in items]
-        source = write_inline(self._md, items, inline, self._references)
+        source, items = write_inline(self._md, items, inline, self._references)
         if block.is_cell:
             return _BARE_PIPE.sub(r"\\|", source)
-        source = self._as_block(block, source)
+        source = self._as_block(block, source, items)
         if block.is_wrapped:
             wrapped = _wrapped(source, max(len(line) for line in inline.source.split("\n")))
-            if self._is_block(block, wrapped) and reads_as(self._md, wrapped, items, self._references):
+            if self._is_block(block, wrapped) and self._reads_as(wrapped, items):
                 return wrapped
         return source
 
     def _alt(self, alt: Inline, text: str) -> str:
-        return write_inline(self._md, decode(text, alt.items), alt, self._references)
+        return write_inline(self._md, decode(text, alt.items), alt, self._references)[0]
 
-    def _as_block(self, block: _Block, source: str) -> str:
+    def _as_block(self, block: _Block, source: str, items: list[Item]) -> str:
         """Return the source, with a backslash where its beginning or its end would be read as something else."""
         for candidate in (
             source,
@@ -204,15 +224,19 @@ class _File:
             "\\" + source,
             f"{source[:-1]}\\{source[-1:]}",
         ):
-            if self._is_block(block, candidate):
+            if self._is_block(block, candidate) and self._reads_as(candidate, items):
                 return candidate
         raise DoesNotFit("the translation is read as another kind of block")
 
+    def _reads_as(self, source: str, items: list[Item]) -> bool:
+        return reads_as(self._md, source, items, self._references)
+
     def _is_block(self, block: _Block, source: str) -> bool:
         """Whether the source is one block, of the same kind."""
-        marker = "# " if block.opener.markup.startswith("#") else ""
-        tokens = self._md.parse(marker + source, {})
-        return len(tokens) == 3 and tokens[1].type == "inline" and tokens[1].content == source
+        markup = block.opener.markup  # of a heading: "##" before it, or "=" below it
+        before, after = ("# ", "") if markup.startswith("#") else ("", f"\n{markup * 3}")
+        tokens = self._md.parse(before + source + after, {})
+        return len(tokens) == 3 and tokens[0].type == block.opener.type and tokens[1].content == source
 
     def _on_lines(self, block: _Block, source: str) -> str:
         """Return the source with line ends and prefixes as the block has them."""

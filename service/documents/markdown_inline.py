@@ -23,6 +23,7 @@ InlineRule: TypeAlias = Callable[[StateInline, bool], bool]
 
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # what a backslash may stand before: CommonMark, section 2.4
 IS_LABEL = ("]", "][]")  # ends of a link whose text is also the name of its reference
+_MAX_SHOWN = 400  # characters of code that the server sees, and protects in all of its length
 _PLACE, _LABEL = "place", "label"  # in a token's `meta`
 
 
@@ -116,7 +117,9 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
         elif token.nesting < 0:
             inline.items.append(_end_of_pair(inline, token, source, open_ids.pop()))
         else:
-            mark = Mark(TagKind.OPEN if token.nesting else TagKind.POINT, _source_of(token, source), next(ids))
+            kind, written = TagKind.OPEN if token.nesting else TagKind.POINT, _source_of(token, source)
+            is_shown = token.type == "code_inline" and "\n" not in written and len(written) <= _MAX_SHOWN
+            mark = Mark(kind, written, next(ids), is_shown)
             inline.items.append(mark)
             if token.nesting:
                 open_ids.append(mark.id)
@@ -155,8 +158,8 @@ def _source_of(token: Token, source: str) -> str:
     return source[begin:end]
 
 
-def write_inline(md: MarkdownIt, items: list[Item], inline: Inline, references: References) -> str:
-    """Return the source of a run on one line, but for its hard breaks.
+def write_inline(md: MarkdownIt, items: list[Item], inline: Inline, references: References) -> tuple[str, list[Item]]:
+    """Return the source of a run on one line, but for its hard breaks, and the items as they are written.
 
     Args:
         items: a translation with the marks of `inline`.
@@ -169,7 +172,7 @@ def write_inline(md: MarkdownIt, items: list[Item], inline: Inline, references: 
         for spell in (inline.spelled, _escaped):
             source = joined(wanted, spell).strip(" ")
             if reads_as(md, source, wanted, references):
-                return source
+                return source, wanted
     raise DoesNotFit("the translation cannot be written with the markup of its source")
 
 

@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from service.documents import markdown
+from service.documents.draft import Notice
 from service.errors import InternalError
 from service.records import TextFormat, Translation, WarningKind
 from tests.fakes.shouting import answered, echoed, shouted, translation_of
@@ -114,16 +115,16 @@ def test_a_unit_is_the_text_of_a_block_with_its_markup_as_tags():
 
     assert [(unit.text, unit.format, unit.line) for unit in draft.units] == [
         ("T", TextFormat.XLIFF, 1),
-        ('Run <g id="1"><x id="2"/></g> in <g id="3">the <g id="4">shop</g></g> &lt;', TextFormat.XLIFF, 3),
+        ('Run <g id="1">`make`</g> in <g id="3">the <g id="4">shop</g></g> &lt;', TextFormat.XLIFF, 3),
         ("<p>x</p>", TextFormat.HTML, 6),
     ]
 
 
 def test_marks_go_where_the_translation_has_them():
-    draft = markdown.read("the **red** [car](u) `x`\n")
+    draft = markdown.read("the **red** [car](u) `x` <b@c.de>\n")
 
-    moved = '<x id="3"/> das <g id="2">Auto</g> <g id="1">rot</g>'
-    assert answered(draft, moved) == "`x` das [Auto](u) **rot**\n"
+    moved = '<x id="4"/> `x` das <g id="2">Auto</g> <g id="1">rot</g>'
+    assert answered(draft, moved) == "<b@c.de> `x` das [Auto](u) **rot**\n"
 
 
 def test_a_paragraph_is_wrapped_as_wide_as_it_was_with_the_prefixes_of_its_lines():
@@ -186,6 +187,13 @@ def test_a_block_whose_marks_are_lost_stays_as_it_was_with_a_notice(translation)
 
     assert written.text == "y\n\na **b**\n"
     assert [(notice.kind, notice.line) for notice in written.notices] == [(WarningKind.NOT_TRANSLATED, 3)]
+
+
+@pytest.mark.parametrize("translation", ["a `x` `x`", "a `x`", "a `x` `y` `y`", "a `x` `Y`"])
+def test_code_that_is_lost_or_doubled_is_noticed(translation):
+    written = markdown.read("a `x` `y`\n").write([translation_of(translation)])
+
+    assert written == ("a `x` `y`\n", (Notice(WarningKind.NOT_TRANSLATED, 1),))
 
 
 def test_a_block_whose_translation_failed_stays_as_it_was():
