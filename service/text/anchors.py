@@ -1,5 +1,6 @@
 """Places in one text and in another that was made from it by replacing parts of it."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -36,6 +37,30 @@ def mover(anchors: Sequence[Anchor]) -> Move:
         return position + shift
 
     return lambda span: Span(move(span.begin, is_end=False), move(span.end, is_end=True))
+
+
+def mover_to_written(text: str, written: str, inserted: Sequence[str], escape: Callable[[str], str]) -> Move:
+    """Return the function from spans of a text to spans of what was written of it.
+
+    Args:
+        text: language.
+        written: the same as its format writes it, with other strings between its code points.
+        inserted: those strings.
+        escape: language -> as the format writes it.
+    """
+    if text == written:
+        return lambda span: span
+    left, places, place = Counter(inserted), list[Span](), 0
+    for character in text:
+        while tag := next((tag for tag in left if left[tag] and written.startswith(tag, place)), ""):
+            left[tag] -= 1
+            place += len(tag)
+        piece = escape(character)
+        if not written.startswith(piece, place):
+            piece = ""  # a space for which a line break stands
+        places.append(Span(place, place + len(piece)))
+        place += len(piece)
+    return lambda span: Span(places[span.begin].begin, places[span.end - 1].end)
 
 
 def moved(links: Sequence[Link], source: Move | None, target: Move | None) -> list[Link]:

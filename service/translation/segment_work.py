@@ -15,6 +15,7 @@ from service.engine.job import SearchParams
 from service.errors import InternalError
 from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
 from service.registry.model_info import untranslated
+from service.text.anchors import mover_to_written
 from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
 from service.text.guard import Fault, coverage, faults
@@ -151,10 +152,12 @@ def _restore(
         restored = rung.restore(hypothesis.text, own)
         if restored is None:
             continue
-        honoured = honour(uses, restored.target, restored.moved(own))
-        best_uses = best_uses if hypotheses else honoured.uses
-        hypotheses.append(replace(hypothesis, text=honoured.text))
-        all_links.append(honoured.links)
+        text, moved_links = restored.target, tuple(restored.moved(own))
+        if uses:
+            text, moved_links, own_uses = honour(uses, text, moved_links)
+            best_uses = best_uses if hypotheses else own_uses
+        hypotheses.append(_with_text(hypothesis, text))
+        all_links.append(moved_links)
     if not hypotheses:
         return None
     share = coverage(segment.text, all_links[0]) if all_links[0] else None
@@ -181,7 +184,7 @@ def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Call
             text = rewrap(segment, hypothesis.text)
         else:
             text = place_tags(segment, hypothesis.text, links, escape)
-        written.append(replace(hypothesis, text=text))
+        written.append(_with_text(hypothesis, text))
     noticed = [*best.draft.faults, *best.faults]
     if not all(use.is_honoured for use in best.uses):
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
@@ -189,11 +192,19 @@ def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Call
         hypotheses=tuple(written),
         warnings=tuple([TextWarning(kind, message, segment.span) for kind, message in noticed]),
         quality=_quality(best, segment, settings),
-        links=tuple(
-            [Link(segment.origin(link.source), link.target) for link in best.links[0]] if settings.wants_links else ()
-        ),
+        links=_written_links(best, segment, written[0].text, escape) if settings.wants_links else (),
         terms=tuple([use._replace(span=segment.origin(use.span)) for use in best.uses]),
     )
+
+
+def _with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:
+    return hypothesis if text == hypothesis.text else replace(hypothesis, text=text)
+
+
+def _written_links(best: _Restored, segment: Segment, written: str, escape: Callable[[str], str]) -> tuple[Link, ...]:
+    """Return the links of the best hypothesis, from the text of the request to what is written."""
+    move = mover_to_written(best.hypotheses[0].text, written, [tag.source for tag in segment.tags], escape)
+    return tuple([Link(segment.origin(link.source), move(link.target)) for link in best.links[0]])
 
 
 def _quality(best: _Restored, segment: Segment, settings: Settings) -> float:
