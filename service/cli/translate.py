@@ -31,6 +31,7 @@ from service.cli.options import (
     with_connection,
 )
 from service.cli.reporting import EXIT_SOME_FAILED
+from service.cli.search_options import MODEL_DEFAULTS, SearchOptions, with_search
 from service.client import Client
 from service.documents.formats import DocumentFormat
 from service.errors import DragomanError, InvalidInput
@@ -49,6 +50,7 @@ EPILOG = examples(
 
 
 @with_connection
+@with_search
 def translate(
     connection: Connection,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines are read.")] = None,
@@ -70,14 +72,7 @@ def translate(
     source_language: FromLanguage = "",
     target_language: ToLanguage = "",
     model: Model = None,
-    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", help="1 is greedy search.")] = None,
-    num_hypotheses: Annotated[int | None, typer.Option("--num-hypotheses", "-n", help="Translations per text.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="0 prefers short translations.")] = None,
-    patience: Annotated[float | None, typer.Option(help="More than 1 searches longer.")] = None,
-    max_target_tokens: Annotated[int | None, typer.Option(help="Longest translation in tokens.")] = None,
-    shortlist: Annotated[
-        bool | None, typer.Option("--shortlist", help="Only target tokens that the model's shortlist names: faster.")
-    ] = None,
+    search: SearchOptions = MODEL_DEFAULTS,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deadline of a call.  [default: 60]")] = None,
     wait: Wait = READY_WITHIN_S,
     batch_size: Annotated[
@@ -97,16 +92,9 @@ def translate(
     usage, or a wrong API key; 3: no answer.
     """
     languages = source_language, target_language
-    has_others = bool(texts) or file is not None or as_json or (num_hypotheses or 1) > 1
+    has_others = bool(texts) or file is not None or as_json or (search.num_hypotheses or 1) > 1
     wanted = document_of(document, document_format, output, model=model, languages=languages, has_others=has_others)
-    options = TranslateOptions(
-        beam_size=beam_size,
-        num_hypotheses=num_hypotheses,
-        length_penalty=length_penalty,
-        patience=patience,
-        max_target_tokens=max_target_tokens,
-        use_shortlist=shortlist,
-    )
+    options = search.for_request()
     with ExitStack() as stack:
         if texts and file is not None:
             raise ValueError("give texts or --file, not both")
@@ -140,7 +128,7 @@ def translate(
             if wanted.translate(infos, translate_all, _bar if progress else _no_bar):
                 raise typer.Exit(EXIT_SOME_FAILED)
             return
-        render = as_json_line if as_json else scored if (num_hypotheses or 1) > 1 else plain
+        render = as_json_line if as_json else scored if (search.num_hypotheses or 1) > 1 else plain
         lines = LineTranslation(source, render)
         advance = stack.enter_context((_bar if progress else _no_bar)(_count(texts, file)))
         if isinstance(sys.stdout, TextIOWrapper):

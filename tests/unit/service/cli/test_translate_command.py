@@ -39,6 +39,37 @@ async def test_translate_sends_the_options_it_was_given_and_no_others(server):
     assert {field.name for field, _ in request.options.ListFields()} == {"beam_size", "length_penalty"}
 
 
+async def test_options_of_the_search_go_by_the_names_that_people_type(server):
+    arguments = [
+        "-n",
+        "2",
+        "--alternatives",
+        "--min-target-tokens",
+        "3",
+        "--repetition-penalty",
+        "1.5",
+        "--no-repeat-ngram",
+        "4",
+    ]
+    await run_against(server, "translate", "one", *arguments, "--suppress", "a dog", "--suppress", "Dog")
+    await run_against(
+        server, "translate", "one", *["--top-k", "50", "--top-p", "0.75", "--temperature", "0.5", "--seed", "7"]
+    )
+
+    searched, drawn = (request.options for request in server.service.requests)
+    assert searched == pb.TranslateOptions(
+        num_hypotheses=2,
+        return_alternatives=True,
+        min_target_tokens=3,
+        repetition_penalty=1.5,
+        no_repeat_ngram_size=4,
+        suppressed_phrases=["a dog", "Dog"],
+    )
+    assert drawn == pb.TranslateOptions(
+        beam_size=1, sampling_top_k=50, sampling_top_p=0.75, sampling_temperature=0.5, sampling_seed=7
+    )
+
+
 async def test_one_failed_text_leaves_an_empty_line_and_exit_code_1(server):
     async def second_fails(request: pb.TranslateRequest, _: Context) -> pb.TranslateResponse:
         bad = pb.Status(code=3, message="texts[1] has 900 tokens, at most 512 are accepted")
