@@ -41,6 +41,7 @@ from service.grpc.codec import (
     encode_request,
     encode_settings,
 )
+from service.grpc.score_codec import decode_scores, encode_score_request
 from service.records import (
     DetectedLanguage,
     ModelInfo,
@@ -52,6 +53,7 @@ from service.records import (
     TranslationRequest,
     TranslationResult,
 )
+from service.scores import ScorePair, ScoreRequest, ScoreResult
 
 
 class RequestOptions(TypedDict, total=False):
@@ -67,6 +69,16 @@ class RequestOptions(TypedDict, total=False):
     terms: tuple[Term, ...]  # and how they are to be translated
     glossary_name: str  # of a glossary that the server has
     target_prefixes: tuple[str, ...]  # what each translation has to begin with; one for each text
+
+
+class ScoreOptions(TypedDict, total=False):
+    """Fields of `ScoreRequest` beside the pairs."""
+
+    model: str | None
+    source_language: str
+    target_language: str
+    priority: Priority | None
+    return_alignments: bool
 
 
 def request_of(texts: Sequence[str] = (), **wanted: Unpack[RequestOptions]) -> TranslationRequest:
@@ -180,6 +192,19 @@ class AsyncClient:
         return _one_by_one(
             self.stream(request_of(**wanted), TaskReader(texts, self.config.max_stream_texts), timeout_s)
         )
+
+    async def score(
+        self, pairs: Iterable[tuple[str, str]], *, timeout_s: float | None = None, **wanted: Unpack[ScoreOptions]
+    ) -> ScoreResult:
+        """Return what a model thinks of texts and translations of them: the log-probability of each token.
+
+        Raises:
+            FailedPrecondition: the model's bundle has no graph for it (`ModelInfo.has_scorer`).
+            DragomanError: the call failed otherwise.
+        """
+        request = ScoreRequest(pairs=[ScorePair(*pair) for pair in pairs], **wanted)
+        response = await self._answer(self._stub.Score, encode_score_request(request), timeout_s)
+        return decode_scores(response, len(request.pairs))
 
     async def detect_languages(self, texts: Iterable[str], *, timeout_s: float | None = None) -> list[DetectedLanguage]:
         """Return the language of each text, among those that the server's models translate.

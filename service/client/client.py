@@ -20,13 +20,14 @@ from contextlib import closing, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from service.client.aio import AsyncClient, RequestOptions, in_turn, request_of
+from service.client.aio import AsyncClient, RequestOptions, ScoreOptions, in_turn, request_of
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig
 from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
 from service.client.texts import require_several, split_into_calls
 from service.errors import Unavailable
 from service.records import DetectedLanguage, ModelInfo, Translation, TranslationResult
+from service.scores import ScoreResult
 
 _Result = TypeVar("_Result")
 
@@ -205,6 +206,12 @@ class Client:
         finally:
             reader.end()  # here too, as the loop may have ended with the client
             self._loop.finish(call.close())
+
+    def score(
+        self, pairs: Iterable[tuple[str, str]], *, timeout_s: float | None = None, **wanted: Unpack[ScoreOptions]
+    ) -> ScoreResult:
+        """Do as `AsyncClient.score`."""
+        return self._loop.run(self._client.score(list(pairs), timeout_s=timeout_s, **wanted))
 
     def detect_languages(self, texts: Iterable[str], *, timeout_s: float | None = None) -> list[DetectedLanguage]:
         """Do as `AsyncClient.detect_languages`."""

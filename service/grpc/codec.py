@@ -40,12 +40,12 @@ _FINISH_REASONS = {
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
 }
 _FINISH_REASONS_OF: dict[int, FinishReason] = {number: reason for reason, number in _FINISH_REASONS.items()}
-_PRIORITIES = {
+PRIORITIES = {
     None: pb.PRIORITY_UNSPECIFIED,
     Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE,
     Priority.BATCH: pb.PRIORITY_BATCH,
 }
-_PRIORITIES_OF: dict[int, Priority | None] = {number: priority for priority, number in _PRIORITIES.items()}
+PRIORITIES_OF: dict[int, Priority | None] = {number: priority for priority, number in PRIORITIES.items()}
 _FORMATS = {
     TextFormat.PLAIN: pb.TEXT_FORMAT_PLAIN,
     TextFormat.HTML: pb.TEXT_FORMAT_HTML,
@@ -74,7 +74,7 @@ def encode_request(request: TranslationRequest) -> pb.TranslateRequest:
         target_language=request.target_language,
         model=request.model,
         options=_encode_options(request.options),
-        priority=_PRIORITIES[request.priority],
+        priority=PRIORITIES[request.priority],
         format=_encode_format(request.format),
         return_alignments=request.return_alignments,
         glossary=_encode_glossary(request),
@@ -89,7 +89,7 @@ def encode_settings(request: TranslationRequest) -> pb.StreamSettings:
         target_language=request.target_language,
         model=request.model,
         options=_encode_options(request.options),
-        priority=_PRIORITIES[request.priority],
+        priority=PRIORITIES[request.priority],
         format=_encode_format(request.format),
         return_alignments=request.return_alignments,
         glossary=_encode_glossary(request),
@@ -125,7 +125,7 @@ def decode_request(message: pb.TranslateRequest | pb.StreamSettings) -> Translat
         source_language=message.source_language,
         target_language=message.target_language,
         options=_decode_options(message.options) if message.HasField("options") else NO_OPTIONS,
-        priority=_PRIORITIES_OF.get(message.priority),  # None also for a class of a later version
+        priority=PRIORITIES_OF.get(message.priority),  # None also for a class of a later version
         format=text_format,
         return_alignments=message.return_alignments,
         glossary_name=glossary_name,
@@ -171,7 +171,7 @@ def decode_result(message: pb.TranslateResponse, num_texts: int) -> TranslationR
     Raises:
         InternalError: it has more or fewer, so that nobody knows which translation is whose.
     """
-    _check_number(len(message.translations), num_texts, "translations")
+    check_number(len(message.translations), num_texts, "translations")
     timings = message.timings
     return TranslationResult(
         translations=tuple(decode_translation(item, index) for index, item in enumerate(message.translations)),
@@ -189,7 +189,7 @@ def decode_result(message: pb.TranslateResponse, num_texts: int) -> TranslationR
     )
 
 
-def _check_number(number: int, num_texts: int, what: str) -> None:
+def check_number(number: int, num_texts: int, what: str) -> None:
     if number != num_texts:
         raise InternalError(
             f"the answer has {number} {what} for {num_texts} texts: "
@@ -219,7 +219,7 @@ def decode_translation(message: pb.Translation, index: int | None = None) -> Tra
         pivot_language=message.pivot_language,
         pivot_warnings=_decode_warnings(message.warnings) if message.pivot_language else (),
         terms=tuple(
-            TermUse(Term(use.source, use.target), _decode_span(use.span), use.is_honoured) for use in message.terms
+            TermUse(Term(use.source, use.target), decode_span(use.span), use.is_honoured) for use in message.terms
         ),
     )
 
@@ -238,24 +238,24 @@ def _decode_hypotheses(messages: Iterable[pb.Hypothesis]) -> tuple[TranslatedTex
 
 def _decode_segment(message: pb.Segment) -> TranslatedSegment:
     return TranslatedSegment(
-        source=_decode_span(message.source),
-        target=_decode_span(message.target),
+        source=decode_span(message.source),
+        target=decode_span(message.target),
         hypotheses=_decode_hypotheses(message.hypotheses),
         warnings=_decode_warnings(message.warnings),
         quality=message.quality if message.HasField("quality") else None,
-        links=tuple(Link(_decode_span(link.source), _decode_span(link.target)) for link in message.links),
+        links=tuple(Link(decode_span(link.source), decode_span(link.target)) for link in message.links),
     )
 
 
 def _decode_warnings(messages: Iterable[pb.TextWarning]) -> tuple[TextWarning, ...]:
     return tuple(
-        TextWarning(_WARNING_KINDS_OF[warning.kind], warning.message, _decode_span(warning.source))
+        TextWarning(_WARNING_KINDS_OF[warning.kind], warning.message, decode_span(warning.source))
         for warning in messages
         if warning.kind in _WARNING_KINDS_OF  # others are of a later version
     )
 
 
-def _decode_span(message: pb.Span) -> Span:
+def decode_span(message: pb.Span) -> Span:
     return Span(message.begin, message.end)
 
 
@@ -268,7 +268,7 @@ def encode_detected(languages: Iterable[DetectedLanguage]) -> pb.DetectLanguageR
 
 def decode_detected(message: pb.DetectLanguageResponse, num_texts: int) -> list[DetectedLanguage]:
     """Return the languages of so many texts; raises InternalError if there are more or fewer."""
-    _check_number(len(message.languages), num_texts, "languages")
+    check_number(len(message.languages), num_texts, "languages")
     return [DetectedLanguage(one.language, one.confidence) for one in message.languages]
 
 

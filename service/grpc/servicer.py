@@ -5,16 +5,19 @@ Errors leave as exceptions of `errors.py`; `call_handlers.py` gives them a statu
 
 from protos import translation_pb2 as pb
 from service.grpc.codec import decode_request, encode_detected, encode_model, encode_result
+from service.grpc.score_codec import decode_score_request, encode_scores
 from service.grpc.wire import Handler, unary
 from service.records import Call
 from service.translation.routing import Router
+from service.translation.scoring import score
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 TRANSLATE = f"{SERVICE_NAME}/Translate"
+SCORE = f"{SERVICE_NAME}/Score"
 
 
 class TranslationServicer:
-    """Answers Translate, DetectLanguage and ListModels."""
+    """Answers Translate, Score, DetectLanguage and ListModels."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -23,6 +26,10 @@ class TranslationServicer:
         """Return one translation per text; the contract has the statuses."""
         result = await self._router.translate(decode_request(request), call)
         return encode_result(result, call)
+
+    async def score(self, request: pb.ScoreRequest, call: Call) -> pb.ScoreResponse:
+        """Return one score per pair; the contract has the statuses."""
+        return encode_scores(await score(self._router.pipeline, decode_score_request(request), call))
 
     async def detect_language(self, request: pb.DetectLanguageRequest, call: Call) -> pb.DetectLanguageResponse:
         """Return the language of each text; the contract has the statuses."""
@@ -38,6 +45,7 @@ def handlers(servicer: TranslationServicer) -> dict[str, Handler]:
     """Return the handlers of these methods, by their full names."""
     return {
         TRANSLATE: unary(servicer.translate, pb.TranslateRequest),
+        SCORE: unary(servicer.score, pb.ScoreRequest),
         f"{SERVICE_NAME}/DetectLanguage": unary(servicer.detect_language, pb.DetectLanguageRequest),
         f"{SERVICE_NAME}/ListModels": unary(servicer.list_models, pb.ListModelsRequest),
     }

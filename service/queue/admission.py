@@ -76,7 +76,15 @@ class Admission:
         """Let requests in again."""
         self._refusal = None
 
-    def admit(self, num_texts: int, *, now: float, deadline: float | None = None, caller: Caller = ANYBODY) -> "Permit":
+    def admit(
+        self,
+        num_texts: int,
+        *,
+        now: float,
+        deadline: float | None = None,
+        caller: Caller = ANYBODY,
+        field: str = "texts",
+    ) -> "Permit":
         """Return a permit for one request; release it when the request is answered.
 
         Args:
@@ -84,6 +92,7 @@ class Admission:
             now: time.monotonic().
             deadline: on the same clock; None for none.
             caller: who asks.
+            field: of the request, that has the texts.
 
         Raises:
             Unavailable: the door is closed.
@@ -95,8 +104,8 @@ class Admission:
             raise self._refusal()
         max_texts = self.limits.max_texts
         if not 1 <= num_texts <= max_texts:
-            message = f"texts has {num_texts} entries, from 1 to {max_texts} are accepted"
-            raise InvalidInput(message, field="texts")
+            message = f"{field} has {num_texts} entries, from 1 to {max_texts} are accepted"
+            raise InvalidInput(message, field=field)
         if (refusal := self.refusal(caller, now=now, deadline=deadline)) is not None:
             raise refusal
         return Permit(self, caller, "request")

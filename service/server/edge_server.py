@@ -85,7 +85,7 @@ class EdgeServer:
             own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
             authenticator=authenticator(config.security),
             refuse=pipeline.refusal,
-            refusable=frozenset({servicer.TRANSLATE}),
+            refusable=frozenset({servicer.TRANSLATE, servicer.SCORE}),
             observers=observers,
             slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
         )

@@ -124,7 +124,7 @@ def num_edges(config: ListenConfig) -> int:
 
 def counted_methods() -> tuple[str, ...]:
     """Return the methods of calls for a model, as labels."""
-    return (servicer.TRANSLATE, stream_servicer.METHOD)
+    return (servicer.TRANSLATE, servicer.SCORE, stream_servicer.METHOD)
 
 
 def _given(**settings: Any) -> dict[str, Any]:

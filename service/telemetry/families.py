@@ -38,7 +38,7 @@ REJECT_REASONS = (
     *("out_of_memory", "streams", "starting", "draining", "too_long"),
 )
 DROP_REASONS = ("cancelled", "deadline")
-STAGES = ("tokenize", "encode", "decode_step", "beam", "detokenize")
+STAGES = ("tokenize", "encode", "decode_step", "beam", "score", "detokenize")
 DIRECTIONS = ("source", "target")
 PRIORITIES = ("interactive", "batch")
 ENCODER_KINDS = ("source", "padding")

@@ -222,7 +222,12 @@ class ModelMetrics:
             families.encoder_tokens.labels(model, "padding").inc(stats.padded_source_tokens - stats.source_tokens)
         for rows in stats.step_rows:
             self._batch_rows.observe(rows)
-        stages = (("encode", stats.encode_s), ("decode_step", stats.step_decode_s), ("beam", stats.step_beam_s))
+        stages = (
+            ("encode", stats.encode_s),
+            ("decode_step", stats.step_decode_s),
+            ("beam", stats.step_beam_s),
+            ("score", stats.score_s),
+        )
         for stage, runs in stages:
             duration = self._stage_duration[stage]
             for seconds in runs:

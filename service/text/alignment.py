@@ -14,10 +14,9 @@ from typing import NamedTuple, TypeAlias
 
 from service.records import Link, Span
 
-# Least attention between two words that are linked, and least share of a word's strongest attention that its other
-# links have: `python tests/quality/alignment.py --thresholds`, on sentences that are aligned by hand.
+# Least attention between two words that are linked: `python tests/quality/alignment.py --thresholds`, on sentences that
+# are aligned by hand.
 THRESHOLD = 0.15
-SHARE_OF_BEST = 0.5
 
 Rows: TypeAlias = Sequence[Sequence[float]]  # [T, S]
 
@@ -133,16 +132,17 @@ def _parts(tokens: Sequence[Span], found: Sequence[Span]) -> list[list[tuple[int
     return parts
 
 
-def links(found: WordAttention, *, threshold: float = THRESHOLD, share_of_best: float = SHARE_OF_BEST) -> list[Link]:
+def links(found: WordAttention, *, threshold: float = THRESHOLD) -> list[Link]:
     """Return the links of the translation's words, in the order of the target, then of the source.
 
-    Each word of the translation is linked to the source words that it attends to most, each source word that this
-    leaves without a link to the word that attends to it most; never below the threshold.
+    Each word of the translation is linked to the source word that it attends to most, each source word that this leaves
+    without a link to the word that attends to it most; never below the threshold.
     """
     pairs: set[tuple[int, int]] = set()
     for target, weights in enumerate(found.weights):
-        least = max(threshold, share_of_best * max(weights, default=0.0))
-        pairs.update((target, source) for source, weight in enumerate(weights) if weight >= least)
+        best = max(range(len(weights)), key=weights.__getitem__, default=0)
+        if weights and weights[best] >= threshold:
+            pairs.add((target, best))
     linked = {source for _, source in pairs}
     for source in range(len(found.source)):
         if source not in linked and found.target:
@@ -150,11 +150,3 @@ def links(found: WordAttention, *, threshold: float = THRESHOLD, share_of_best: 
             if found.weights[best][source] >= threshold:
                 pairs.add((best, source))
     return [Link(found.source[source], found.target[target]) for target, source in sorted(pairs)]
-
-
-def coverage(found: WordAttention) -> list[float]:
-    """Return for each source word how much attention it gets from all words of the translation, at most 1.
-
-    A word near 0 seems to have no counterpart.
-    """
-    return [min(1.0, sum(weights[source] for weights in found.weights)) for source in range(len(found.source))]

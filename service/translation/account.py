@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 from service.errors import DragomanError, Overloaded, TooLong, Unavailable
 from service.records import Call, Identity, TranslationRequest, TranslationResult
+from service.scores import ScoreRequest, ScoreResult
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
@@ -60,6 +61,9 @@ class Account:
                 used.source_tokens += translation.source_tokens
                 used.target_tokens += sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
                 used.row_steps += translation.row_steps
+        self._use(used, call)
+
+    def _use(self, used: Usage, call: Call) -> None:
         self._metrics.client_used(
             call.caller.name if call.caller.source == "key" else OTHER,
             texts=used.texts,
@@ -69,6 +73,17 @@ class Account:
             row_steps=used.row_steps,
         )
         self._add(call.caller.identity, used)
+
+    def scored(self, request: ScoreRequest, result: ScoreResult, call: Call) -> None:
+        """Count a request for scores that was answered; pairs with an error are not usage."""
+        used = Usage(calls=1)
+        for pair, score in zip(request.pairs, result.scores, strict=True):
+            if score.error is None:
+                used.texts += 1
+                used.characters += len(pair.source) + len(pair.target)
+                used.source_tokens += score.source_tokens
+                used.target_tokens += len(score.tokens)
+        self._use(used, call)
 
     def text_failed(self, error: DragomanError) -> None:
         """Count a text of a stream that has no answer, by the reason why it was refused."""

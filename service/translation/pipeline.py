@@ -90,7 +90,7 @@ class Pipeline:
         self.account = account
         self.catalogue = catalogue
         self.limits = limits
-        self._executor = executor
+        self.executor = executor
         self._glossaries = glossaries or Glossaries(None, period_s=0.0)
         self._last_terms: tuple[tuple[Term, ...], Glossary] = (), NO_TERMS  # those of a stream are indexed once
         self._waits: dict[Identity, Wait] = {}  # told with the last refusal of each caller
@@ -258,7 +258,7 @@ class Pipeline:
     async def _advance(self, work: RequestWork, replies: list[Reply], *, in_thread: bool) -> None:
         """Take the work on texts one round further; in a thread if other calls would have to wait for long."""
         if in_thread:
-            await asyncio.get_running_loop().run_in_executor(self._executor, work.advance, replies)
+            await asyncio.get_running_loop().run_in_executor(self.executor, work.advance, replies)
         else:
             work.advance(replies)
 

@@ -24,17 +24,19 @@ def write_echo_bundle(
     version: str = "1.2.3",
     languages: tuple[str, str] = ("en", "de"),
     golden: Sequence[tuple[str, str]] = (),
+    has_scorer: bool = True,
 ) -> Path:
     """The bundle's directory.  "Hi." has five source tokens: a word mark, three characters, end-of-sentence.
 
     Args:
         golden: texts and what is expected of them; the echo runner gives each text back.
+        has_scorer: whether the manifest says so; the echo runner scores in any case.
     """
     with staging_directory(destination) as staging:
         vocab_size = len(CHARACTERS) + 5  # four special ids and the word mark
         sentences = [" ".join(CHARACTERS), CHARACTERS] * 10
         train_tokenizer(sentences, staging / "shared.spm", vocab_size=vocab_size, model_type="char")
-        for graph in ("encoder.onnx", "decoder_step.onnx"):
+        for graph in ("encoder.onnx", "decoder_step.onnx", *["scorer.onnx"] * has_scorer):
             (staging / graph).write_bytes(NOT_A_GRAPH)
         if golden:
             rows = [GoldenSentence(precision="fp32", source=source, translation=text) for source, text in golden]
@@ -46,7 +48,13 @@ def write_echo_bundle(
             target_language=languages[1],
             config=ModelConfig(vocab_size=vocab_size),
             decoding=DecodingDefaults(beam_size=2, max_target_tokens=256, max_source_tokens=MAX_SOURCE_TOKENS),
-            variants={"fp32": Variant(encoder="encoder.onnx", decoder_step="decoder_step.onnx")},
+            variants={
+                "fp32": Variant(
+                    encoder="encoder.onnx",
+                    decoder_step="decoder_step.onnx",
+                    scorer="scorer.onnx" if has_scorer else "",
+                )
+            },
             golden=GOLDEN_NAME if golden else "",
         )
         write_bundle(staging, destination, manifest)

@@ -147,6 +147,7 @@ def test_engine_reports_add_up_by_model():
         step_decode_s=[0.02, 0.3],
         step_beam_s=[0.004, 0.04],
         encode_s=[0.03, 0.07],
+        score_s=[0.05],
         busy_s=0.5,
         encoded_sentences=3,
         source_tokens=30,
@@ -174,6 +175,7 @@ def test_engine_reports_add_up_by_model():
     assert read(metrics, "stage_duration_seconds_sum", stage="decode_step") == pytest.approx(0.64)
     assert read(metrics, "stage_duration_seconds_bucket", stage="decode_step", le="0.025") == 2.0
     assert read(metrics, "stage_duration_seconds_sum", stage="beam") == pytest.approx(0.088)
+    assert read(metrics, "stage_duration_seconds_sum", stage="score") == pytest.approx(0.1)
     assert read(metrics, "stage_duration_seconds_count", stage="encode") == 4.0
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Link, Span
-from service.text.alignment import WordAttention, coverage, links, matrix, word_attention, words
+from service.text.alignment import WordAttention, links, matrix, word_attention, words
 
 
 def texts_of(text: str) -> list[str]:
@@ -100,32 +100,28 @@ def pairs(found: list[Link]) -> list[tuple[int, int]]:
     return [(link.target.begin // 10, link.source.begin // 10) for link in found]
 
 
-def test_a_word_is_linked_to_the_words_near_its_best_and_to_none_below_the_threshold():
-    found = word_matrix([[0.5, 0.3, 0.1], [0.1, 0.05, 0.1], [0.1, 0.15, 0.7]])
+def test_a_word_is_linked_to_the_one_that_it_attends_to_most_and_to_none_below_the_threshold():
+    found = word_matrix([[0.5, 0.1, 0.1], [0.1, 0.05, 0.1], [0.1, 0.1, 0.7]])
 
-    assert pairs(links(found, threshold=0.2, share_of_best=0.5)) == [(0, 0), (0, 1), (2, 2)]
-    assert pairs(links(found, threshold=0.2, share_of_best=0.8)) == [(0, 0), (0, 1), (2, 2)]  # 1 has no other
-    assert pairs(links(found, threshold=0.4, share_of_best=0.8)) == [(0, 0), (2, 2)]
+    assert pairs(links(found, threshold=0.2)) == [(0, 0), (2, 2)]
+    assert pairs(links(found, threshold=0.6)) == [(2, 2)]
 
 
 def test_a_source_word_without_a_link_gets_the_word_that_attends_to_it_most():
     found = word_matrix([[0.6, 0.25], [0.7, 0.2]])
 
-    assert pairs(links(found, threshold=0.2, share_of_best=0.5)) == [(0, 0), (0, 1), (1, 0)]
+    assert pairs(links(found, threshold=0.2)) == [(0, 0), (0, 1), (1, 0)]
+    assert pairs(links(found, threshold=0.3)) == [(0, 0), (1, 0)]
 
 
 def test_links_are_in_the_order_of_the_target():
     assert pairs(links(word_matrix([[0.0, 1.0], [1.0, 0.0]]))) == [(0, 1), (1, 0)]
 
 
-def test_coverage_is_how_much_of_a_source_word_is_attended_to():
-    assert coverage(word_matrix([[0.9, 0.1, 0.0], [0.8, 0.0, 0.05]])) == pytest.approx([1.0, 0.1, 0.05])
-
-
 def test_nothing_has_no_links():
     empty = word_attention([[1.0]], "", [Span(0, 0)], "", [Span(0, 0)])
 
-    assert (links(empty), coverage(empty)) == ([], [])
+    assert links(empty) == []
     assert links(WordAttention([Span(0, 1)], [], [])) == []
 
 
@@ -144,4 +140,3 @@ def test_any_tokens_and_weights_give_links_between_words(source, target, data):
     for link in links(found):
         assert link.source in found.source
         assert link.target in found.target
-    assert all(0.0 <= share <= 1.0 for share in coverage(found))
