@@ -3,7 +3,7 @@
 Pure data; knows no model, no tokens and no format.  Joined, the parts are the text, byte for byte.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -66,7 +66,9 @@ class Segment(NamedTuple):
         return Span(self.offsets[span.begin], self._end_of(span.end, self.offsets))
 
     def _end_of(self, position: int, offsets: tuple[int, ...]) -> int:
-        # What is written for a code point, such as "&amp;", ends where white space, the next tag or code point begins.
+        # What is written for a code point, such as "&amp;", ends where white space, the next tag or code point begins;
+        # several code points can be written as one.
+        position = bisect_right(offsets, offsets[position - 1])
         following = bisect_left(self.tags, position, key=lambda tag: tag.position)
         end = offsets[position] if position < len(offsets) else self.span.end
         if following < len(self.tags) and self.tags[following].position == position:

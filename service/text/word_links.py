@@ -66,13 +66,13 @@ class WordLinks:
         """
         if source == around:
             return within
-        counts = self._counts(source)
-        if any(counts[within[0] : within[1]]):
-            return _heaviest(self._weights(source), within)
         length = around[1] - around[0]
         begin, end = (at_share((place - around[0]) / length, within) for place in source)
         begin = min(begin, within[1] - 1)
-        return begin, max(begin + 1, end)
+        expected = begin, max(begin + 1, end)
+        if any(self._counts(source)[within[0] : within[1]]):
+            return _heaviest(self._weights(source), within, expected)
+        return expected
 
     def gain(self, source: Range, target: Range) -> float:
         """Return how well words of the translation belong to words of the source."""
@@ -112,14 +112,14 @@ def _covered(words: Sequence[Span], span: Span) -> Range:
     return begin, max(begin, end)
 
 
-def _heaviest(weights: Sequence[float], within: Range) -> Range:
-    """Return the range with the greatest sum; of several, the first, and of those with the same begin the longest."""
-    best, best_sum = within, float("-inf")
+def _heaviest(weights: Sequence[float], within: Range, expected: Range) -> Range:
+    """Return the range with the greatest sum; of several, the one nearest to where it is expected, then the longest."""
+    candidates: list[tuple[float, int, int, Range]] = []
     begin, total = within[0], 0.0
     for index in range(*within):
         if total < 0:
             begin, total = index, 0.0
         total += weights[index]
-        if total >= best_sum - (1e-9 if begin == best[0] else -1e-9):
-            best, best_sum = (begin, index + 1), total
-    return best
+        distance = abs(begin + index + 1 - sum(expected))
+        candidates.append((round(total, 6), -distance, index - begin, (begin, index + 1)))
+    return max(candidates)[3]

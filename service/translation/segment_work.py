@@ -23,7 +23,7 @@ from service.text.placement import place_tags
 from service.text.quality import estimate
 from service.text.retries import Attempt, better, safer
 from service.text.sentences import rewrap
-from service.text.spans import find_spans
+from service.text.spans import spans_of
 from service.translation.drafts import Draft, Settings, draft, piecewise
 from service.translation.rungs import Rung, rungs
 from service.translation.tasks import Rounds, Task, together
@@ -88,7 +88,7 @@ def translate_segment(
         settings: of the request.
         escape: language -> as the text's format writes it.
     """
-    spans = find_spans(segment.text, settings.codec.alphabet)
+    spans = spans_of(segment, settings.codec.alphabet)
     uses = settings.glossary.find(segment.text, spans) if settings.glossary else ()
     if uses:
         spans = tuple(sorted([*spans, *kept(uses)]))

@@ -13,7 +13,7 @@ from service.text.pieces import joined
 from service.text.pieces import split as split_at
 from service.text.restore import strip_outer
 from service.text.sentences import boundaries, split
-from service.text.spans import Alphabet, find_spans
+from service.text.spans import Alphabet, find_spans, spans_of
 from service.translation.drafts import Settings, join_hypotheses
 from service.translation.segment_work import SegmentOutcome, translate_segment, translate_whole
 from service.translation.tasks import Rounds, together
@@ -56,7 +56,7 @@ def take_apart(text: str, settings: Settings) -> Document:
             if isinstance(part, str):
                 parts.append(part)
             else:
-                places = boundaries(part.text, language, find_spans(part.text, alphabet))
+                places = boundaries(part.text, language, spans_of(part, alphabet))
                 parts += split_at(part, places) if places else [part]
     return document._replace(parts=tuple(joined(list(_stripped(parts, alphabet)))))
 
@@ -64,7 +64,7 @@ def take_apart(text: str, settings: Settings) -> Document:
 def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
     """Yield the parts, with what says nothing at the ends of segments apart from them."""
     for part in parts:
-        if isinstance(part, Segment) and (spans := find_spans(part.text, alphabet)):
+        if isinstance(part, Segment) and (spans := spans_of(part, alphabet)):
             before, inner, after = strip_outer(part._replace(spans=spans))
             yield from (before, inner, after) if inner is not None else (before + after,)
         else:
