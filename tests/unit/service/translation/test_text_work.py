@@ -1,13 +1,16 @@
 """A text taken apart, translated by a model of the test's own, and put together again."""
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
-from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.job import FinishReason, Forced, Hypothesis, JobResult, SearchParams
 from service.errors import InternalError, TooLong
-from service.records import Segmentation, Translation, WarningKind
+from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
 from service.registry.model_info import TextCodec
+from service.text.glossary import Glossary
 from service.translation.drafts import Settings
 from service.translation.tasks import Reply, Rounds, Task
 from service.translation.text_work import translate_text
@@ -16,24 +19,12 @@ from tests.fakes.manual_dispatcher import CharacterTokenizer
 Model = Callable[[str], str]
 
 
-def translated(
-    text: str,
-    model: Model = str.upper,
-    *,
-    segmentation: Segmentation = Segmentation.SENTENCE,
-    max_tokens: int = 1_000,
-    prefix: str = "",
-) -> Translation:
+def translated(text: str, model: Model = str.upper, **settings: Any) -> Translation:
     tokens = TextCodec(CharacterTokenizer(), max_characters=5_000, max_source_tokens=1_000)
-    settings = Settings(
-        codec=tokens,
-        params=SearchParams(),
-        source_language="en",
-        target_language="de",
-        segmentation=segmentation,
-        max_tokens=max_tokens,
+    wanted = {"max_tokens": 1_000, "params": SearchParams(), **settings}
+    return run(
+        translate_text(text, 0, Settings(codec=tokens, source_language="en", target_language="de", **wanted)), model
     )
-    return run(translate_text(text, 0, settings, prefix), model)
 
 
 def run(work: Rounds[Translation], model: Model) -> Translation:
@@ -48,12 +39,21 @@ def run(work: Rounds[Translation], model: Model) -> Translation:
 
 
 def answer(task: Task, model: Model) -> Reply:
+    if task.scored_ids is not None:
+        return Reply(scored(task.scored_ids, len(task.source_ids)), 1)
     target = model(CharacterTokenizer().decode(task.source_ids[:-1]))
     if target == "BROKEN":
         return Reply(InternalError("no numbers"), 4)
     ids = tuple(CharacterTokenizer().encode(target)[:-1])
     hypothesis = Hypothesis(ids, -0.5, FinishReason.END_OF_SENTENCE)
     return Reply(JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=2), 4)
+
+
+def scored(target: tuple[int, ...], num_source: int) -> JobResult:
+    """Say that the n-th token of the translation comes from the n-th of the source."""
+    attention = np.eye(len(target) + 1, num_source, dtype=np.float16)
+    hypothesis = Hypothesis(target, -0.5, FinishReason.END_OF_SENTENCE)
+    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, Forced((-0.5,) * len(attention), attention.tobytes()))
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,63 @@ def test_segment_without_numbers_is_the_error_of_its_text():
 
 def test_text_with_too_many_characters_never_reaches_the_model():
     assert isinstance(translated("x" * 5_001).error, TooLong)
+
+
+def test_span_comes_back_though_the_model_changes_every_word_it_knows():
+    model = str.swapcase  # of "XA", the stand-in, too
+
+    translation = translated("Write to {name} or see %s now", lambda text: model(text).replace("xa", "XA"))
+
+    assert translation.text == "wRITE TO {name} OR SEE %s NOW"
+    assert translation.warnings == ()
+
+
+def test_segment_whose_span_the_model_always_loses_stays_as_it_is_and_says_so():
+    translation = translated("Write to {name} please.", lambda text: "{name} {name}")
+
+    assert translation.text == "Write to {name} please."
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.NOT_TRANSLATED]
+
+
+def test_tags_stand_around_the_words_that_are_linked_to_theirs():
+    html = "<p>The <b>small</b> dog &amp; cat</p>"
+
+    translation = translated(html, str.upper, text_format=TextFormat.HTML, can_score=True)
+
+    assert translation.text == "<p>THE <b>SMALL</b> DOG &amp; CAT</p>"
+
+
+def test_links_name_words_of_the_request_and_of_the_answer():
+    text = "One. <b>Two</b> &amp; three"
+
+    translation = translated(text, str.upper, text_format=TextFormat.HTML, can_score=True, wants_links=True)
+
+    links = [link for segment in translation.segments for link in segment.links]
+    pairs = [(text[slice(*link.source)], translation.text[slice(*link.target)]) for link in links]
+    assert pairs == [("One", "ONE"), (".", "."), ("Two", "TWO"), ("&amp;", "&amp;"), ("three", "THREE")]
+
+
+@pytest.mark.parametrize(("term", "expected"), [(Term("dog", "Hund"), "THE Hund RUNS"), (Term("dog"), "THE dog RUNS")])
+def test_terms_become_what_they_have_to(term: Term, expected: str):
+    translation = translated("The dog runs", str.upper, can_score=True, glossary=Glossary([term]))
+
+    assert translation.text == expected
+    assert [(use.term, use.is_honoured) for use in translation.terms] == [(term, True)]
+
+
+def test_loop_is_tried_again_without_repetitions():
+    asked: list[str] = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return "so " * 30 if len(asked) == 1 else "ES WAR SO"
+
+    translation = translated("It was so", model)
+
+    assert (translation.text, translation.retries, translation.warnings) == ("ES WAR SO", 1, ())
+
+
+def test_capitals_are_translated_as_a_sentence_and_raised_again():
+    translation = translated("THE CATS SLEEP", lambda text: f"{text} ja")
+
+    assert translation.text == "THE CATS SLEEP JA"
