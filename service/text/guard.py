@@ -39,7 +39,8 @@ _NEAR_LANGUAGES = [
     )
 ]
 _FOREIGN_SHARE = 0.25  # of the letters
-_LEAST_COVERAGE = 0.6
+LEAST_COVERAGE = 0.45
+_FEWEST_COVERED = 4  # longer words of a source, so that a share says something
 _WORD = re.compile(r"\w+")
 
 
@@ -86,19 +87,19 @@ def faults(
             message = f"{share:.0%} of the letters are not of the script of {target_language!r}"
             found.append((WarningKind.WRONG_SCRIPT, message))
     found += _length_faults(len(source), len(target), source_tokens, target_tokens, source_language, target_language)
-    if coverage is not None and coverage < _LEAST_COVERAGE:
+    if coverage is not None and coverage < LEAST_COVERAGE:
         found.append((WarningKind.LOW_COVERAGE, f"only {coverage:.0%} of the source's words have a counterpart"))
     return found
 
 
 def coverage(source: str, links: Sequence[Link]) -> float:
-    """Return the share of the source's longer words that are linked to a word of the translation; 1 without such words.
+    """Return the share of the source's longer words that are linked to a word of the translation; 1 if they are few.
 
     Words of less than four letters often have no counterpart in a good translation.
     """
     words = [match.start() for match in _WORD.finditer(source) if len(match[0]) >= 4]
     linked = {position for link in links for position in range(link.source.begin, link.source.end)}
-    return sum(begin in linked for begin in words) / len(words) if words else 1.0
+    return sum(begin in linked for begin in words) / len(words) if len(words) >= _FEWEST_COVERED else 1.0
 
 
 def _may_loop(words: Sequence[str], word_set: set[str]) -> bool:

@@ -264,13 +264,14 @@ def test_a_translation_at_its_longest_length_is_truncated():
 
 
 def test_coverage_counts_the_longer_words_of_the_source():
-    source = "The children of Rome play."
-    links = [Link(Span(4, 12), Span(0, 3)), Link(Span(21, 25), Span(4, 9)), Link(Span(0, 3), Span(0, 3))]
+    source = "The children of Rome play outside."
+    links = [Link(Span(4, 12), Span(0, 3)), Link(Span(21, 33), Span(4, 9)), Link(Span(0, 3), Span(0, 3))]
 
-    assert coverage(source, links) == pytest.approx(2 / 3)
-    assert coverage("It is so.", []) == 1
-    assert kinds(source, "Die Kinder in Rom", coverage=0.5) == {WarningKind.LOW_COVERAGE}
-    assert kinds(source, "Die Kinder in Rom", coverage=0.7) == set()
+    assert coverage(source, links) == pytest.approx(3 / 4)
+    assert coverage(source, []) == 0
+    assert coverage("The children play outside.", []) == 1  # too few to say anything
+    assert kinds(source, "Die Kinder in Rom", coverage=0.44) == {WarningKind.LOW_COVERAGE}
+    assert kinds(source, "Die Kinder in Rom", coverage=0.5) == set()
 
 
 @given(st.text(), st.text(), st.sampled_from(["", "de", "ru", "ja", "en-US", "zho_Hans", "-", "_", "x-y"]))
