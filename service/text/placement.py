@@ -6,7 +6,6 @@ Knows words and the links between them, no format and no model.
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,18 +74,25 @@ def _kept(segment: Segment, target: str, links: Sequence[Link]) -> dict[int, Spa
     taken: set[int] = set()
     # Longer ones first: "ls" is not looked for in "ls -l".
     for text in sorted(by_text, key=len, reverse=True):
-        copies = _copies(text, target, taken, linked[text])[: len(by_text[text])]
+        shown = [segment.tags[index].shown for index in by_text[text]]
+        found = (Span(*match.span()) for match in _pattern(segment.text, shown).finditer(target))
+        free = [copy for copy in found if taken.isdisjoint(range(*copy))]
+        is_linked = [not linked[text].isdisjoint(range(*copy)) for copy in free]
+        best = sorted(range(len(free)), key=is_linked.__getitem__, reverse=True)
+        copies = [free[index] for index in best[: len(shown)]]
         kept |= zip(by_text[text], sorted(copies), strict=False)
         taken.update(place for copy in copies for place in range(*copy))
     return kept
 
 
-def _copies(text: str, target: str, taken: AbstractSet[int], linked: AbstractSet[int]) -> list[Span]:
-    """Return where a translation has a text, but not as a part of another word; first the places that are linked."""
-    left, right = (r"\b" if end.isalnum() else "" for end in (text[0], text[-1]))
-    found = [Span(*match.span()) for match in re.finditer(f"{left}{re.escape(text)}{right}", target)]
-    free = [copy for copy in found if taken.isdisjoint(range(*copy))]
-    return sorted(free, key=lambda copy: linked.isdisjoint(range(*copy)))
+def _pattern(text: str, shown: Sequence[Span]) -> re.Pattern[str]:
+    """Return what finds spans with the same text in a translation: not as a part of a word unless one of them is."""
+    is_in_word = any(re.search(r"\w\w", text[max(0, place - 1) : place + 1]) for span in shown for place in span)
+    written = text[slice(*shown[0])]
+    if is_in_word:
+        return re.compile(re.escape(written))
+    left, right = (r"\b" if end.isalnum() else "" for end in (written[0], written[-1]))
+    return re.compile(f"{left}{re.escape(written)}{right}")
 
 
 def _writer(target: str, kept: Mapping[Span, str], escape: Callable[[str], str]) -> Callable[[int, int], str]:

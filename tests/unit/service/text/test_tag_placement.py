@@ -77,6 +77,7 @@ def test_what_stands_alone_stands_beside_the_word_that_is_linked_to_its_neighbou
         ("a <kbd>ls</kbd> <kbd>ls -l</kbd> b", "A ls -l ls B", "", "A <kbd>ls -l</kbd> <kbd>ls</kbd> B"),
         ("Set <var>a</var> to a", "Setze a auf a", "0-0 1-3 2-2 3-1", "Setze a auf <var>a</var>"),
         ("The <code>cat</code> is", "Die Katze ist", straight(3), "Die <code>cat</code> Katze ist"),
+        ("un<code>x</code>ed", "Unxed", "", "Un<code>x</code>ed"),
         ("a <i translate=no>&lt;</i> b", "A B", straight(2), "A <i translate=no>&lt;</i> B"),
     ],
 )
