@@ -63,10 +63,10 @@ class Block:
             self._tags[-1] = self._tags[-1]._replace(width=len(shown))
             self._add_characters(shown, [begin] * len(shown))
 
-    def add_break(self, begin: int, end: int, parts: Sequence[Part] = ()) -> None:
+    def add_break(self, begin: int, end: int) -> None:
         """Add a tag that separates words."""
         self._add_space(begin)
-        self.add_tag(begin, end, TagKind.POINT, -1, parts)
+        self.add_tag(begin, end, TagKind.POINT, -1)
         self._follows_space = self._follows_break = True
 
     @property

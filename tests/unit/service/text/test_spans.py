@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.spans import Alphabet, find_spans
+from service.text.document import Segment, Tag, TagKind
+from service.text.spans import Alphabet, find_spans, spans_of
 
 CASES = [
     line.replace("\\n", "\n")
@@ -33,6 +34,18 @@ def marked(text: str, spans: tuple[Span, ...]) -> str:
     for span in reversed(spans):
         text = f"{text[: span.begin]}⟦{text[span.begin : span.end]}⟧{text[span.end :]}"
     return text
+
+
+def test_spans_of_a_segment_are_those_found_and_those_that_its_tags_show(alphabet):
+    text = "Ask Acme Ltd about {name} and {x} y."
+    tags = [
+        Tag(position, f"<i>{text[position:end]}</i>", TagKind.POINT, width=end - position)
+        for position, end in ((4, 12), (30, 35))
+    ]
+
+    spans = spans_of(Segment(text, 0, text, tuple(tags)), alphabet)
+
+    assert marked(text, spans) == "Ask ⟦Acme Ltd⟧ about ⟦{name}⟧ and ⟦{x} y⟧."
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -8,6 +8,7 @@ from service.text.markup import parse
 from service.text.nesting import is_well_formed
 from service.text.pieces import split
 from service.text.placement import place_tags
+from service.text.restore import strip_outer
 from service.text.word_links import words_of
 
 
@@ -196,3 +197,11 @@ def test_result_has_the_same_tags_as_often_and_nested(result, is_good):
 )
 def test_tags_must_nest_where_those_of_the_source_do(html, result, is_good):
     assert is_well_formed(first_segment(parse(html, TextFormat.HTML)).tags, result) is is_good
+
+
+def test_end_of_a_segment_is_not_stripped_off_a_tag_that_shows_it():
+    segment = first_segment(parse("Open <code>{}</code> or <b><code>{}</code></b>", TextFormat.HTML))
+
+    before, inner, after = strip_outer(segment._replace(spans=tuple(tag.shown for tag in segment.tags if tag.width)))
+
+    assert (before, inner and with_tags(inner), after) == ("", with_tags(segment), "")
