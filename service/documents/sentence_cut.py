@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from service.documents.inline_tags import ELEMENT
 from service.records import Link, TranslatedSegment, Translation
 
+_PER_LINK = 10.0  # characters that a cut may be off to cross one link less
 _SLACK = 0.1  # share of the text that a cut may be off to stand behind punctuation as it does in the source
 _PAUSE = re.compile(r"[,;:.!?…\u2014\u2013-]\s*\Z")
 _REFERENCE = re.compile(r"&[#\w]+;")
@@ -19,7 +20,7 @@ def cut(source: str, begins: Sequence[int], translation: Translation) -> list[st
     """Return the translation in as many pieces as the source has; the last is repeated where there are too few words.
 
     A cut of the source that lies between two segments is one between their translations.  Inside a segment, it goes
-    where the fewest links between words cross it, and without links, to the same share of the length.
+    where few links between words cross it, and near the same share of the length.
 
     Args:
         source: what was translated.
@@ -74,9 +75,9 @@ def _best(places: Sequence[int], text: str, source: str, begin: int, translation
 
     slack = _SLACK * len(text) if _PAUSE.search(source[:begin]) else 0.0
 
-    def cost(place: int) -> tuple[int, float]:
+    def cost(place: int) -> float:
         crossing = sum((link.source.begin < begin) != (link.target.begin < place) for link in links)
-        return crossing, abs(place - share) - (slack if _PAUSE.search(text[:place]) else 0.0)
+        return _PER_LINK * crossing + abs(place - share) - (slack if _PAUSE.search(text[:place]) else 0.0)
 
     return min(places, key=cost)
 
