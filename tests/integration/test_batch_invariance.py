@@ -1,7 +1,8 @@
 """A sentence's translation does not depend on who else is being translated: the real server, the trained model.
 
-500 different sentences with beams of 1, 2, 4, 5 and 8, sent by 64 clients at once: in two orders to int8 graphs, in
-one to fp32 graphs.  Text, score and length of every answer must be those the sentence gets alone.
+500 different sentences with beams of 1, 2, 4, 5 and 8 and with decoding options, sent by 64 clients at once: in two
+orders to int8 graphs, in one to fp32 graphs.  Text, score and length of every answer must be those the sentence gets
+alone.
 """
 
 import asyncio
@@ -14,21 +15,29 @@ import pytest
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from service.local import LocalTranslator
-from service.records import TranslateOptions, Translation
+from service.records import TranslatedText, TranslateOptions, Translation
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
 
-BEAM_SIZES = (1, 2, 4, 5, 8)
+OPTIONS = (
+    *(TranslateOptions(beam_size=beam_size) for beam_size in (1, 2, 4, 5, 8)),
+    TranslateOptions(no_repeat_ngram_size=2),
+    TranslateOptions(min_target_tokens=12, suppressed_phrases=("der", "ein Hund", "und")),
+    TranslateOptions(beam_size=1, sampling_top_k=50, sampling_top_p=0.9, sampling_seed=7),
+    TranslateOptions(beam_size=2, num_hypotheses=2, return_alternatives=True),
+)
 NUM_CLIENTS = 64
 ORDERS = {"int8": (1, 2), "fp32": (1,)}  # seeds
 REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
 
-Texts = list[tuple[str, int]]  # a sentence and its beam size
+Text = tuple[str, TranslateOptions]  # a sentence and how to search
+Texts = list[Text]
+Answers = dict[Text, list[tuple[TranslatedText, ...]]]  # of each segment
 
 
 @pytest.fixture(scope="module")
 def texts() -> Texts:
-    return [(text, BEAM_SIZES[index % len(BEAM_SIZES)]) for index, text in enumerate(own_sentences(500))]
+    return [(text, OPTIONS[index % len(OPTIONS)]) for index, text in enumerate(own_sentences(500))]
 
 
 @pytest.mark.promise("D10")
@@ -50,27 +59,28 @@ def test_answers_among_64_clients_are_those_of_each_sentence_alone(precision, tr
         server.process.wait()
 
 
-def translate_alone(bundle: Path, texts: Texts) -> dict[tuple[str, int], Translation]:
+def found(translation: Translation) -> list[tuple[TranslatedText, ...]]:
+    """What the engine has found; the score of a text with several segments is a mean, and rounded on the way."""
+    assert translation.segments
+    return [segment.hypotheses for segment in translation.segments]
+
+
+def translate_alone(bundle: Path, texts: Texts) -> Answers:
     translator = LocalTranslator.open(bundle, threads=1, window=1)
-    return {
-        (text, beam_size): next(translator.translate_all([text], TranslateOptions(beam_size=beam_size)))
-        for text, beam_size in texts
-    }
+    return {(text, options): found(next(translator.translate_all([text], options))) for text, options in texts}
 
 
-async def translate_together(
-    server: ServerProcess, texts: Texts, seed: int
-) -> tuple[float, dict[tuple[str, int], Translation]]:
+async def translate_together(server: ServerProcess, texts: Texts, seed: int) -> tuple[float, Answers]:
     """Median of the live rows seen while all clients are busy, and the answers."""
     order = random.Random(seed).sample(texts, len(texts))
     waiting = iter(order)
-    answers: dict[tuple[str, int], Translation] = {}
+    answers: Answers = {}
     rows: list[float] = []
 
     async def work(client: AsyncClient) -> None:
-        for text, beam_size in waiting:
-            reply = await client.translate([text], options=TranslateOptions(beam_size=beam_size))
-            answers[text, beam_size] = reply.translations[0]
+        for text, options in waiting:
+            reply = await client.translate([text], options=options)
+            answers[text, options] = found(reply.translations[0])
 
     async def watch() -> None:
         while True:

@@ -1,20 +1,37 @@
 """Options that change logits or candidates: their ranges, and what does not go together."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from model.config import EOS_ID
 from service.engine.job import SearchParams
 from service.errors import InvalidInput
 from service.records import TranslateOptions
 from service.registry.model_info import TextCodec, search_params
+from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.model_info import model_info
 from tests.fakes.steered_jobs import suppressing
-from tests.unit.service.registry.test_model_info import DEFAULTS, Letters
 
+DEFAULTS = TranslateOptions(
+    beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=50, use_shortlist=False
+)
 INFO = replace(model_info(default_options=DEFAULTS), max_beam_size=8, has_repetition_penalty=True)
 PLAIN = search_params(INFO, TranslateOptions())
 DRAWN = {"beam_size": 1, "sampling_top_k": 5}
+
+
+class Letters(CharacterSpans):
+    """A token for each character; refuses "~"."""
+
+    def encode(self, text: str) -> list[int]:
+        if "~" in text:
+            raise RuntimeError("a message that quotes the text")
+        return [*map(ord, text), EOS_ID] if text.strip() else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
 
 
 @pytest.fixture
