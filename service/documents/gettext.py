@@ -58,6 +58,7 @@ class _File:
     language: str  # of the translations; empty: what the header says
     num_plurals: int | None
     plural_forms: str  # for the header, where it has none
+    width: int  # of its lines, in columns
     lost: list[Notice]  # entries with plurals in a language whose number of plurals is not known
 
 
@@ -84,7 +85,9 @@ def read(text: str, target_language: str = "") -> Draft:
         else:
             entries.append(_Entry(entry, begin, end))
     header_end = begins[0] if begins else len(lines)
-    file = _File(lines, entries, header_end, target_language, num_plurals, forms, lost)
+    strings = (line.rstrip() for line in lines if line.lstrip().startswith(("msg", '"')))
+    width = _WRAPPED if all(len(line) <= _WRAPPED + 2 for line in strings) else _NOT_WRAPPED
+    file = _File(lines, entries, header_end, target_language, num_plurals, forms, width, lost)
     return Draft(tuple(unit for entry in entries for unit in entry.units()), partial(_write, file))
 
 
@@ -140,10 +143,7 @@ def _msgstr(file: _File, entry: _Entry, texts: list[str]) -> list[str]:
         rendered = polib.POEntry(msgid=entry.entry.msgid, msgid_plural="x", msgstr_plural=forms)
     else:
         rendered = polib.POEntry(msgid="x", msgstr=texts[0])
-    is_wrapped = all(
-        len(line.rstrip()) <= _WRAPPED + 2 for line in file.lines if line.lstrip().startswith(("msg", '"'))
-    )
-    lines: list[str] = rendered.__unicode__(_WRAPPED if is_wrapped else _NOT_WRAPPED).split("\n")
+    lines: list[str] = rendered.__unicode__(file.width).split("\n")
     first = next(place for place, line in enumerate(lines) if line.startswith("msgstr"))
     return [line for line in lines[first:] if line]
 

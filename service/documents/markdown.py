@@ -103,6 +103,7 @@ class _File:
         self._references: References = {}  # the parser fills it
         self._lines = list(_source_lines(text))
         self._lost: list[Notice] = []
+        self._row = self._column = 0  # where the last cell of a table ended
         tokens = self._md.parse("\n".join(_without_front_matter(self._lines)), self._references)
         self.blocks = [block for place in range(len(tokens)) if (block := self._block(tokens, place))]
 
@@ -114,7 +115,7 @@ class _File:
         opener = token if token.type == "html_block" else tokens[place - 1]
         try:
             if opener.type in {"th_open", "td_open"}:
-                lines = [self._cell(token, tokens[:place])]
+                lines = [self._cell(token)]
             else:
                 parts = token.content.rstrip("\n").split("\n")
                 lines = [_content(self._lines[token.map[0] + i], part) for i, part in enumerate(parts)]
@@ -131,17 +132,15 @@ class _File:
         is_language = not _LITERAL_HTML.match(source) and has_language(_HTML_TAG.sub("", source))
         return _Block(tuple(lines), Inline(source), number, opener) if is_language else None
 
-    def _cell(self, token: Token, before: list[Token]) -> _Line:
-        """Return where a cell is in its row: after the cells before it."""
+    def _cell(self, token: Token) -> _Line:
+        """Return where a cell is in its row: after the last one."""
         assert token.map is not None
-        line = self._lines[token.map[0]]
-        column = 0
-        row = max(place for place, other in enumerate(before) if other.type == "tr_open")
-        for cell in (*(other for other in before[row:] if other.type == "inline"), token):
-            text = cell.content.replace("|", "\\|")  # the parser has taken these backslashes away
-            begin = line.text.index(text, column)
-            column = begin + len(text)
-        return line.part(begin, len(text))
+        number = token.map[0]
+        line = self._lines[number]
+        text = token.content.replace("|", "\\|")  # the parser has taken these backslashes away
+        column = line.text.index(text, self._column if number == self._row else 0)
+        self._row, self._column = number, column + len(text)
+        return line.part(column, len(text))
 
     def _without_marker(self, lines: list[_Line], parent: str) -> list[_Line]:
         """Return the lines of a paragraph without the `[ ] ` of a task or the `[!NOTE]` of an alert."""

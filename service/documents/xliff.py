@@ -9,14 +9,8 @@ from service.documents.draft import Draft, Slot, Unit, Written, filled, has_lang
 from service.documents.xml_tree import Element, read_elements
 from service.records import TextFormat, Translation
 
-_TO_DO = (
-    None,
-    "new",
-    "needs-translation",
-    "initial",
-)  # states of targets that may be written over, where they are empty or not
+_TO_DO = ("new", "needs-translation", "initial")  # states of targets that are written over
 _TAG = re.compile(r"<[^>]*>")
-_INDENT = re.compile(r"\s*\Z")
 
 
 class _Pair(NamedTuple):
@@ -58,7 +52,7 @@ def _pair(holder: Element, text: str) -> _Pair | None:
     segment = holder if holder.name == "segment" else None
     state = (segment or target or holder).attributes.get("state")
     is_empty = target is None or not text[target.content : target.content_end].strip()
-    is_to_do = is_empty or state in _TO_DO[1:]
+    is_to_do = is_empty or state in _TO_DO
     return _Pair(source, target, segment) if is_to_do else None
 
 
@@ -96,8 +90,10 @@ def _slots(text: str, pair: _Pair, translation: str) -> Iterator[Slot]:
     if target is not None:
         yield Slot(target.begin, target.end, written)
     else:
-        indent = _INDENT.search(text, 0, source.begin)
-        yield Slot(source.end, source.end, (indent[0] if indent else "") + written)
+        begin = source.begin
+        while text[begin - 1].isspace():
+            begin -= 1
+        yield Slot(source.end, source.end, text[begin : source.begin] + written)
 
 
 def _with_attribute(text: str, element: Element, name: str, value: str) -> Slot:
