@@ -49,10 +49,10 @@ class ScorerGraph(TransformerGraph):
     def mask_of(self, lengths: str) -> str:
         """What hides the padding of the source: lengths [B] -> [B, 1, 1, S]."""
         node, constant = self.graph.node, self.graph.constant
-        columns = constant("columns", np.arange(self.config.max_positions, dtype=np.int32)[None, None, None])
-        begin, last = constant("zero", np.array([0])), constant("last_axis_of_four", np.array([3]))
-        columns = node("Slice", columns, begin, node("Shape", cross_names(0)[0], start=2, end=3), last)  # [1, 1, 1, S]
-        ends = node("Reshape", lengths, constant("over_columns", np.array([-1, 1, 1, 1])))
+        begin, step = (node("Squeeze", constant(f"number_{value}", np.array([value]))) for value in (0, 1))
+        num_columns = node("Squeeze", node("Shape", cross_names(0)[0], start=2, end=3))
+        columns = node("Range", begin, num_columns, step)  # [S]
+        ends = node("Reshape", node("Cast", lengths, to=INT64), constant("over_columns", np.array([-1, 1, 1, 1])))
         kept, hidden = constant("kept", np.float32(0.0)), constant("hidden", _MASKED)
         return node("Where", node("Less", columns, ends), kept, hidden)
 

@@ -8,7 +8,7 @@ import pytest
 
 from export.heads import usual_heads
 from export.verify import ForcedInputs, reference_scores
-from model.bundle import Bundle
+from model.bundle import Bundle, included_bundle_dirs
 from model.config import BOS_ID, EOS_ID
 from model.manifest import AlignmentHeads
 from model.tokenizer import Tokenizer
@@ -142,3 +142,12 @@ def test_bundle_without_a_scorer_says_so_and_translates(model, tmp_path):
     assert f"{tmp_path / 'tiny'} (tiny 0) has no graph that scores" in failure.message
     assert "`python -m export BUNDLE BUNDLE` draws it" in failure.message
     assert isinstance(outcomes[5], JobResult)
+
+
+@pytest.mark.parametrize("directory", included_bundle_dirs(), ids=lambda path: path.name)
+def test_heads_of_the_included_models_were_measured(directory):
+    alignment = Bundle.load(directory).manifest.alignment
+
+    assert alignment is not None
+    assert alignment.pairs >= 100
+    assert alignment.agreement > 0.8
