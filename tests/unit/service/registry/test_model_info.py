@@ -7,10 +7,10 @@ import pytest
 
 from model.bundle import Bundle
 from model.config import EOS_ID
-from model.manifest import DecodingDefaults
+from model.manifest import DecodingDefaults, Variant
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput
-from service.records import Span, TranslateOptions
+from service.records import ModelInfo, Span, TranslateOptions
 from service.registry.model_info import TextCodec, describe, search_params, smaller_beam
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
@@ -51,14 +51,16 @@ def test_precision_and_largest_beam_are_those_that_are_asked_for(bundle):
     assert (info.precision, info.max_beam_size, info.default_options.beam_size) == ("int8", 7, 7)
 
 
-@pytest.mark.parametrize(("precision", "expected"), [(None, True), ("int8", False)])
-def test_scorer_is_that_of_the_precision(bundle, precision, expected):
-    variants = bundle.manifest.variants
-    scoring = {**variants, "fp32": replace(variants["fp32"], scorer="fp32/scorer.onnx")}
+@pytest.mark.parametrize(("precision", "expected"), [(None, True), ("fp32", True), ("int8", False)])
+def test_what_graphs_can_do_is_that_of_the_precision(bundle, precision, expected):
+    able = replace(bundle.manifest.variants["fp32"], scorer="fp32/scorer.onnx", repetition_penalty=True)
+    unable = replace(able, scorer="", repetition_penalty=False)
 
-    info = describe(replace(bundle, manifest=replace(bundle.manifest, variants=scoring)), precision)
+    def described(fp32: Variant) -> ModelInfo:
+        return describe(replace(bundle, manifest=replace(bundle.manifest, variants={"fp32": fp32})), precision)
 
-    assert (info.has_scorer, describe(bundle).has_scorer) == (expected, False)
+    assert (described(able).has_scorer, described(unable).has_scorer) == (expected, False)
+    assert (described(able).has_repetition_penalty, described(unable).has_repetition_penalty) == (expected, False)
 
 
 class TestDefaults:
