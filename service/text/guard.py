@@ -39,7 +39,7 @@ _NEAR_LANGUAGES = [
     )
 ]
 _FOREIGN_SHARE = 0.25  # of the letters
-LEAST_COVERAGE = 0.45
+LEAST_COVERAGE = 0.5
 _FEWEST_COVERED = 4  # longer words of a source, so that a share says something
 _WORD = re.compile(r"\w+")
 
