@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder, WeightFile
 from export.linear import Products, State
 from model.config import ModelConfig, NormPlacement
-from model.layers import LAYER_NORM_EPS, sinusoidal_positions
+from model.layers import sinusoidal_positions
 
 ENCODER_NAME = "encoder.onnx"
 DECODER_STEP_NAME = "decoder_step.onnx"
@@ -93,7 +93,7 @@ class TransformerGraph:
         """Layer normalisation over D.  Not joined with the sum before it: that operator is slow on CPU."""
         weights = (f"{name}.weight", f"{name}.bias")
         scale, bias = (self.parameter(weight, self.state[weight]) for weight in weights)
-        return self.graph.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=LAYER_NORM_EPS)
+        return self.graph.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=self.config.norm_epsilon)
 
     def final_norm(self, stack: str, states: str) -> str:
         """The norm after a whole stack, which only pre-norm has."""

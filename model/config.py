@@ -1,27 +1,46 @@
-"""The shape of a model and its special ids, shared by training, export and serving.
+"""The description of a model and its special ids, shared by training, export and serving.
 
 Knows neither weights nor graphs; imports no torch.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import NamedTuple
 
+# Of the models that are trained here; others say theirs in `ModelConfig`.
 PAD_ID = 0
 UNK_ID = 1
 BOS_ID = 2  # first decoder input
 EOS_ID = 3  # ends every source and every finished target
 
+VOCABULARY_MULTIPLE = 64  # graphs have so many logits, or a multiple: those of a block are ranked together
+
 
 class NormPlacement(StrEnum):
     """Position of layer normalisation relative to the residual sum."""
 
-    PRE = "pre"  # x + f(norm(x)), one more norm after the stack (Xiong et al. 2020)
+    PRE = "pre"  # x + f(norm(x)), usually one more norm after the stack (Xiong et al. 2020)
     POST = "post"  # norm(x + f(x)), as in the paper
 
 
+class Activation(StrEnum):
+    """What stands between the two products of the feed-forward network."""
+
+    RELU = "relu"
+    SWISH = "swish"  # x * sigmoid(x), also called SiLU (Ramachandran et al. 2017)
+    GELU = "gelu"  # x * Phi(x), with the error function (Hendrycks & Gimpel 2016)
+
+
+class DecoderIds(NamedTuple):
+    """The target tokens that a search must know."""
+
+    start: int = BOS_ID  # the first decoder input
+    end: int = EOS_ID  # ends a finished target
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """Dimensions of an encoder-decoder Transformer, named after table 3 of Vaswani et al. 2017.
+class Dimensions:
+    """The size of an encoder-decoder Transformer, named after table 3 of Vaswani et al. 2017, and where its norms are.
 
     Raises:
         ValueError: d_model is not a multiple of num_heads, or a dimension is no positive integer.
@@ -37,12 +56,9 @@ class ModelConfig:
     max_positions: int = 512  # longest source or target in tokens, end-of-sentence included
 
     def __post_init__(self) -> None:
-        dimensions = {name: value for name, value in asdict(self).items() if name != "norm_placement"}
-        for name, value in dimensions.items():
-            if type(value) is not int:  # a bool is an int by inheritance
-                raise ValueError(f"{name} is {value!r}, it must be an integer")
-            if value < 1:
-                raise ValueError(f"{name} is {value}, at least 1 is needed")
+        for entry in fields(Dimensions):
+            if entry.type is int:
+                _require_integer(entry.name, getattr(self, entry.name), 1)
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model is {self.d_model}, it must be a multiple of num_heads ({self.num_heads})")
         object.__setattr__(self, "norm_placement", NormPlacement(self.norm_placement))
@@ -51,3 +67,97 @@ class ModelConfig:
     def d_head(self) -> int:
         """Width of one attention head (d_k = d_v in the paper)."""
         return self.d_model // self.num_heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig(Dimensions):
+    """All that a Transformer is beside its weights; the defaults are the kind of model that is trained here.
+
+    Raises:
+        ValueError: a part has the wrong type, lies outside its range, or does not fit another; the message names it.
+    """
+
+    target_vocab_size: int | None = None  # None: as many as source tokens
+    pad_id: int = PAD_ID  # fills a batch in training
+    unk_id: int = UNK_ID  # an unknown source token
+    start_id: int = BOS_ID  # the first decoder input
+    eos_id: int = EOS_ID  # ends a finished target
+    suppressed_ids: tuple[int, ...] = ()  # target tokens that are never written: their logits are minus infinity
+
+    shared_embeddings: bool = True  # source and target tokens have one table
+    tied_projection: bool = True  # the projection is the table of the target tokens
+    projection_bias: bool = False
+    scaled_embeddings: bool = True  # times sqrt(d_model)
+    position_table: bool = False  # part of the parameters; otherwise the paper's
+    embedding_norm: bool = False  # behind the sum of embedding and position, in either stack
+    final_norm: bool | None = None  # after either stack; None: with pre-norm
+    norm_epsilon: float = 1e-5
+    activation: Activation = Activation.RELU
+
+    def __post_init__(self) -> None:
+        Dimensions.__post_init__(self)
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.type in (bool, bool | None) and type(value) is not bool and value is not entry.default:
+                raise ValueError(f"{entry.name} is {value!r}, it must be true or false")
+        if type(self.norm_epsilon) is not float or not 0.0 < self.norm_epsilon < 1.0:
+            raise ValueError(f"norm_epsilon is {self.norm_epsilon!r}, it must be a number between 0 and 1")
+        object.__setattr__(self, "activation", Activation(self.activation))
+        object.__setattr__(self, "suppressed_ids", tuple(self.suppressed_ids))
+        self._require_vocabularies()
+
+    def _require_vocabularies(self) -> None:
+        if self.target_vocab_size is not None:
+            _require_integer("target_vocab_size", self.target_vocab_size, 1)
+        if self.shared_embeddings and self.num_target_tokens != self.vocab_size:
+            raise ValueError(
+                f"target_vocab_size is {self.num_target_tokens} and vocab_size {self.vocab_size}: "
+                "shared_embeddings must be false"
+            )
+        for name in ("pad_id", "unk_id"):
+            _require_integer(name, getattr(self, name), 0, max(self.vocab_size, self.num_target_tokens) - 1)
+        for name, token in (("start_id", self.start_id), ("eos_id", self.eos_id)):
+            _require_integer(name, token, 0, self.num_target_tokens - 1)
+        for token in self.suppressed_ids:
+            _require_integer("one of suppressed_ids", token, 0, self.num_target_tokens - 1)
+        if self.eos_id in self.suppressed_ids:
+            raise ValueError(f"eos_id ({self.eos_id}) is one of suppressed_ids: no translation could end")
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Tokens that a translation may have."""
+        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
+    @property
+    def num_logits(self) -> int:
+        """Logits of a graph that is drawn now: the target tokens, and padding that is never written."""
+        return -(-self.num_target_tokens // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm follows either stack."""
+        return self.norm_placement is NormPlacement.PRE if self.final_norm is None else self.final_norm
+
+    @property
+    def decoder_ids(self) -> DecoderIds:
+        """The target tokens that a search must know."""
+        return DecoderIds(self.start_id, self.eos_id)
+
+    @property
+    def target_table(self) -> str:
+        """Name of the parameter that embeds target tokens, without `.weight`."""
+        return "embedding" if self.shared_embeddings else "target_embedding"
+
+    @property
+    def projection_table(self) -> str:
+        """Name of the parameter that makes logits of states, without `.weight`."""
+        return self.target_table if self.tied_projection else "projection"
+
+
+def _require_integer(name: str, value: object, least: int, most: int | None = None) -> None:
+    if type(value) is not int:  # a bool is an int by inheritance
+        raise ValueError(f"{name} is {value!r}, it must be an integer")
+    if value < least:
+        raise ValueError(f"{name} is {value}, at least {least} is needed")
+    if most is not None and value > most:
+        raise ValueError(f"{name} is {value}, at most {most} is possible: its vocabulary has {most + 1} tokens")

@@ -13,9 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import NormPlacement
+from model.config import Activation, NormPlacement
 
-LAYER_NORM_EPS = 1e-5
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.RELU: functional.relu,
+    Activation.SWISH: functional.silu,
+    Activation.GELU: functional.gelu,
+}
 
 
 def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
@@ -110,16 +114,17 @@ class MultiHeadAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Equation 2, at each position separately: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2."""
+    """Equation 2, at each position separately: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or another activation."""
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, activation: Activation = Activation.RELU) -> None:
         super().__init__()
+        self._activate = _ACTIVATIONS[activation]
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        return self.outer(functional.relu(self.inner(inputs)))  # type: ignore[no-any-return]
+        return self.outer(self._activate(self.inner(inputs)))  # type: ignore[no-any-return]
 
 
 class Dropout(nn.Module):

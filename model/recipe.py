@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-from model.config import ModelConfig
+from model.config import Dimensions, ModelConfig
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ class Recipe:
     languages: Languages
     corpora: tuple[CorpusConfig, ...]
     seed: int = 1
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: Dimensions = field(default_factory=Dimensions)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     batches: BatchConfig = field(default_factory=BatchConfig)
@@ -174,6 +174,11 @@ class Recipe:
             raise ValueError(
                 f"batches.max_sentence_tokens is {longest}, at most model.max_positions ({positions}) is accepted"
             )
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model that is trained."""
+        return ModelConfig(**asdict(self.model))
 
 
 def load_recipe(path: Path) -> Recipe:

@@ -86,8 +86,8 @@ class Trainer:
             ValueError: `initial` has another shape than the recipe's model, or there is nothing to train on.
             FileNotFoundError: a corpus or a development set is missing.
         """
-        if initial is not None and initial.config != recipe.model:
-            raise ValueError(f"the initial weights are of {initial.config}, the recipe asks for {recipe.model}")
+        if initial is not None and initial.config != recipe.config:
+            raise ValueError(f"the initial weights are of {initial.config}, the recipe asks for {recipe.config}")
         self.recipe = recipe
         self.run = run
         self.device = device
@@ -108,7 +108,7 @@ class Trainer:
             for name in recipe.schedule.validation_sets
             for pair in read_dev_set(data, name, recipe.languages)[: recipe.schedule.validation_sentences]
         ]
-        self.model = build_model(recipe.model, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
+        self.model = build_model(recipe.config, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
         if initial is not None:
             self.model.load_state_dict(initial.weights)
         self.optimizer = build_optimizer(self.model, recipe.optimizer, precision)
@@ -247,7 +247,7 @@ class Trainer:
     def _save(self, scores: dict[str, float]) -> None:
         languages = self.recipe.languages
         checkpoint = Checkpoint(
-            config=self.recipe.model,
+            config=self.recipe.config,
             meta=CheckpointMeta(
                 name=self.recipe.name,
                 source_language=languages.source,

@@ -1,6 +1,30 @@
-"""The encoder-decoder Transformer: embeddings, encoder stack, decoder stack, tied projection.
+"""The encoder-decoder Transformer: embeddings, encoder stack, decoder stack, projection.
 
-Sentences in, logits out; knows nothing of losses, data or search.  Axes as in `layers.py`, V vocabulary.
+Sentences in, logits out; knows nothing of losses, data or search.  Axes as in `layers.py`, V source tokens, W target
+tokens, F d_ff, P positions.
+
+A model's state has these parameters, float32; a linear layer is [outputs, inputs].  {i} counts layers from 0, {stack}
+is encoder or decoder, {attention} is self_attention or, in the decoder, also cross_attention, {part} is query, key,
+value or output.
+
+| key | shape | there with | meaning |
+| --- | --- | --- | --- |
+| embedding.weight | V, D | always | source tokens, not scaled; with shared_embeddings target tokens too |
+| target_embedding.weight | W, D | not shared_embeddings | target tokens, not scaled |
+| projection.weight | W, D | not tied_projection | makes logits of the decoder's states; else the target's table does |
+| projection_bias | W | projection_bias | added to the logits |
+| positions | P, D | position_table | added to the scaled embeddings of step 0, 1, ... in either stack |
+| {stack}.embedding_norm.weight, .bias | D | embedding_norm | LayerNorm of that sum |
+| {stack}.layers.{i}.{attention}.{part}.weight | D, D | always | all heads, one after the other |
+| {stack}.layers.{i}.{attention}.{part}.bias | D | always | zero where a model has none |
+| {stack}.layers.{i}.{attention}_norm.weight, .bias | D | always | before (pre) or behind (post) the sublayer |
+| {stack}.layers.{i}.feed_forward.inner.weight, .bias | F, D and F | always | before the activation |
+| {stack}.layers.{i}.feed_forward.outer.weight, .bias | D, F and D | always | behind it |
+| {stack}.layers.{i}.feed_forward_norm.weight, .bias | D | always | as of the attention |
+| {stack}.norm.weight, .bias | D | has_final_norm | LayerNorm after the stack |
+
+A model that starts from a zero embedding gets one more target token, whose row is zero: `start_id`, and one of
+`suppressed_ids`.
 """
 
 import math
@@ -10,9 +34,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import PAD_ID, ModelConfig, NormPlacement
+from model.config import ModelConfig
 from model.layers import (
-    LAYER_NORM_EPS,
     Dropout,
     FeedForward,
     MultiHeadAttention,
@@ -29,9 +52,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
         self.residual = Residual(config.norm_placement, dropout)
 
     def forward(self, states: Tensor, source_mask: Tensor) -> Tensor:
@@ -46,11 +69,11 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
         self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.cross_attention_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.cross_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
         self.residual = Residual(config.norm_placement, dropout)
 
     def forward(self, states: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor) -> Tensor:
@@ -67,8 +90,9 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
+        self.embedding_norm = _norm(config, exists=config.embedding_norm)
         self.layers = nn.ModuleList(EncoderLayer(config, dropout) for _ in range(config.num_encoder_layers))
-        self.norm = final_norm(config)
+        self.norm = _norm(config, exists=config.has_final_norm)
 
     def forward(self, states: Tensor, source_mask: Tensor) -> Tensor:
         """Embedded source [B, S, D] -> memory [B, S, D]."""
@@ -82,8 +106,9 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
+        self.embedding_norm = _norm(config, exists=config.embedding_norm)
         self.layers = nn.ModuleList(DecoderLayer(config, dropout) for _ in range(config.num_decoder_layers))
-        self.norm = final_norm(config)
+        self.norm = _norm(config, exists=config.has_final_norm)
 
     def forward(self, states: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """Embedded target [B, T, D], memory [B, S, D] -> [B, T, D]; a step sees itself and earlier steps only."""
@@ -93,52 +118,69 @@ class Decoder(nn.Module):
         return self.norm(states)  # type: ignore[no-any-return]
 
 
-def final_norm(config: ModelConfig) -> nn.Module:
-    """Return the norm after a stack: a LayerNorm with pre-norm, the identity with post-norm."""
-    if config.norm_placement is NormPlacement.PRE:
-        return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
-    return nn.Identity()
+def _norm(config: ModelConfig, *, exists: bool) -> nn.Module:
+    """Return a LayerNorm, or the identity where the model has none."""
+    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if exists else nn.Identity()
 
 
 class Transformer(nn.Module):
-    """Translation model; one embedding matrix is source, target and projection (section 3.4; Press & Wolf 2017)."""
+    """Translation model.
+
+    Those trained here have one matrix as source and target embedding and projection (section 3.4; Press & Wolf 2017).
+    """
 
     positions: Tensor
 
     def __init__(self, config: ModelConfig, dropout: float = 0.0) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model, padding_idx=PAD_ID)
+        D, W = config.d_model, config.num_target_tokens
+        padding = config.pad_id if config.pad_id < config.vocab_size else None
+        self.embedding = nn.Embedding(config.vocab_size, D, padding_idx=padding)
+        if not config.shared_embeddings:
+            self.target_embedding = nn.Embedding(W, D)
+        if not config.tied_projection:
+            self.projection = nn.Linear(D, W, bias=False)
+        self.projection_bias = nn.Parameter(torch.zeros(W)) if config.projection_bias else None
         self.encoder = Encoder(config, dropout)
         self.decoder = Decoder(config, dropout)
         self.dropout = Dropout(dropout)
-        self.register_buffer("positions", sinusoidal_positions(config.max_positions, config.d_model), persistent=False)
+        self.register_buffer(
+            "positions", sinusoidal_positions(config.max_positions, D), persistent=config.position_table
+        )
 
     def forward(self, source: Tensor, source_lengths: Tensor, target_inputs: Tensor) -> Tensor:
-        """Return logits [B, T, V] of each next token, given source [B, S] and the target so far [B, T]."""
+        """Return logits [B, T, W] of each next token, given source [B, S] and the target so far [B, T]."""
         return self.project(self.decode(target_inputs, self.encode(source, source_lengths), source_lengths))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Tensor:
         """Return the memory [B, S, D] of source ids [B, S], padded on the right."""
-        memory: Tensor = self.encoder(self.embed(source), padding_mask(source_lengths, source.size(1)))
+        states = self.embed(source, self.embedding, self.encoder)
+        memory: Tensor = self.encoder(states, padding_mask(source_lengths, source.size(1)))
         return memory
 
     def decode(self, target_inputs: Tensor, memory: Tensor, source_lengths: Tensor) -> Tensor:
-        """Return decoder states [B, T, D] of target ids [B, T] that start with begin-of-sentence."""
-        states: Tensor = self.decoder(self.embed(target_inputs), memory, padding_mask(source_lengths, memory.size(1)))
+        """Return decoder states [B, T, D] of target ids [B, T] that begin with `start_id`."""
+        embedded = self.embed(target_inputs, self.get_submodule(self.config.target_table), self.decoder)
+        states: Tensor = self.decoder(embedded, memory, padding_mask(source_lengths, memory.size(1)))
         return states
 
-    def embed(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor, table: nn.Module, stack: Encoder | Decoder) -> Tensor:
         """Section 3.4 and 3.5: E[token] * sqrt(D) + PE[t], then dropout.  [B, T] -> [B, T, D]."""
-        states = self.embedding(tokens) * math.sqrt(self.config.d_model) + self.positions[: tokens.size(1)]
+        scale = math.sqrt(self.config.d_model) if self.config.scaled_embeddings else 1.0
+        states = stack.embedding_norm(table(tokens) * scale + self.positions[: tokens.size(1)])
         device = states.device.type
         if torch.is_autocast_enabled(device):  # so that the whole residual stream has its precision
             states = states.to(torch.get_autocast_dtype(device))
         return self.dropout(states)  # type: ignore[no-any-return]
 
     def project(self, states: Tensor) -> Tensor:
-        """Decoder states [..., D] -> logits [..., V], with the embedding matrix itself."""
-        return functional.linear(states, self.embedding.weight)
+        """Decoder states [..., D] -> logits [..., W], with the embedding matrix itself where they are tied."""
+        weight: Tensor = self.get_parameter(f"{self.config.projection_table}.weight")
+        logits = functional.linear(states, weight, self.projection_bias)
+        if self.config.suppressed_ids:
+            logits[..., list(self.config.suppressed_ids)] = -math.inf
+        return logits
 
     def initialize(self, seed: int) -> Self:
         """Xavier-uniform projections (Glorot & Bengio 2010); embeddings N(0, 1/D), of unit variance once scaled.
@@ -149,10 +191,14 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
-        nn.init.normal_(self.embedding.weight, std=self.config.d_model**-0.5, generator=generator)
-        with torch.no_grad():
-            self.embedding.weight[PAD_ID].zero_()
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.config.d_model**-0.5, generator=generator)
+        if self.embedding.padding_idx is not None:
+            with torch.no_grad():
+                self.embedding.weight[self.embedding.padding_idx].zero_()
         return self
 
     @property

@@ -38,7 +38,7 @@ def main(
 ) -> None:
     """Time updates with the loss in chunks, as training has it, and with all logits at once."""
     loaded = load_recipe(recipe)
-    config, optimizer = loaded.model, loaded.optimizer
+    config, optimizer = loaded.config, loaded.optimizer
     torch.manual_seed(1)
     sides = torch.randint(4, config.vocab_size, (2, loaded.batches.max_tokens // length, length)).tolist()
     batch = collate([Example(source, target) for source, target in zip(*sides, strict=True)])

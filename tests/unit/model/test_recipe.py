@@ -30,7 +30,7 @@ def test_an_included_model_uses_only_corpora_whose_weights_may_be_shipped(name):
     recipe = load_recipe(next(path for path in RECIPES if path.stem == name))
 
     assert {corpus.name for corpus in recipe.corpora} <= ALLOWED_FOR_SHIPPED_WEIGHTS | DERIVED
-    assert Transformer(recipe.model).num_parameters <= 20_000_000
+    assert Transformer(recipe.config).num_parameters <= 20_000_000
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -45,7 +45,7 @@ def initial(data: Path, tmp_path: Path) -> Checkpoint:
     """Weights whose tokenizer is another than the run would learn itself."""
     path = tmp_path / "other.spm"
     train_tokenizer([*ENGLISH, *GERMAN], path, vocab_size=120, model_type="bpe")
-    config = tiny_recipe(data).model
+    config = tiny_recipe(data).config
     meta = CheckpointMeta(name="tiny", source_language="en", target_language="de")
     weights = Transformer(config).initialize(7).state_dict()
     return Checkpoint(config=config, meta=meta, weights=weights, tokenizer_path=path)
