@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Mapping, Sequence
+from html.entities import html5
 
 from service.text.document import Part, Segment, Tag, TagKind
 from service.text.syntax import Syntax
@@ -111,7 +112,15 @@ class Block:
         elif characters in (reference, "", "\ufffd"):  # an entity of a document type, or no character at all
             self.add_tag(begin, end, TagKind.POINT, -1)
         else:
+            length = _known_length(reference)
+            characters = html.unescape(reference[:length])
             self._add_characters(characters, [begin] * len(characters))
+            self._add_characters(reference[length:], range(begin + length, end))
+
+
+def _known_length(reference: str) -> int:
+    """Return how much of a reference names a character: four code points of "&ampere"."""
+    return next((end for end in range(len(reference), 2, -1) if reference[1:end] in html5), len(reference))
 
 
 def _paired_codes(tags: Sequence[Tag], syntax: Syntax) -> tuple[Tag, ...]:

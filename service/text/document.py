@@ -37,8 +37,9 @@ class Tag(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The place in the text of the request where `source` ends."""
-        return self.begin + len(self.source)
+        """The place in the text of the request where the tag ends; `source` may be translated, `parts` are not."""
+        written = [part if isinstance(part, str) else part.source for part in self.parts] or [self.source]
+        return self.begin + sum(map(len, written))
 
 
 class Segment(NamedTuple):

@@ -140,7 +140,7 @@ class ScriptedModel:
         await asyncio.sleep(0)
         if work.scored:
             pairs = zip(work.sources, work.scored, strict=True)
-            return WorkDone([_forced(source, target) for source, target in pairs], 1)
+            return WorkDone([_forced(source, target, self.tokenizer) for source, target in pairs], 1)
         return WorkDone([self._searched(source, work.params) for source in work.sources], work.params.beam_size)
 
     def _searched(self, source: Ids, params: SearchParams) -> JobResult:
@@ -151,14 +151,23 @@ class ScriptedModel:
         return JobResult(0, (hypothesis,) * params.num_hypotheses, 0.0, 0.0, 0.0, len(hypothesis.token_ids) + 1)
 
 
-def _forced(source: Ids, target: Ids) -> JobResult:
-    """Say that the translation goes through the source from its begin to its end."""
-    steps, width = len(target) + 1, len(source)
-    attention = np.zeros((steps, width), np.float16)
-    attention[np.arange(steps), np.linspace(0, width - 1, steps).round().astype(int)] = 1.0
+def _forced(source: Ids, target: Ids, tokenizer: Tokenizer) -> JobResult:
+    """Say that the words of the translation are those of the source in order, stretched if there are more or less."""
+    rows, columns = _word_numbers((*target, EOS_ID), tokenizer), _word_numbers(source, tokenizer)
+    attention = np.zeros((len(rows), len(source)), np.float16)
+    for step, word in enumerate(rows):
+        wanted = word if rows[-1] == columns[-1] else round(word * columns[-1] / max(1, rows[-1]))
+        attention[step, columns.index(wanted)] = 1.0
     hypothesis = Hypothesis(target, LOG_PROB, FinishReason.END_OF_SENTENCE)
-    forced = Forced((LOG_PROB,) * steps, attention.tobytes())
+    forced = Forced((LOG_PROB,) * len(rows), attention.tobytes())
     return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, forced)
+
+
+def _word_numbers(ids: Ids, tokenizer: Tokenizer) -> list[int]:
+    """Return the number of each token's word, from 0; marks, and end-of-sentence, which is last, are words."""
+    starts = [piece.startswith("\u2581") or not piece.isalnum() for piece in tokenizer.pieces(ids[:-1])]
+    numbers = np.maximum(np.cumsum(starts) - 1, 0).tolist() if starts else []
+    return [*numbers, numbers[-1] + 1 if numbers else 0]
 
 
 class ScriptedPipeline:

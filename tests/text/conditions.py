@@ -21,7 +21,7 @@ _BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _RUN_WITH_BREAK = re.compile(rf"\s*[{_BREAKS}]\s*")
 _BULLET = re.compile(r"\s*(?:[-*+•◦▪‣\u2013\u2014]|\(?(?:\d+(?:\.\d+)*|[a-z]|[ivx]+)[.)])(?=\s)")
 _BULLETS = re.compile(rf"(?m)^{_BULLET.pattern}")
-_WORD = re.compile(r"[^\W\d_]{2,}")
+_WORD = re.compile(r"(?<![^\W\d_])[A-Za-zÄÖÜäöüß]{2,}(?![^\W\d_])")  # of letters that every model here has
 
 Condition = Callable[[Case, Translation], Iterator[str]]
 

@@ -14,7 +14,7 @@ from tests.text.corpus import Case
 
 _RAW = "script|style|textarea|pre|code|kbd|samp|var|svg|template"  # whose text nobody has to translate
 _TAG = r"""</?[A-Za-z](?:[^<>"']|"[^"]*"|'[^']*')*>"""
-_MARKUP = re.compile(rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[?!][^>]*>|{_TAG}", re.DOTALL)
+MARKUP = re.compile(rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[?!][^>]*>|{_TAG}", re.DOTALL)
 _RAW_ELEMENT = re.compile(rf"(?is)<({_RAW})\b[^>]*>.*?</\1\s*>")
 _SCRIPT = re.compile(r"(?is)<(script|style)\b[^>]*>.*?</\1\s*>")
 _STAYS = re.compile(
@@ -49,7 +49,7 @@ def keeps_tags(case: Case, answer: Translation) -> Iterator[str]:
 def tags(text: str) -> list[str]:
     """Return every piece of markup in order, without the values of attributes that are language."""
     without_scripts = _SCRIPT.sub(lambda found: "\0" * len(found.group()), text)
-    return [_LANGUAGE_ATTRIBUTE.sub(r"\1", found.group()) for found in _MARKUP.finditer(without_scripts)]
+    return [_LANGUAGE_ATTRIBUTE.sub(r"\1", found.group()) for found in MARKUP.finditer(without_scripts)]
 
 
 def stays_well_formed(case: Case, answer: Translation) -> Iterator[str]:
@@ -127,13 +127,13 @@ def translates_attributes(case: Case, answer: Translation) -> Iterator[str]:
 
 def language_of(text: str) -> str:
     """Return the text with everything that is not surely language as NUL, each character at its place."""
-    for pattern in (_RAW_ELEMENT, _STAYS, _PROTECTED_ELEMENT, _MARKUP, _ENTITY):
+    for pattern in (_RAW_ELEMENT, _STAYS, _PROTECTED_ELEMENT, MARKUP, _ENTITY):
         text = pattern.sub(lambda found: "\0" * len(found.group()), text)
     return text
 
 
 def _without_markup(text: str) -> str:
-    return _MARKUP.sub(" ", _SCRIPT.sub(" ", text))
+    return MARKUP.sub(" ", _SCRIPT.sub(" ", text))
 
 
 def _is_judged(case: Case) -> bool:

@@ -106,6 +106,12 @@ def test_references_and_stray_characters_are_language(html, text):
     assert only_segment(parse(html, TextFormat.HTML)).text == text
 
 
+def test_what_follows_a_reference_without_semicolon_has_a_place_of_its_own():
+    segment = only_segment(parse("A&ampB c", TextFormat.HTML))
+
+    assert (segment.text, segment.offsets) == ("A&B c", (0, 1, 5, 6, 7))
+
+
 @pytest.mark.parametrize("html", ["a &unknown; b", "a &#0; b", "a <![CDATA[ x > y ]]> b", "a <?php x ?> b", "a <!x> b"])
 def test_what_is_neither_language_nor_tag_stands_in_the_segment_as_a_tag(html):
     segment = only_segment(parse(html, TextFormat.HTML))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.records import Link, TextFormat
+from service.records import Link, Span, TextFormat
 from service.text.document import Document, Segment
 from service.text.markup import parse
 from service.text.nesting import is_well_formed
@@ -205,3 +205,23 @@ def test_end_of_a_segment_is_not_stripped_off_a_tag_that_shows_it():
     before, inner, after = strip_outer(segment._replace(spans=tuple(tag.shown for tag in segment.tags if tag.width)))
 
     assert (before, inner and with_tags(inner), after) == ("", with_tags(segment), "")
+
+
+def test_a_tag_with_a_translated_value_takes_the_place_of_the_one_that_was_there():
+    segment = first_segment(parse('<b title="old">One</b> <i>two</i>', TextFormat.HTML))
+    first, *others = segment.tags
+    translated = segment._replace(tags=(first._replace(source='<b title="very very old">'), *others))
+
+    assert place_tags(translated, "Eins zwei", (), str) == '<b title="very very old">Eins</b> <i>zwei</i>'
+
+
+@pytest.mark.parametrize("links", ["", straight(4), "0-3 1-0 2-2 3-1"])
+def test_no_tag_stands_inside_a_protected_span(links):
+    text = "Hello <b>{first name}</b> bye"
+    segment = first_segment(parse(text, TextFormat.HTML))._replace(spans=(Span(6, 18),))
+    words = words_of(segment.text, segment.spans)
+    pairs = (tuple(map(int, link.split("-"))) for link in links.split() if "3" not in link)
+
+    result = place_tags(segment, "Ja {first name} nein", [Link(words[a], words[b]) for a, b in pairs], str)
+
+    assert "{first name}" in result

@@ -1,0 +1,69 @@
+"""Whatever a model says, the conditions hold of every case: models that echo, drop, mangle, repeat and say nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from service.records import TextFormat
+from tests.fakes.scripted_model import SCRIPTS, ScriptedPipeline, echo, of_text
+from tests.text.corpus import Case, all_cases
+from tests.text.judging import letters, problems, translated
+from tests.text.markup_conditions import MARKUP
+from tests.text.reported import REPORTED, word_by_word
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["aligned", "not aligned"])
+def has_scorer(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module", params=SCRIPTS)
+def pipeline(request: pytest.FixtureRequest, has_scorer: bool) -> Iterator[ScriptedPipeline]:
+    running = ScriptedPipeline(SCRIPTS[request.param], has_scorer=has_scorer)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def echoing() -> Iterator[ScriptedPipeline]:
+    running = ScriptedPipeline(echo)
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("text_format", TextFormat)
+def test_all_conditions_hold_of_all_cases(pipeline, text_format):
+    cases = [case for case in all_cases() if case.format is text_format]
+
+    assert problems(cases, translated(pipeline.translate, cases)) == {}
+
+
+def without_tags(case: Case, text: str) -> str:
+    return text if case.format is TextFormat.PLAIN else MARKUP.sub("", text)  # a tag inside a word moves to its end
+
+
+def test_an_echo_gives_the_text_back(echoing):
+    cases = [case for case in all_cases() if not case.is_broken]
+    answers = translated(echoing.translate, cases)
+
+    changed = {
+        case.name: answer.text
+        for case, answer in zip(cases, answers, strict=True)
+        if letters(without_tags(case, answer.text)) != letters(without_tags(case, case.text))
+    }
+    assert changed == {}
+
+
+@pytest.fixture(scope="module")
+def dictionary() -> Iterator[ScriptedPipeline]:
+    running = ScriptedPipeline(of_text(word_by_word))
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("row", REPORTED, ids=lambda row: row.case.name)
+def test_a_text_that_used_to_be_damaged_is_translated_word_by_word(dictionary, row):
+    (answer,) = translated(dictionary.translate, [row.case])
+
+    assert answer.text == row.word_by_word
+    assert problems([row.case], [answer]) == {}
