@@ -110,7 +110,7 @@ REPORTED = (
             sentences=1,
         ),
         "Hallo {name}, du hast %d neue Nachrichten in %(folder)s.",
-        lambda said: said.startswith("Hallo {name}, ") and "%d neue" in said and said.endswith(" %(folder)s."),
+        lambda said: said.startswith("Hallo {name}") and "%d neue" in said and said.endswith(" %(folder)s."),
     ),
     Row(
         Case("a URL", "https://www.example.com/path", keeps=("https://www.example.com/path",)),
