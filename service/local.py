@@ -198,7 +198,7 @@ class LocalTranslator:
             return
         else:
             result = InternalError(outcome.message)
-        text = call.working[running.position]
-        text.replies[running.index] = Reply(result, running.job.params.beam_size)
+        text, params = call.working[running.position], running.job.params
+        text.replies[running.index] = Reply(result, params.beam_size, params.num_rows // params.beam_size)
         if len(text.replies) == len(text.tasks) and self._advance(call, running.position):
             self._submit_round(call, running.position)

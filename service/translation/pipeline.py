@@ -296,7 +296,8 @@ async def _run_round(
     replies: dict[int, Reply] = {}
     for indexes, done in zip(groups.values(), await _all_of(runs), strict=True):
         for index, result in zip(indexes, done.results, strict=True):
-            replies[index] = Reply(result, done.beam_size)
+            params = tasks[index].params
+            replies[index] = Reply(result, done.beam_size, params.num_rows // params.beam_size)
     return [replies[index] for index in range(len(tasks))]
 
 

@@ -28,11 +28,14 @@ class Reply(NamedTuple):
 
     result: JobResult | InternalError
     beam_size: int  # of the search
+    num_alternatives: int = 1  # searches with a beam each
 
     @property
     def row_steps(self) -> int:
         """Hypotheses x decoder steps of the search."""
-        return self.beam_size * self.result.num_steps if isinstance(self.result, JobResult) else 0
+        if isinstance(self.result, InternalError):
+            return 0
+        return self.beam_size * self.num_alternatives * self.result.num_steps
 
 
 Rounds: TypeAlias = Generator[list[Task], list[Reply], Result]  # never yields an empty list

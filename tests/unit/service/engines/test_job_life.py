@@ -26,7 +26,7 @@ from service.engine.spec import EngineSpec
 from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
-from service.records import Call, TranslateOptions, TranslationRequest, TranslationResult
+from service.records import Call, Segmentation, TranslateOptions, TranslationRequest, TranslationResult
 from service.registry.model_info import TextCodec
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
@@ -120,7 +120,7 @@ class JobLife(RuleBasedStateMachine):
         async def handle() -> TranslationResult:
             now = time.monotonic()
             call = Call(method="m", started=now, deadline=now + (SOON_S if is_hurried else 3_600.0))
-            options = TranslateOptions(beam_size=beam_size, max_target_tokens=MAX_STEPS)
+            options = TranslateOptions(beam_size=beam_size, max_target_tokens=MAX_STEPS, segmentation=Segmentation.NONE)
             return await self.pipeline.translate(TranslationRequest(texts=texts, options=options), call)
 
         self.requests.append(Request(texts, beam_size, self.loop.create_task(handle()), is_hurried))
