@@ -19,6 +19,7 @@ from service.text.anchors import mover_to_written
 from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
 from service.text.guard import Fault, coverage, faults
+from service.text.nesting import is_well_formed
 from service.text.placement import place_tags
 from service.text.quality import estimate
 from service.text.retries import Attempt, better, safer
@@ -185,6 +186,8 @@ def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Call
         else:
             text = place_tags(segment, hypothesis.text, links, escape)
         written.append(_with_text(hypothesis, text))
+    if segment.tags and not is_well_formed(segment.tags, written[0].text):
+        return _untouched(segment, best.uses)
     noticed = [*best.draft.faults, *best.faults]
     if not all(use.is_honoured for use in best.uses):
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
