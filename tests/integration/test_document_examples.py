@@ -50,9 +50,10 @@ def test_the_examples_without_encryption_translate(serve):
     first, _, asynchronous = examples()
     address = {"127.0.0.1:50051": serve().address}
 
-    german, english, *streamed = printed(first, address)
+    german, english, *streamed, scored = printed(first, address)
     assert "Katze" in german
     assert "cat" in english
+    assert float(scored.split()[0]) < 0.0
     assert sorted(line.split()[0] for line in streamed) == ["0", "1"]
 
     german, _, _, *streamed = printed(asynchronous, address)

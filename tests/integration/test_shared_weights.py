@@ -57,7 +57,7 @@ async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_ow
 
     mapped = [shared_files(pid, first) for pid in sharing.engine_pids()]
     assert mapped[0] == mapped[1]
-    assert len(mapped[0]) == 2 + HAS_INT8_PRODUCTS  # the third graph is the shortlist's
+    assert len(mapped[0]) == 3 + HAS_INT8_PRODUCTS  # encoder, step, scorer; the fourth graph is the shortlist's
     assert not list(second.glob("dragoman-*"))
     assert await translations(sharing) == await translations(apart)
     sharing.process.terminate()
