@@ -22,8 +22,10 @@ _LONGEST_TOKENS = 1.7, 4
 _SHORTEST_TOKENS = 0.6, 3
 _DENSE_SCRIPTS = frozenset({"Hani", "Hang", "Kana"})  # a character is a syllable or a word
 
-_WORD_COPIES = (4, 3, 3, 3, 3, *[2] * 35)  # in a row, of 1, 2, 3... words: as many are a loop
-_CHARACTER_COPIES = (9, 7, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4)  # of characters: "hahaha" and "........" are none
+# As many words that equal those 1, 2, 3... places before them, in a row, are a loop: one word four times, two words
+# two and a half times, six or more words twice; and so many characters.
+_WORD_RUNS = (3, 3, 5, 7, 8, *range(6, 41))
+_CHARACTER_RUNS = (8, 12, 12, 16, 20, 18, 21, 24, 27, 30, 33, 36)  # "hahaha" and "........" are none
 _FEW_DIFFERENT_WORDS = 0.4  # of all words, in translations of at least so many:
 _MANY_WORDS = 20
 _ENDLESS_WORD = 30  # characters; only there, and where no spaces are, characters are looked at
@@ -109,33 +111,33 @@ def _may_loop(words: Sequence[str], word_set: set[str]) -> bool:
 def _loops(source: str, target: str) -> bool:
     """Whether the translation repeats something that the source does not."""
     words, source_words = _WORD.findall(target.lower()), _WORD.findall(source.lower())
-    if _repeats(words, _WORD_COPIES) and not _repeats(source_words, _fewer(_WORD_COPIES)):
+    if _repeats(words, _WORD_RUNS) and not _repeats(source_words, _shorter(_WORD_RUNS)):
         return True
     if len(words) >= _MANY_WORDS and _variety(words) < _FEW_DIFFERENT_WORDS < 0.8 * _variety(source_words):
         return True
     longest = max(target.split(), key=len)
     return (
         len(longest) >= _ENDLESS_WORD
-        and _repeats(longest, _CHARACTER_COPIES)
-        and not _repeats(source, _fewer(_CHARACTER_COPIES))
+        and _repeats(longest, _CHARACTER_RUNS)
+        and not _repeats(source, _shorter(_CHARACTER_RUNS))
     )
 
 
-def _repeats(items: Sequence[str], copies: Sequence[int]) -> bool:
-    """Whether 1, 2, 3... items stand there so many times in a row; copies[0] is for 1.
+def _repeats(items: Sequence[str], runs: Sequence[int]) -> bool:
+    """Whether as many items in a row equal those 1, 2, 3... places before them; runs[0] is for 1.
 
-    "a b a b a b c" repeats 2 items 3 times: moved by 2, it is equal to itself at (3 - 1) * 2 places in a row.
+    "a b a b a c": three in a row equal those 2 places before them.
     """
     return any(
-        b"\1" * ((times - 1) * length) in bytes(map(eq, items, items[length:]))
-        for length, times in enumerate(copies, start=1)
-        if len(items) >= length * times
+        b"\1" * run in bytes(map(eq, items, items[distance:]))
+        for distance, run in enumerate(runs, start=1)
+        if len(items) >= distance + run
     )
 
 
-def _fewer(copies: Sequence[int]) -> list[int]:
-    """Return one copy less of each, as a translation may repeat something once more than its source."""
-    return [max(2, times - 1) for times in copies]
+def _shorter(runs: Sequence[int]) -> list[int]:
+    """Return what a source has to repeat so that its translation may repeat so much."""
+    return [2 * run // 3 for run in runs]
 
 
 def _variety(words: Sequence[str]) -> float:

@@ -52,6 +52,7 @@ LOOPS = [
         "Wir wollen heute hier sein, wir wollen heute hier sein, wir wollen heute hier sein.",
     ),
     ("The old man went home late.", "Der alte Mann ging spät nach Hause. Der alte Mann ging spät nach Hause."),
+    ("Until the members return.", "Bis die Mitglieder der Mitglieder der Mitglieder zurückkehren."),
     ("Dinner is served.", "essenessenessenessenessenessenessenessen"),
     ("A long road lies ahead.", "Ein langer Weg " + "-o" * 20),
     ("Numbers follow here.", "Zahlen: 9.9.9.9.9.9.9.9.9.9.9.9.9.9.9.9.9.9.9."),
