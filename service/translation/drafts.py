@@ -118,24 +118,19 @@ def draft(
     is_raised = is_capitals(_without(text, kept))
     seen = text
     if is_raised:
-        places = [Span(at, at + len(part)) for part in kept if (at := text.find(part)) >= 0]
-        seen = recase(text, _counter(codec), language=settings.source_language, spans=sorted(places))
+        seen = recase(text, _counter(codec), language=settings.source_language, spans=_places(text, kept))
     ids = tuple(codec.tokenize(seen, index))
     if not ids:
         return Draft(hypotheses=(untranslated(text),))
     if len(ids) > limit:
-        return (yield from _in_pieces(seen, len(ids), index, settings, params, limit))
+        done = yield from _in_pieces(seen, len(ids), index, settings, params, kept=kept, limit=limit)
+        return done._replace(hypotheses=_in_capitals(done.hypotheses, settings, kept)) if is_raised else done
     (reply,) = yield [Task(ids, params)]
     if isinstance(reply.result, InternalError):
         return Draft(source_tokens=len(ids), error=reply.result)
     hypotheses, faults = _cleaned(codec.decode(reply.result.hypotheses))
-    if is_raised:
-        language = settings.target_language
-        hypotheses = tuple(
-            [replace(one, text=raise_case(one.text, language=language, kept=kept)) for one in hypotheses]
-        )
     return Draft(
-        hypotheses=hypotheses,
+        hypotheses=_in_capitals(hypotheses, settings, kept) if is_raised else hypotheses,
         faults=faults,
         source_tokens=len(ids),
         row_steps=reply.row_steps,
@@ -185,13 +180,21 @@ def join_hypotheses(parts: Sequence[str | tuple[TranslatedText, ...]]) -> tuple[
 
 
 def _in_pieces(
-    seen: str, num_tokens: int, index: int, settings: Settings, params: SearchParams, limit: int
+    seen: str,
+    num_tokens: int,
+    index: int,
+    settings: Settings,
+    params: SearchParams,
+    *,
+    kept: Sequence[str],
+    limit: int,
 ) -> Rounds[Draft]:
     if num_tokens > _MAX_TOKENS_PER_CHARACTER * len(seen):
         most = f"at most {_MAX_TOKENS_PER_CHARACTER} for each character are accepted"
         message = f"has {num_tokens} tokens in {len(seen)} characters, {most}"
         raise TooLong(message, field=f"texts[{index}]", index=index)
-    pieces = cut(seen, _counter(settings.codec), limit, language=settings.source_language)
+    language, spans = settings.source_language, _places(seen, kept)
+    pieces = cut(seen, _counter(settings.codec), limit, language=language, spans=spans)
     done = yield from piecewise(pieces, index, settings, params)
     warning = (WarningKind.SPLIT, f"{num_tokens} tokens were translated in {len(pieces)} pieces")
     return done._replace(faults=(*done.faults, warning))
@@ -221,6 +224,18 @@ def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedTe
     texts = [" ".join(hypothesis.text.replace(_UNKNOWN, " ").split()) for hypothesis in hypotheses]
     fault = (WarningKind.UNKNOWN_CHARACTERS, "the model gave tokens without a text, which were left out")
     return tuple([replace(one, text=text) for one, text in zip(hypotheses, texts, strict=True)]), (fault,)
+
+
+def _in_capitals(
+    hypotheses: tuple[TranslatedText, ...], settings: Settings, kept: Sequence[str]
+) -> tuple[TranslatedText, ...]:
+    language = settings.target_language
+    return tuple([replace(one, text=raise_case(one.text, language=language, kept=kept)) for one in hypotheses])
+
+
+def _places(text: str, kept: Sequence[str]) -> list[Span]:
+    """Return where the kept parts stand in the text."""
+    return sorted([Span(at, at + len(part)) for part in kept if (at := text.find(part)) >= 0])
 
 
 def _without(text: str, kept: Sequence[str]) -> str:

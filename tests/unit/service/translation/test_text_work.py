@@ -176,3 +176,16 @@ def test_capitals_are_translated_as_a_sentence_and_raised_again():
     translation = translated("THE CATS SLEEP", lambda text: f"{text} ja")
 
     assert translation.text == "THE CATS SLEEP JA"
+
+
+def test_overlong_capitals_are_raised_again_as_well():
+    asked = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return text
+
+    translation = translated("THE CATS SLEEP, THE DOGS DO NOT", model, max_tokens=20)
+
+    assert [text.islower() for text in asked] == [False, True]  # of the first piece the first word has a capital
+    assert translation.text == "THE CATS SLEEP, THE DOGS DO NOT"
