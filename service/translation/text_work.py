@@ -15,7 +15,7 @@ from service.text.restore import strip_outer
 from service.text.sentences import boundaries, split
 from service.text.spans import Alphabet, find_spans, spans_of
 from service.translation.drafts import Settings, join_hypotheses
-from service.translation.segment_work import SegmentOutcome, translate_segment, translate_whole
+from service.translation.segment_work import SegmentOutcome, has_language, translate_segment, translate_whole
 from service.translation.tasks import Rounds, together
 
 
@@ -62,9 +62,12 @@ def take_apart(text: str, settings: Settings) -> Document:
 
 
 def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
-    """Yield the parts, with what says nothing at the ends of segments apart from them."""
+    """Yield the parts, with what says nothing at the ends of segments apart from them, and without empty segments."""
     for part in parts:
-        if isinstance(part, Segment) and (spans := spans_of(part, alphabet)):
+        spans = spans_of(part, alphabet) if isinstance(part, Segment) else ()
+        if isinstance(part, Segment) and not has_language(part.text, spans) and not any(tag.parts for tag in part.tags):
+            yield part.source
+        elif isinstance(part, Segment) and spans:
             before, inner, after = strip_outer(part._replace(spans=spans))
             yield from (before, inner, after) if inner is not None else (before + after,)
         else:
