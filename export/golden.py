@@ -8,6 +8,7 @@ Knows bundles and the plain runner, not how a server compares.
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,8 @@ from model.bundle import (
     write_golden_sentences,
 )
 from model.manifest import Manifest
-from model.tokenizer import Tokenizer, normalize_text
+from model.pieces import normalize_text
+from model.tokenizer import SupportsTokens, Tokenizer, load_tokenizer
 
 NUM_SENTENCES = 16  # a tenth of a second of a server's start, with an included model
 MAX_SOURCE_TOKENS = 32
@@ -38,12 +40,18 @@ def choose_texts(tokenizer: Tokenizer, sentences: Iterable[Sequence[int]]) -> li
     return list(dict.fromkeys(text for text in texts if _is_plain(text)))[:NUM_SENTENCES]
 
 
+def short_texts(tokenizer: SupportsTokens, texts: Iterable[str]) -> list[str]:
+    """Return texts for `write_golden`: the first that are short and one line."""
+    plain = (text for text in dict.fromkeys(map(normalize_text, texts)) if _is_plain(text))
+    return list(islice((text for text in plain if 0 < len(tokenizer.encode(text)) <= MAX_SOURCE_TOKENS), NUM_SENTENCES))
+
+
 def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> str:
     """Write down how the graphs in `directory` translate the texts, and return the file's name.
 
     Without texts, or graphs that run on a CPU, nothing is written and the name is empty.
     """
-    tokenizer = Tokenizer.load(directory / manifest.tokenizer)
+    tokenizer = load_tokenizer(directory, manifest.tokenizer)
     limit = min(GOLDEN_MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens)
     golden: list[GoldenSentence] = []
     for precision in PRECISIONS:
@@ -93,9 +101,9 @@ def main(
     """Give BUNDLE golden sentences: the first of SENTENCES, as its graphs translate them now."""
     try:
         loaded = Bundle.load(bundle)
-        tokenizer = Tokenizer.load(loaded.tokenizer_path)
+        tokenizer = load_tokenizer(loaded.directory, loaded.manifest.tokenizer)
         lines = sentences.read_text(encoding="utf-8").splitlines()
-        texts = choose_texts(tokenizer, (tokenizer.encode(line) for line in lines))
+        texts = short_texts(tokenizer, lines)
         if not texts:
             raise BundleError(f"{sentences} has no sentence of at most {MAX_SOURCE_TOKENS} tokens")
         golden = add_golden(loaded, texts).path(GOLDEN_NAME)

@@ -5,7 +5,6 @@ graph that fails its comparison leaves nothing behind.
 """
 
 import platform
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version as installed_version
@@ -35,7 +34,7 @@ from export.verify import (
 )
 from model.bundle import WEIGHTS_NAME, Bundle, staging_directory, write_bundle
 from model.config import ModelConfig
-from model.manifest import GPU_PRECISION, TOKENIZER_NAME, AlignmentHeads, DecodingDefaults, Manifest, Variant
+from model.manifest import GPU_PRECISION, AlignmentHeads, DecodingDefaults, Manifest, TokenizerKind, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer
 
@@ -86,7 +85,7 @@ def export_bundle(
     if samples.pairs:
         source = replace(source, alignment=choose_heads(reference_model(source.config, source.state), samples.pairs))
     with staging_directory(destination) as staging:
-        shutil.copyfile(source.tokenizer_path, staging / TOKENIZER_NAME)
+        source = replace(source, tokenizer=source.copy_tokenizer(staging))
         if options.keep_weights:
             source.save_half(staging / WEIGHTS_NAME)
         if options.shortlist:
@@ -97,7 +96,7 @@ def export_bundle(
         }
         manifest = _manifest(source, options, samples, variants)
         texts: Sequence[str] = source.golden_texts
-        if not texts:
+        if not texts and source.tokenizer.kind is TokenizerKind.SHARED:
             tokenizer = Tokenizer.load(source.tokenizer_path)
             texts = choose_texts(tokenizer, [*samples.verification, *samples.calibration])
         golden = write_golden(staging, manifest, texts)
@@ -192,6 +191,7 @@ def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, va
             reliable_source_tokens=source.reliable_source_tokens,
         ),
         variants=variants,
+        tokenizer=source.tokenizer,
         shortlist=SHORTLIST_NAME if options.shortlist else "",
         alignment=source.alignment or usual_heads(source.config) if scorers else None,
         exported_with={**tools, **settings},

@@ -3,6 +3,7 @@
 Knows both formats and half precision; knows no graph.
 """
 
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -16,7 +17,7 @@ from export.linear import SCALE_NAME, ZERO_POINT_NAME, ActivationScale, State
 from model.bundle import MANIFEST_NAME, Bundle
 from model.checkpoint import load_checkpoint
 from model.config import ModelConfig
-from model.manifest import AlignmentHeads
+from model.manifest import TOKENIZER_NAME, AlignmentHeads, TokenizerFiles, TokenizerKind
 
 FIRST_VERSION = "1"  # of a model that was never exported
 CALIBRATED = ("calibration_sentences", "coverage")  # what `Manifest.exported_with` says of int8 graphs
@@ -32,11 +33,12 @@ class ExportSource:
 
     config: ModelConfig
     state: State
-    tokenizer_path: Path
+    tokenizer_path: Path  # a shared SentencePiece model; of a foreign model: the directory with its files
     name: str
     version: str
     source_language: str
     target_language: str
+    tokenizer: TokenizerFiles = field(default_factory=TokenizerFiles)
     shortlist_path: Path | None = None
     reliable_source_tokens: int | None = None  # as in `DecodingDefaults`
     golden_texts: tuple[str, ...] = ()  # texts whose translations the next bundle must have
@@ -83,6 +85,15 @@ class ExportSource:
                 name: manifest.exported_with[name] for name in CALIBRATED if name in manifest.exported_with
             },
         )
+
+    def copy_tokenizer(self, directory: Path) -> TokenizerFiles:
+        """Copy the tokenizer's files into a bundle, and return their names there."""
+        if self.tokenizer.kind is TokenizerKind.SHARED:
+            shutil.copyfile(self.tokenizer_path, directory / TOKENIZER_NAME)
+            return TokenizerFiles()
+        for name in self.tokenizer.names:
+            shutil.copyfile(self.tokenizer_path / name, directory / name)
+        return self.tokenizer
 
     def in_half_precision(self) -> Self:
         """Return the same model with every parameter rounded to float16, as `save_half` keeps it.

@@ -129,8 +129,8 @@ class Bundle:
 
     @property
     def tokenizer_path(self) -> Path:
-        """The SentencePiece model."""
-        return self.path(self.manifest.tokenizer)
+        """The SentencePiece model, or that of the source."""
+        return self.path(self.manifest.tokenizer.source)
 
     def golden_sentences(self, precision: str) -> list[GoldenSentence]:
         """Return the golden sentences of a precision; empty where the bundle has none.

@@ -5,6 +5,7 @@ Knows names and numbers; opens no file (`bundle.py` does).
 
 import json
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Self
 
 from model.config import ModelConfig
@@ -26,7 +27,7 @@ _COUNT_RANGES = {
     "reliable_source_tokens": _TOKENS_RANGE,
 }
 _NUMBER_RANGES = {"length_penalty": LENGTH_PENALTY_RANGE, "patience": PATIENCE_RANGE}
-_TEXT_FIELDS = ("name", "version", "source_language", "target_language", "tokenizer", "shortlist", "golden")
+_TEXT_FIELDS = ("name", "version", "source_language", "target_language", "shortlist", "golden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,51 @@ class FileEntry:
     bytes: int
 
 
+class TokenizerKind(StrEnum):
+    """How text becomes token ids."""
+
+    SHARED = "shared"  # one SentencePiece model, whose own ids both sides have
+    PIECES = "pieces"  # SentencePiece models, and vocabularies that have the ids
+    SPACES = "spaces"  # vocabularies alone: the text consists of tokens with spaces between them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerFiles:
+    """The tokenizer of a bundle: its kind, its files, and the tokens that a source begins and ends with.
+
+    Raises:
+        ValueError: the kind is unknown, or a file that it needs is not named.
+    """
+
+    kind: TokenizerKind = TokenizerKind.SHARED
+    source: str = TOKENIZER_NAME  # SentencePiece model; empty: none
+    target: str = ""  # empty: the source's
+    source_vocabulary: str = ""  # JSON list of tokens by id
+    target_vocabulary: str = ""  # empty: the source's
+    unknown: str = "<unk>"
+    end: str = "</s>"  # of a target
+    source_prefix: tuple[str, ...] = ()
+    source_suffix: tuple[str, ...] = ("</s>",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", TokenizerKind(self.kind))
+        for name in ("source_prefix", "source_suffix"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("source", "target", "source_vocabulary", "target_vocabulary", "unknown", "end"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"tokenizer.{name} is {getattr(self, name)!r}, it must be text")
+        needed = {"source": self.kind is not TokenizerKind.SPACES}
+        needed |= {"source_vocabulary": self.kind is not TokenizerKind.SHARED}
+        for name, is_needed in needed.items():
+            if is_needed and not getattr(self, name):
+                raise ValueError(f"a tokenizer of kind {self.kind} needs the name of its {name}")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all files."""
+        return list(filter(None, (self.source, self.target, self.source_vocabulary, self.target_vocabulary)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """All that is known about a model without opening its graphs."""
@@ -111,7 +157,7 @@ class Manifest:
     config: ModelConfig
     decoding: DecodingDefaults
     variants: dict[str, Variant]  # by precision
-    tokenizer: str = TOKENIZER_NAME
+    tokenizer: TokenizerFiles = field(default_factory=TokenizerFiles)
     shortlist: str = ""  # empty: the model has no shortlist
     golden: str = ""  # empty: the bundle has no golden sentences
     alignment: AlignmentHeads | None = None  # of the variants' scorers; None: they have none
@@ -123,7 +169,7 @@ class Manifest:
     def used_files(self) -> list[str]:
         """Names of the files that a server needs."""
         graphs = [name for variant in self.variants.values() for name in variant.files]
-        return [self.tokenizer, *graphs, *filter(None, (self.shortlist, self.golden))]
+        return [*self.tokenizer.names, *graphs, *filter(None, (self.shortlist, self.golden))]
 
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""
@@ -140,6 +186,12 @@ class Manifest:
         for name in _TEXT_FIELDS:
             if not isinstance(fields.get(name, ""), str):
                 raise TypeError(f"{name} is {fields[name]!r}, it must be text")
+        tokenizer = fields.get("tokenizer", TOKENIZER_NAME)
+        if isinstance(tokenizer, str):  # formats 1 and 2 have the name of the shared model alone
+            tokenizer = {"source": tokenizer}
+        if not isinstance(tokenizer, dict):
+            raise TypeError(f"tokenizer is {tokenizer!r}, it must be text or the names of its files")
+        fields["tokenizer"] = TokenizerFiles(**tokenizer)
         fields["config"] = ModelConfig(**fields["config"])
         fields["decoding"] = DecodingDefaults(**fields["decoding"])
         fields["variants"] = {precision: Variant(**variant) for precision, variant in fields["variants"].items()}

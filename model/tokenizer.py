@@ -1,26 +1,57 @@
-"""Text to token ids and back, with SentencePiece (Kudo & Richardson 2018).
+"""Text to token ids and back, with SentencePiece (Kudo & Richardson 2018): the tokenizer of the models trained here.
 
-Knows the special ids and the policy for blank text and control characters; no model, no batch.
+Knows the special ids and the policy for blank text; no model, no batch.  `load_tokenizer` opens any bundle's tokenizer.
 """
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from model.manifest import TokenizerFiles, TokenizerKind
+from model.pieces import CONTROL_TO_SPACE, TokenSpan, load_processor, normalize_text
 from model.spelling import WORD_MARK, Speller, Spellings
+from model.vocabulary_tokenizers import PieceTokenizer, SpaceTokenizer
 
-# Unicode category Cc is exactly C0, DEL and C1.
-_CONTROL_TO_SPACE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
-TokenSpan = tuple[int, int]  # code points begin <= i < end of a text
 _SPECIAL_IDS = frozenset({PAD_ID, BOS_ID, EOS_ID})
 
 
-def normalize_text(text: str) -> str:
-    """Return the text with control characters (Unicode category Cc) as spaces and no blanks at its ends."""
-    return text.translate(_CONTROL_TO_SPACE).strip()
+class SupportsTokens(Protocol):
+    """The tokenizer of a bundle, of whatever kind: source text to ids, and target ids to text."""
+
+    def encode(self, text: str) -> list[int]:
+        """Source ids as the model wants them; empty for blank text."""
+        ...
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Source ids as of `encode`, and the code points of the text that each covers."""
+        ...
+
+    def encode_target(self, text: str) -> list[int]:
+        """Target ids without end-of-sentence."""
+        ...
+
+    def encode_target_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Target ids as of `encode_target`, and the code points of the text that each covers."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of target ids."""
+        ...
+
+    def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[TokenSpan]]:
+        """Text as of `decode`, and the code points of it that each id covers."""
+        ...
+
+    def read_back(self, text: str) -> str | None:
+        """What is left of a source text in tokens; None if a part of it is unknown."""
+        ...
+
+    def spellings(self, phrases: Sequence[str]) -> Spellings:
+        """The ways in which target tokens spell phrases."""
+        ...
 
 
 class Tokenizer:
@@ -29,6 +60,7 @@ class Tokenizer:
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         self._processor = processor
         self.vocab_size: int = processor.get_piece_size()
+        self.target_vocab_size = self.vocab_size
         self._speller: Speller | None = None  # until a phrase is spelled
 
     @classmethod
@@ -38,13 +70,7 @@ class Tokenizer:
         Raises:
             ValueError: the file is missing, no SentencePiece model, or has other special ids than the project's.
         """
-        if not path.is_file():
-            raise ValueError(f"tokenizer {path} does not exist")
-        processor = sentencepiece.SentencePieceProcessor()
-        try:
-            processor.load(str(path))
-        except (RuntimeError, OSError) as error:
-            raise ValueError(f"tokenizer {path} is not a SentencePiece model: {error}") from error
+        processor = load_processor(path)
         found = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
         expected = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
         if found != expected:
@@ -66,10 +92,19 @@ class Tokenizer:
         ids: list[int] = found["ids"]
         if not ids:
             return [], []
-        blanks = text.translate(_CONTROL_TO_SPACE)  # as long as the text
+        blanks = text.translate(CONTROL_TO_SPACE)  # as long as the text
         shift = len(blanks) - len(blanks.lstrip())
         spans = [(begin + shift, end + shift) for begin, end in found["offsets"]]
         return [*ids, EOS_ID], [*spans, (len(text), len(text))]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Return the ids of a target text without end-of-sentence."""
+        return self.encode(text)[:-1]
+
+    def encode_target_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Return `encode_target(text)` and where each token stands in `text`."""
+        ids, spans = self.encode_with_spans(text)
+        return ids[:-1], spans[:-1]
 
     def sample(self, text: str, alpha: float) -> list[int]:
         """Encode a sentence in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
@@ -122,6 +157,19 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id; a word's first piece begins with U+2581."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
+
+
+def load_tokenizer(directory: Path, files: TokenizerFiles) -> Tokenizer | PieceTokenizer | SpaceTokenizer:
+    """Return the tokenizer whose files lie in a directory.
+
+    Raises:
+        ValueError: a file is missing or damaged, or does not fit the others.
+    """
+    if files.kind is TokenizerKind.SHARED:
+        return Tokenizer.load(directory / files.source)
+    if files.kind is TokenizerKind.PIECES:
+        return PieceTokenizer(directory, files)
+    return SpaceTokenizer(directory, files)
 
 
 def train_tokenizer(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from model.bundle import Bundle
+from model.tokenizer import SupportsTokens
 from service.config import LimitsConfig
 from service.edges.core import Core
 from service.edges.messages import (
@@ -34,7 +35,7 @@ from service.records import NO_OPTIONS, Call, Caller, Priority
 from service.registry.bundle_check import load_tokenizer
 from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
 from service.registry.daemon_threads import in_daemon_thread
-from service.registry.model_info import SupportsTokens, TextCodec, search_params
+from service.registry.model_info import TextCodec, search_params
 
 Reply: TypeAlias = WorkDone | DragomanError | None
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
-from model.manifest import GPU_PRECISION
-from model.tokenizer import Tokenizer
+from model.manifest import GPU_PRECISION, TokenizerKind
+from model.tokenizer import SupportsTokens
+from model.tokenizer import load_tokenizer as open_tokenizer
 from service.engine.cuda.device import DeviceChoice, choose_device
 from service.engine.spec import EngineSpec
 from service.extras import how_to_install
@@ -132,11 +133,13 @@ def device_for(bundle: Bundle, setting: str) -> DeviceChoice:
 _choose_device = lru_cache(choose_device)
 
 
-def load_tokenizer(bundle: Bundle) -> Tokenizer:
+def load_tokenizer(bundle: Bundle) -> SupportsTokens:
     """Return the bundle's tokenizer, or raise ValueError."""
-    tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    rows = bundle.manifest.config.vocab_size
-    if tokenizer.vocab_size != rows:
+    files, config = bundle.manifest.tokenizer, bundle.manifest.config
+    tokenizer = open_tokenizer(bundle.directory, files)
+    rows = config.vocab_size
+    is_complete = files.kind is TokenizerKind.SHARED  # other models may have rows that no text reaches
+    if tokenizer.vocab_size > rows or (is_complete and tokenizer.vocab_size < rows):
         pieces = f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces"
         raise ValueError(f"{pieces}, the model's embedding has {rows} rows; restore the file or export again")
     return tokenizer

@@ -5,12 +5,12 @@ say the same.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from model.bundle import Bundle
-from model.config import UNK_ID
 from model.manifest import GPU_PRECISION, LENGTH_PENALTY_RANGE, PATIENCE_RANGE, PREFERRED_PRECISIONS
 from model.spelling import Spellings
+from model.tokenizer import SupportsTokens
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.spec import Device
@@ -152,30 +152,6 @@ def untranslated(text: str) -> TranslatedText:
     return TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=0)
 
 
-class SupportsTokens(Protocol):
-    """What a codec needs of `model.tokenizer.Tokenizer`."""
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids, end-of-sentence last; empty for blank text."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids."""
-        ...
-
-    def spellings(self, phrases: Sequence[str]) -> Spellings:
-        """The ways in which tokens spell phrases."""
-        ...
-
-    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Token ids as of `encode`, and the code points of the text that each covers."""
-        ...
-
-    def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """Text as of `decode`, and the code points of it that each id covers."""
-        ...
-
-
 class TextCodec:
     """One model's texts in token ids; may be used from several threads at once."""
 
@@ -234,6 +210,18 @@ class TextCodec:
             raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
         return ids, list(map(Span._make, spans))
 
+    def target_with_spans(self, text: str, index: int = 0) -> tuple[list[int], list[Span]]:
+        """Target ids of a text without end-of-sentence, with the place of each token in the text.
+
+        Raises:
+            InvalidInput: the text is no Unicode text.
+        """
+        try:
+            ids, spans = self._tokenizer.encode_target_with_spans(text)
+        except (RuntimeError, ValueError) as error:
+            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+        return ids, list(map(Span._make, spans))
+
     def spellings(self, phrases: Sequence[str]) -> Spellings:
         """The ways in which tokens spell phrases.
 
@@ -254,7 +242,7 @@ class TextCodec:
         """
         field, limit = f"target_prefixes[{index}]", params.max_target_tokens - 1
         try:
-            ids = tuple(self._tokenizer.encode(prefix)[:-1])
+            ids = tuple(self._tokenizer.encode_target(prefix))
         except (RuntimeError, ValueError) as error:
             message = "has a target prefix that cannot be split into tokens"
             raise InvalidInput(message, field=field, index=index) from error
@@ -269,9 +257,10 @@ class TextCodec:
         return text, list(map(Span._make, spans))
 
     def _read_back(self, character: str) -> str | None:
-        """Return what becomes of a character in tokens and back; None: the tokenizer does not know it."""
-        ids = self.tokenize(character)[:-1]
-        return None if UNK_ID in ids else self._tokenizer.decode(ids)
+        try:
+            return self._tokenizer.read_back(character)
+        except (RuntimeError, ValueError) as error:
+            raise InvalidInput("cannot be split into tokens", field="texts[0]", index=0) from error
 
     def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
         """The hypotheses as text, in their order."""

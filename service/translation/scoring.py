@@ -117,7 +117,7 @@ def _encode(pair: ScorePair, index: int, info: ModelInfo, codec: TextCodec) -> _
         target_ids, target_spans = _encode_target(pair.target, index, info, codec)
     except InvalidInput as error:
         return type(error)(error.about(field), field=field)
-    return _Encoded(tuple(source_ids), source_spans, tuple(target_ids[:-1]), target_spans[:-1])
+    return _Encoded(tuple(source_ids), source_spans, tuple(target_ids), target_spans)
 
 
 def _encode_source(text: str, index: int, codec: TextCodec) -> tuple[list[int], list[Span]]:
@@ -132,9 +132,9 @@ def _encode_target(text: str, index: int, info: ModelInfo, codec: TextCodec) -> 
     most = info.default_options.max_target_tokens
     assert most is not None, "the default options of a model are complete"
     codec.check(text, index)
-    ids, spans = codec.tokenize_with_spans(text, index)
-    if len(ids) > most:
-        raise TooLong(f"has {len(ids)} tokens, at most {most} are accepted", field="", index=index)
+    ids, spans = codec.target_with_spans(text, index)
+    if len(ids) >= most:  # end-of-sentence counts
+        raise TooLong(f"has {len(ids) + 1} tokens, at most {most} are accepted", field="", index=index)
     return ids, spans
 
 

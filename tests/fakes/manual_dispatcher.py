@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from model.tokenizer import SupportsTokens
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import Overloaded, Wait
@@ -13,7 +14,7 @@ from service.queue.admission import Permit
 from service.records import NO_OPTIONS, Call, ModelInfo
 from service.registry.catalogue import Lease, OnRoom, Work, WorkDone
 from service.registry.host import ModelHost, check_time, run_work
-from service.registry.model_info import SupportsTokens, TextCodec, search_params
+from service.registry.model_info import TextCodec, search_params
 from service.registry.registry import Registry
 from service.registry.repository import BundleCandidate
 from service.telemetry.metrics import Metrics

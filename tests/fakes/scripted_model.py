@@ -21,7 +21,6 @@ from service.config import LimitsConfig
 from service.engine.job import FinishReason, Forced, Hypothesis, JobResult, SearchParams
 from service.queue.admission import Admission, Permit
 from service.records import NO_OPTIONS, Call, ModelInfo, Translation, TranslationRequest
-from service.registry.bundle_check import load_tokenizer
 from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
 from service.registry.model_info import TextCodec, describe, search_params
 from service.telemetry.metrics import Metrics
@@ -104,7 +103,7 @@ SCRIPTS: dict[str, Script] = {
 @cache
 def _included(languages: str) -> tuple[ModelInfo, Tokenizer]:
     bundle = Bundle.load(named_bundle_dir(languages))
-    return describe(bundle), load_tokenizer(bundle)
+    return describe(bundle), Tokenizer.load(bundle.tokenizer_path)
 
 
 def tokenizer_of(languages: str) -> Tokenizer:

@@ -6,7 +6,8 @@ import pytest
 import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from model.tokenizer import Tokenizer, normalize_text
+from model.pieces import normalize_text
+from model.tokenizer import Tokenizer
 from tests.conftest import ENGLISH
 
 

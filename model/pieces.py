@@ -1,0 +1,79 @@
+"""A SentencePiece model (Kudo & Richardson 2018): text to pieces and back, with the place of each piece.
+
+Knows pieces as strings and the policy for control characters; no ids, which are another's (`vocabulary.py`).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import sentencepiece
+
+from model.spelling import WORD_MARK
+
+TokenSpan = tuple[int, int]  # code points begin <= i < end of a text
+# Unicode category Cc is exactly C0, DEL and C1.
+CONTROL_TO_SPACE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
+
+
+def normalize_text(text: str) -> str:
+    """Return the text with control characters (Unicode category Cc) as spaces and no blanks at its ends."""
+    return text.translate(CONTROL_TO_SPACE).strip()
+
+
+def load_processor(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """Return the SentencePiece model in a file.
+
+    Raises:
+        ValueError: the file is missing, or no SentencePiece model.
+    """
+    if not path.is_file():
+        raise ValueError(f"tokenizer {path} does not exist")
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.load(str(path))
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"tokenizer {path} is not a SentencePiece model: {error}") from error
+    return processor
+
+
+class SentencePieces:
+    """One SentencePiece model."""
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
+        self._processor = processor
+        self.unknown: str = processor.id_to_piece(processor.unk_id())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the model in a file.
+
+        Raises:
+            ValueError: the file is missing, or no SentencePiece model.
+        """
+        return cls(load_processor(path))
+
+    def encode(self, text: str) -> list[str]:
+        """Return the pieces of a text; characters that the model does not know are pieces, too."""
+        pieces: list[str] = self._processor.encode(normalize_text(text), out_type=str)
+        return pieces
+
+    def encode_with_spans(self, text: str) -> tuple[list[str], list[TokenSpan]]:
+        """Return `encode(text)` and where each piece stands in `text`; a word's first covers white space before."""
+        found = self._processor.encode(normalize_text(text), return_type="offset_mapping")
+        blanks = text.translate(CONTROL_TO_SPACE)  # as long as the text
+        shift = len(blanks) - len(blanks.lstrip())
+        return found["pieces"], [(begin + shift, end + shift) for begin, end in found["offsets"]]
+
+    def decode_with_spans(self, pieces: Sequence[str]) -> tuple[str, list[TokenSpan]]:
+        """Return the text of pieces, and where each stands there; pieces of other models are text as they are."""
+        found = self._processor.decode(list(pieces), return_type="offset_mapping")
+        text: str = found["text"].replace(WORD_MARK, " ")
+        kept = text.lstrip()
+        shift = len(text) - len(kept)
+        return kept, [(max(0, begin - shift), max(0, end - shift)) for begin, end in found["offsets"]]
+
+    def normalize(self, text: str) -> str:
+        """Return the text as the model sees it, with spaces between words."""
+        normalized: str = self._processor.normalize(normalize_text(text))
+        return normalized.replace(WORD_MARK, " ")

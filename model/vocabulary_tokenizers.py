@@ -1,0 +1,187 @@
+"""Tokenizers of foreign models, whose ids stand in vocabulary files beside or without SentencePiece models.
+
+Source and target may have vocabularies of their own.  What a source begins and ends with is the model's affair and
+given as tokens; text that looks like such a token stays text.  Same methods as `model/tokenizer.py`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from model.manifest import TokenizerFiles
+from model.pieces import CONTROL_TO_SPACE, SentencePieces, TokenSpan, normalize_text
+from model.spelling import WORD_MARK, Speller, Spellings
+from model.vocabulary import Vocabulary
+
+_UNKNOWN_SIGN = " \u2047 "  # what SentencePiece writes for an unknown token
+
+
+class Vocabularies:
+    """The vocabularies of both sides, and the tokens around a source."""
+
+    def __init__(self, directory: Path, files: TokenizerFiles) -> None:
+        """Read the files.
+
+        Raises:
+            ValueError: one is missing or damaged, or has no token that the model needs.
+        """
+        around = (*files.source_prefix, *files.source_suffix)
+        self.source = Vocabulary.load(directory / files.source_vocabulary, unknown=files.unknown, controls=around)
+        self.target = self.source
+        if files.target_vocabulary:
+            self.target = Vocabulary.load(
+                directory / files.target_vocabulary, unknown=files.unknown, controls=(files.end,)
+            )
+        self.prefix = [self.source.id(token) for token in files.source_prefix]
+        self.suffix = [self.source.id(token) for token in files.source_suffix]
+        self._speller: Speller | None = None  # until a phrase is spelled
+
+    def source_ids(self, tokens: Sequence[str]) -> list[int]:
+        """Return the ids of a source as the model wants them; none for no tokens."""
+        return [*self.prefix, *self.source.text_ids(tokens), *self.suffix] if tokens else []
+
+    def source_spans(self, spans: Sequence[TokenSpan], length: int) -> list[TokenSpan]:
+        """Return the places of `source_ids`, given those of the tokens; the tokens around them have empty ones."""
+        if not spans:
+            return []
+        return [*[(0, 0)] * len(self.prefix), *spans, *[(length, length)] * len(self.suffix)]
+
+    def shown(self, ids: Sequence[int]) -> list[str | None]:
+        """Return the token of each target id, None where it is no text."""
+        return [self._shown(int(token)) for token in ids]
+
+    def spellings(self, phrases: Sequence[str], *, mark: str = "") -> Spellings:
+        """Return all ways in which target tokens, each behind the mark, spell normalised phrases."""
+        if self._speller is None:
+            controls = self.target.is_control
+            self._speller = Speller(["" if controls(name) else mark + name for name in self.target.tokens])
+        return self._speller.spellings(phrases)
+
+    def _shown(self, token: int) -> str | None:
+        if token >= len(self.target):  # the decoder's start of some models is behind the vocabulary
+            return None
+        name = self.target.tokens[token]
+        return None if self.target.is_control(name) and token != self.target.unknown_id else name
+
+
+class PieceTokenizer:
+    """SentencePiece models cut the text, vocabularies have the ids of the pieces."""
+
+    def __init__(self, directory: Path, files: TokenizerFiles) -> None:
+        """Read the files.
+
+        Raises:
+            ValueError: one is missing or damaged.
+        """
+        self._vocabularies = Vocabularies(directory, files)
+        self._source = SentencePieces.load(directory / files.source)
+        self._target = SentencePieces.load(directory / files.target) if files.target else self._source
+        self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the source ids of one sentence as the model wants them; none for blank text."""
+        return self._vocabularies.source_ids(self._source.encode(text))
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Return `encode(text)` and where each token stands in `text`."""
+        pieces, spans = self._source.encode_with_spans(text)
+        return self._vocabularies.source_ids(pieces), self._vocabularies.source_spans(spans, len(text))
+
+    def encode_target(self, text: str) -> list[int]:
+        """Return the target ids of a text, without any token around it."""
+        return self._vocabularies.target.text_ids(self._target.encode(text))
+
+    def encode_target_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Return `encode_target(text)` and where each token stands in `text`."""
+        pieces, spans = self._target.encode_with_spans(text)
+        return self._vocabularies.target.text_ids(pieces), spans
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of target ids."""
+        return self.decode_with_spans(ids)[0]
+
+    def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[TokenSpan]]:
+        """Return `decode(ids)` and where each token stands there; tokens that are no text are empty."""
+        shown = self._vocabularies.shown(ids)
+        unknown = self._vocabularies.target.tokens[self._vocabularies.target.unknown_id]
+        pieces = [self._target.unknown if name == unknown else name for name in shown if name is not None]
+        text, found = self._target.decode_with_spans(pieces)
+        places, at = iter(found), 0
+        spans: list[TokenSpan] = []
+        for name in shown:
+            begin, end = (at, at) if name is None else next(places)
+            spans.append((begin, end))
+            at = end
+        return text, spans
+
+    def read_back(self, text: str) -> str | None:
+        """Return what is left of a source text in tokens; None if a part of it is unknown."""
+        pieces = self._source.encode(text)
+        known = self._vocabularies.source.unknown_id not in self._vocabularies.source.text_ids(pieces)
+        return self._source.decode_with_spans(pieces)[0] if known else None
+
+    def spellings(self, phrases: Sequence[str]) -> Spellings:
+        """Return all ways in which tokens spell phrases, after normalisation (`model/spelling.py`)."""
+        return self._vocabularies.spellings([self._target.normalize(phrase) for phrase in phrases])
+
+
+class SpaceTokenizer:
+    """Tokens stand in the text, with spaces between them: models that come without their tokenizer."""
+
+    def __init__(self, directory: Path, files: TokenizerFiles) -> None:
+        """Read the files.
+
+        Raises:
+            ValueError: one is missing or damaged.
+        """
+        self._vocabularies = Vocabularies(directory, files)
+        self._characters = set("".join(self._vocabularies.source.tokens))
+        self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the source ids of the tokens of a text as the model wants them; none for blank text."""
+        return self._vocabularies.source_ids(normalize_text(text).split())
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Return `encode(text)` and where each token stands in `text`, with the white space before it."""
+        return self.encode(text), self._vocabularies.source_spans(_spans(text), len(text))
+
+    def encode_target(self, text: str) -> list[int]:
+        """Return the target ids of a text, without any token around it."""
+        return self._vocabularies.target.text_ids(normalize_text(text).split())
+
+    def encode_target_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
+        """Return `encode_target(text)` and where each token stands in `text`."""
+        return self.encode_target(text), _spans(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the tokens of target ids, with spaces between them."""
+        return self.decode_with_spans(ids)[0]
+
+    def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[TokenSpan]]:
+        """Return `decode(ids)` and where each token stands there; tokens that are no text are empty."""
+        unknown = self._vocabularies.target.tokens[self._vocabularies.target.unknown_id]
+        text, spans = "", list[TokenSpan]()
+        for name in self._vocabularies.shown(ids):
+            begin = len(text)
+            if name is not None:
+                text += _UNKNOWN_SIGN if name == unknown else f" {name}" if text else name
+            spans.append((begin, len(text)))
+        return text, spans
+
+    def read_back(self, text: str) -> str | None:
+        """Return the text if the tokens have all its characters, otherwise None."""
+        return text if set(normalize_text(text)) <= self._characters else None
+
+    def spellings(self, phrases: Sequence[str]) -> Spellings:
+        """Return the way in which tokens spell phrases."""
+        return self._vocabularies.spellings([normalize_text(phrase) for phrase in phrases], mark=WORD_MARK)
+
+
+def _spans(text: str) -> list[TokenSpan]:
+    """Return where the tokens of a text stand, each with the white space before it."""
+    blanks, spans, at = text.translate(CONTROL_TO_SPACE), list[TokenSpan](), 0
+    for token in blanks.split():
+        end = blanks.index(token, at) + len(token)
+        spans.append((at, end))
+        at = end
+    return spans
