@@ -3,6 +3,7 @@
 Pure data; knows no model, no tokens and no format.  Joined, the parts are the text, byte for byte.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -59,6 +60,14 @@ class Segment(NamedTuple):
     def span(self) -> Span:
         """Where the segment stands in the text of the request."""
         return Span(self.begin, self.begin + len(self.source))
+
+    def copies(self, text: str) -> list[Span]:
+        """Return where a text, be it a translation, has what the segment's spans have."""
+        kept = {self.text[slice(*span)] for span in self.spans}
+        if not kept:
+            return []
+        pattern = "|".join(map(re.escape, sorted(kept, key=len, reverse=True)))
+        return [Span(*match.span()) for match in re.finditer(pattern, text)]
 
     def origin(self, span: Span) -> Span:
         """Return the place in the text of the request of a span of `text` that is not empty."""

@@ -49,12 +49,7 @@ def _units(segment: Segment, text: str, shown: Iterable[Span]) -> list[Span]:
     """Return what no tag may cut in a text: what tags show, and the segment's spans."""
     units = list(shown)
     taken = {place for span in units for place in range(*span)}
-    spans = {segment.text[slice(*span)] for span in segment.spans}
-    if spans:
-        pattern = "|".join(map(re.escape, sorted(spans, key=len, reverse=True)))
-        found = (Span(*match.span()) for match in re.finditer(pattern, text))
-        units += [span for span in found if taken.isdisjoint(range(*span))]
-    return sorted(units)
+    return sorted([*units, *(span for span in segment.copies(text) if taken.isdisjoint(range(*span)))])
 
 
 def _kept(segment: Segment, target: str, links: Sequence[Link]) -> dict[int, Span]:

@@ -183,9 +183,13 @@ def _piece(block: Segment, begin: int, end: int, breaks: Sequence[Span]) -> Segm
 
 
 def rewrap(segment: Segment, target: str) -> str:
-    """Return a translation with its segment's line breaks, each in place of the space that is nearest to its share."""
+    """Return a translation with its segment's line breaks, each in place of the space that is nearest to its share.
+
+    Spaces in the segment's spans stay.
+    """
     length = max(1, len(segment.text))
-    spaces = [match.start() for match in re.finditer(" ", target)]
+    kept = {place for span in segment.copies(target) for place in range(*span)}
+    spaces = [match.start() for match in re.finditer(" ", target) if match.start() not in kept]
     pieces, done = list[str](), 0
     for tag in segment.tags:
         wanted = tag.position / length * len(target)
