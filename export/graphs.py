@@ -7,10 +7,11 @@ Knows neither files nor precisions (`linear.py`).  Section numbers are those of 
 Keys and values that are read again lie head by head: with the heads side by side, rows a power of two of bytes apart
 evict each other from the CPU's cache, and attention took twice as long.
 
-Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D width, H heads, d = D / H, V vocabulary,
+Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D width, H heads, d = D / H, V logits,
 E edits, C candidates, L decoder layers.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder, WeightFile
-from export.linear import Products, State
-from model.config import ModelConfig, NormPlacement
+from export.linear import LOGITS_BIAS, Products, State, Table
+from model.config import VOCABULARY_MULTIPLE, Activation, ModelConfig, NormPlacement
 from model.layers import sinusoidal_positions
 
 ENCODER_NAME = "encoder.onnx"
@@ -27,7 +28,7 @@ DECODER_STEP_NAME = "decoder_step.onnx"
 SHORTLIST_STEP_NAME = "shortlist_step.onnx"
 PROJECTION_NAME = "projection.onnx"
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
-BLOCK_WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # tokens that are ranked by their maximum first
+BLOCK_WIDTH = VOCABULARY_MULTIPLE  # tokens that are ranked by their maximum first
 
 Sublayer = Callable[[str], str]  # name of a value -> name of a value
 
@@ -39,8 +40,22 @@ def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[s
         ENCODER_NAME: EncoderGraph(config, state, products, weights).graph,
         DECODER_STEP_NAME: DecoderStepGraph(config, state, products, weights).graph,
         SHORTLIST_STEP_NAME: ShortlistStepGraph(config, state, products, weights).graph,
-        PROJECTION_NAME: projection_graph(state, products, weights),
+        PROJECTION_NAME: projection_graph(config, state, products, weights),
     }
+
+
+def padded_table(state: State, name: str) -> Table:
+    """Return the parameter `name.weight` with rows of zeros up to a multiple of `VOCABULARY_MULTIPLE`."""
+    rows = state[f"{name}.weight"]
+    return Table(name, np.pad(rows, ((0, -len(rows) % VOCABULARY_MULTIPLE), (0, 0))))
+
+
+def logits_bias(config: ModelConfig, state: State) -> Array | None:
+    """Return what is added to the logits, minus infinity for what is never written: [V]; None: nothing."""
+    bias = np.full(config.num_logits, -np.inf, np.float32)
+    bias[: config.num_target_tokens] = state["projection_bias"] if config.projection_bias else 0.0
+    bias[list(config.suppressed_ids)] = -np.inf
+    return bias if bias.any() else None
 
 
 def cross_names(layer: int) -> list[str]:
@@ -67,13 +82,18 @@ class TransformerGraph:
         """Add a tensor that no product uses, in the graph's element type."""
         return self.graph.constant(name, array.astype(helper.tensor_dtype_to_np_dtype(self.dtype)))
 
-    def embed(self, tokens: str, positions: str) -> str:
-        """Sections 3.4 and 3.5: rows of the embedding times sqrt(D), plus positions; [..] -> [.., D]."""
-        rows = self.products.embed(self.graph, tokens, self.state["embedding.weight"])
-        return self.graph.node("Add", rows, positions)
+    def embed(self, stack: str, tokens: str, positions: str) -> str:
+        """Sections 3.4 and 3.5: rows of the stack's embedding times sqrt(D), plus positions; [..] -> [.., D]."""
+        name = "embedding" if stack == "encoder" else self.config.target_table
+        scale = math.sqrt(self.config.d_model) if self.config.scaled_embeddings else 1.0
+        rows = self.products.embed(self.graph, tokens, padded_table(self.state, name), scale)
+        states = self.graph.node("Add", rows, positions)
+        return self.norm(f"{stack}.embedding_norm", states) if self.config.embedding_norm else states
 
     def position_table(self) -> str:
         """[P, D]."""
+        if self.config.position_table:
+            return self.parameter("positions", self.state["positions"])
         table = sinusoidal_positions(self.config.max_positions, self.config.d_model)
         return self.parameter("positions", table.numpy())
 
@@ -96,13 +116,27 @@ class TransformerGraph:
         return self.graph.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=self.config.norm_epsilon)
 
     def final_norm(self, stack: str, states: str) -> str:
-        """The norm after a whole stack, which only pre-norm has."""
-        return self.norm(f"{stack}.norm", states) if self.config.norm_placement is NormPlacement.PRE else states
+        """The norm after a whole stack, where the model has one."""
+        return self.norm(f"{stack}.norm", states) if self.config.has_final_norm else states
 
     def feed_forward(self, name: str, states: str) -> str:
-        """Equation 2: max(0, x W1 + b1) W2 + b2."""
-        inner = self.graph.node("Relu", self.linear(f"{name}.inner", states))
-        return self.linear(f"{name}.outer", inner)
+        """Equation 2: max(0, x W1 + b1) W2 + b2, or another activation."""
+        return self.linear(f"{name}.outer", self.activate(self.linear(f"{name}.inner", states)))
+
+    def activate(self, states: str) -> str:
+        """The activation of the feed-forward network; any shape."""
+        match self.config.activation:
+            case Activation.RELU:
+                return self.graph.node("Relu", states)
+            case Activation.SWISH:
+                return self.graph.node("Mul", states, self.graph.node("Sigmoid", states))
+            case Activation.GELU:
+                return self.graph.node("Gelu", states)
+
+    def all_logits(self, states: str) -> str:
+        """The projection to all tokens: [.., D] -> [.., V]."""
+        table = padded_table(self.state, self.config.projection_table)
+        return self.products.logits(self.graph, states, table, logits_bias(self.config, self.state))
 
     def linear(self, name: str, states: str, parts: Sequence[str] = ()) -> str:
         """One linear layer, or those of `parts` side by side as one product: [.., I] -> [.., O]."""
@@ -135,7 +169,7 @@ class EncoderGraph(TransformerGraph):
         self.source = self.graph.input("source_ids", INT64, ["B", "S"])
         lengths = self.graph.input("source_lengths", INT32, ["B"])
         self.source_lengths = self.graph.node("Cast", lengths, to=INT64)
-        states = self.embed(self.source, self.first_positions(self.source))
+        states = self.embed("encoder", self.source, self.first_positions(self.source))
         for layer in range(config.num_encoder_layers):
             states = self.layer(f"encoder.layers.{layer}", states)
         self.cross_keys_and_values(self.final_norm("encoder", states))
@@ -203,7 +237,7 @@ class DecoderStepGraph(TransformerGraph):
         super().__init__("decoder_step", config, state, products, weights)
         self.step = self.declare_inputs()
         positions = self.graph.node("Gather", self.position_table(), self.step.past_lengths)  # [B, 1, D]
-        states = self.embed(self.step.tokens, positions)
+        states = self.embed("decoder", self.step.tokens, positions)
         for layer in range(config.num_decoder_layers):
             states = self.layer(layer, states)
         logits = self.edit(self.logits(self.final_norm("decoder", states)))
@@ -271,23 +305,23 @@ class DecoderStepGraph(TransformerGraph):
         return self.linear(f"{name}.output", mixed)
 
     def logits(self, states: str) -> str:
-        """The tied projection: [B, K, D] -> [B, K, V]."""
-        return self.products.logits(self.graph, states, self.state["embedding.weight"])
+        """[B, K, D] -> [B, K, V]."""
+        return self.all_logits(states)
 
     def best(self, log_probs: str) -> None:
         """The C best extensions of a sentence's K hypotheses, without sorting K * V of them.
 
         Of blocks of W tokens only the maxima are ranked; the C best extensions lie in the C best blocks.
         """
-        node, constant, width = self.graph.node, self.graph.constant, self.block_width()
-        in_blocks = node("Reshape", log_probs, constant("in_blocks", np.array([0, 0, -1, width])))
+        node, constant = self.graph.node, self.graph.constant
+        in_blocks = node("Reshape", log_probs, constant("in_blocks", np.array([0, 0, -1, BLOCK_WIDTH])))
         maxima = node("ReduceMax", in_blocks, constant("last_axis", np.array([-1])), keepdims=0)  # [B, K, V / W]
         self.graph.nodes("ReduceSum", maxima, constant("but_first", np.array([1, 2])), names=["check"], keepdims=0)
         column = constant("column", np.array([0, -1, 1]))
         ranked = node("Reshape", node("Add", maxima, self.step.scores), column)  # [B, K * V / W, 1]
         count = self.num_ranked(ranked)
         _, blocks = self.graph.nodes("TopK", ranked, count, names=["best_maxima", "best_blocks"], axis=1)  # [B, C, 1]
-        of_sentence = node("Reshape", log_probs, constant("blocks_of_sentence", np.array([0, -1, width])))
+        of_sentence = node("Reshape", log_probs, constant("blocks_of_sentence", np.array([0, -1, BLOCK_WIDTH])))
         tokens = node("GatherND", of_sentence, blocks, batch_dims=1)  # [B, C, W]
         parents = node("Div", blocks, self.num_blocks(maxima))
         scores = node("GatherND", self.step.scores, parents, batch_dims=1)  # [B, C, 1]
@@ -295,7 +329,7 @@ class DecoderStepGraph(TransformerGraph):
         names = ["best_sums", "places"]
         best, places = self.graph.nodes("TopK", sums, self.step.num_candidates, names=names, axis=1)  # [B, C, 1]
         # The place of block i's token j is i * W + j, and its flat index among [K, V] is block * W + j.
-        tokens_each = constant("block_width", np.array(width))
+        tokens_each = constant("block_width", np.array(BLOCK_WIDTH))
         rank = node("Div", places, tokens_each)
         behind = node("Sub", node("GatherElements", blocks, rank, axis=1), rank)
         ids = node("Add", node("Mul", behind, tokens_each), places)
@@ -329,40 +363,37 @@ class DecoderStepGraph(TransformerGraph):
         """[1]: C, or all blocks of a sentence [B, N, 1] where they are fewer."""
         return self.graph.node("Min", self.step.num_candidates, self.graph.node("Shape", ranked, start=1, end=2))
 
-    def block_width(self) -> int:
-        """W, which divides the vocabulary."""
-        return max(width for width in BLOCK_WIDTHS if self.config.vocab_size % width == 0)
-
     def num_blocks(self, maxima: str) -> str:
         """Blocks of one hypothesis."""
-        return self.graph.constant("num_blocks", np.array(self.config.vocab_size // self.block_width()))
+        return self.graph.constant("num_blocks", np.array(self.config.num_logits // BLOCK_WIDTH))
 
 
 class ShortlistStepGraph(DecoderStepGraph):
     """The step with a part of the vocabulary: N columns, a multiple of 64, of which a sentence may use some.
 
     Inputs beside those of `DecoderStepGraph`: the columns of the projection (`Products.chosen_logits`) and
-        vocabulary_mask float32 [B, 1, N], added to the logits.
+        vocabulary_mask float32 [B, 1, N], added to the logits: the bias of a sentence's tokens, or minus infinity.
     Tokens are column numbers here, in `candidate_ids` and in `edit_places`, with N in place of V.
     """
 
     def logits(self, states: str) -> str:
         """[B, K, D] -> [B, K, N]."""
         mask = self.graph.input("vocabulary_mask", FLOAT, ["B", 1, "N"])
-        return self.graph.node("Add", self.products.chosen_logits(self.graph, states), mask)
-
-    def block_width(self) -> int:
-        """W."""
-        return max(BLOCK_WIDTHS)
+        table = padded_table(self.state, self.config.projection_table)
+        return self.graph.node("Add", self.products.chosen_logits(self.graph, states, table), mask)
 
     def num_blocks(self, maxima: str) -> str:
         """[1]: N / W."""
         return self.graph.node("Shape", maxima, start=2, end=3)
 
 
-def projection_graph(state: State, products: Products, weights: WeightFile) -> GraphBuilder:
-    """No inputs -> the rows of the projection [V, D], from which columns for `ShortlistStepGraph` are taken."""
+def projection_graph(config: ModelConfig, state: State, products: Products, weights: WeightFile) -> GraphBuilder:
+    """No inputs -> the rows of the projection [V, D], and its bias [V] if there is one, for `ShortlistStepGraph`."""
     graph = GraphBuilder("projection", weights)
-    for name, value, dtype, shape in products.projection(graph, state["embedding.weight"]):
+    outputs = products.projection(graph, padded_table(state, config.projection_table))
+    bias = logits_bias(config, state)
+    if bias is not None:
+        outputs.append(("bias", graph.constant(LOGITS_BIAS, bias), FLOAT, [len(bias)]))
+    for name, value, dtype, shape in outputs:
         graph.output(graph.node("Identity", value, name=name), dtype, shape)
     return graph

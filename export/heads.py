@@ -15,7 +15,7 @@ import torch
 
 from export.builder import Array
 from model.attention import forced_attention
-from model.config import BOS_ID, EOS_ID, ModelConfig
+from model.config import ModelConfig
 from model.manifest import AlignmentHeads
 from model.transformer import Transformer
 
@@ -96,8 +96,8 @@ def agreement(attention: Iterable[Array], gold: Iterable[Array]) -> float:
 @torch.inference_mode()
 def _weights(model: Transformer, pair: TokenPair) -> Array:
     """[L, H, T + 1, S + 1], both sides with end-of-sentence."""
-    source = [*pair.source, EOS_ID]
-    inputs = torch.tensor([[BOS_ID, *pair.target]])
+    source = [*pair.source, model.config.eos_id]
+    inputs = torch.tensor([[model.config.start_id, *pair.target]])
     _, weights = forced_attention(model, torch.tensor([source]), torch.tensor([len(source)]), inputs)
     return np.asarray(weights[:, 0].numpy())
 

@@ -20,11 +20,18 @@ from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder
 State = Mapping[str, Array]  # a model's parameters by the names of `model/transformer.py`
 Output = tuple[str, str, int, list[int | str]]  # name, value, dtype, shape
 
-EMBEDDING = "embedding"
+LOGITS_BIAS = "logits.bias"
 WEIGHT_LIMIT = 127  # symmetric: -128 is left out
 ACTIVATION_LEVELS = 255
 SCALE_NAME, ZERO_POINT_NAME = ".input_scale", ".input_zero_point"  # behind a layer's name: its `ActivationScale`
 SMALLEST_SCALE = 1e-8  # of a channel whose weights are all zero
+
+
+class Table(NamedTuple):
+    """Embeddings of tokens, or rows of the projection: those of the state's `name.weight`, padded."""
+
+    name: str
+    rows: Array  # [V, D]
 
 
 class QuantizedWeight(NamedTuple):
@@ -69,26 +76,31 @@ class FloatProducts:
         product = graph.node("MatMul", inputs, graph.constant(f"{name}.weight", self._cast(weight.T)))
         return graph.node("Add", product, graph.constant(f"{name}.bias", self._cast(bias)))
 
-    def embed(self, graph: GraphBuilder, tokens: str, table: Array) -> str:
-        """Rows of the table [V, D] times sqrt(D): [..] -> [.., D]."""
-        rows = graph.node("Gather", graph.constant(f"{EMBEDDING}.weight", self._cast(table)), tokens)
-        scale = graph.constant(f"{EMBEDDING}.sqrt_d_model", self._cast(np.float32(np.sqrt(table.shape[1]))))
-        return graph.node("Mul", rows, scale)
+    def embed(self, graph: GraphBuilder, tokens: str, table: Table, scale: float) -> str:
+        """Rows of the table times a number: [..] -> [.., D]."""
+        rows = graph.node("Gather", self._rows(graph, table), tokens)
+        if scale == 1.0:
+            return rows
+        return graph.node("Mul", rows, graph.constant(f"{table.name}.sqrt_d_model", self._cast(np.float32(scale))))
 
-    def logits(self, graph: GraphBuilder, inputs: str, table: Array) -> str:
-        """Inputs times table^T, which becomes a constant when the graph is loaded: [.., D] -> [.., V]."""
-        self.inputs.setdefault(EMBEDDING, (graph, inputs))
-        transposed = graph.node("Transpose", graph.constant(f"{EMBEDDING}.weight", self._cast(table)), perm=[1, 0])
-        return graph.node("MatMul", inputs, transposed)
+    def logits(self, graph: GraphBuilder, inputs: str, table: Table, bias: Array | None) -> str:
+        """Inputs times table^T, which becomes a constant when the graph is loaded, plus bias: [.., D] -> [.., V]."""
+        self.inputs.setdefault(table.name, (graph, inputs))
+        product = graph.node("MatMul", inputs, graph.node("Transpose", self._rows(graph, table), perm=[1, 0]))
+        if bias is None:
+            return product
+        return graph.node("Add", product, graph.constant(LOGITS_BIAS, self._cast(bias)))
 
-    def chosen_logits(self, graph: GraphBuilder, inputs: str) -> str:
+    def chosen_logits(self, graph: GraphBuilder, inputs: str, table: Table) -> str:
         """Inputs times the graph's input `vocabulary_weights` [D, N]: [.., D] -> [.., N]."""
         return graph.node("MatMul", inputs, graph.input("vocabulary_weights", self.dtype, ["D", "N"]))
 
-    def projection(self, graph: GraphBuilder, table: Array) -> list[Output]:
+    def projection(self, graph: GraphBuilder, table: Table) -> list[Output]:
         """What the inputs of `chosen_logits` are taken from: the table."""
-        value = graph.constant(f"{EMBEDDING}.weight", self._cast(table))
-        return [("rows", value, self.dtype, list(table.shape))]
+        return [("rows", self._rows(graph, table), self.dtype, list(table.rows.shape))]
+
+    def _rows(self, graph: GraphBuilder, table: Table) -> str:
+        return graph.constant(f"{table.name}.weight", self._cast(table.rows))
 
     def _cast(self, array: Array | np.generic) -> Array:
         return np.asarray(array, helper.tensor_dtype_to_np_dtype(self.dtype))
@@ -113,36 +125,37 @@ class Int8Products:
         scales = graph.constant(f"{name}.scales", quantized.scales)
         return self._product(graph, inputs, name, matrix, scales, bias_name)
 
-    def embed(self, graph: GraphBuilder, tokens: str, table: Array) -> str:
-        """The projection's integers, and its scales times sqrt(D): [..] -> [.., D]."""
-        quantized = quantize_weight(table)
-        scales = (quantized.scales * np.sqrt(table.shape[1])).astype(np.float32)[:, None]  # [V, 1]
-        integers = graph.node("Gather", graph.constant(f"{EMBEDDING}.int8", quantized.integers), tokens)
-        row_scales = graph.node("Gather", graph.constant(f"{EMBEDDING}.row_scales", scales), tokens)
+    def embed(self, graph: GraphBuilder, tokens: str, table: Table, scale: float) -> str:
+        """The table's integers, and its scales times a number: [..] -> [.., D]."""
+        quantized = quantize_weight(table.rows)
+        scales = (quantized.scales * scale).astype(np.float32)[:, None]  # [V, 1]
+        integers = graph.node("Gather", graph.constant(f"{table.name}.int8", quantized.integers), tokens)
+        row_scales = graph.node("Gather", graph.constant(f"{table.name}.row_scales", scales), tokens)
         return graph.node("Mul", graph.node("Cast", integers, to=TensorProto.FLOAT), row_scales)
 
-    def logits(self, graph: GraphBuilder, inputs: str, table: Array) -> str:
-        """Inputs times the embedding's integers, whose transpose becomes a constant when the graph is loaded."""
-        quantized = quantize_weight(table)
-        integers = graph.constant(f"{EMBEDDING}.int8", quantized.integers)
+    def logits(self, graph: GraphBuilder, inputs: str, table: Table, bias: Array | None) -> str:
+        """Inputs times the table's integers, whose transpose becomes a constant when the graph is loaded, plus bias."""
+        quantized = quantize_weight(table.rows)
+        integers = graph.constant(f"{table.name}.int8", quantized.integers)
         transposed = graph.node("Transpose", integers, perm=[1, 0])
-        scales = graph.constant(f"{EMBEDDING}.scales", quantized.scales)
-        return self._product(graph, inputs, EMBEDDING, transposed, scales, "")
+        scales = graph.constant(f"{table.name}.scales", quantized.scales)
+        bias_name = "" if bias is None else graph.constant(LOGITS_BIAS, bias)
+        return self._product(graph, inputs, table.name, transposed, scales, bias_name)
 
-    def chosen_logits(self, graph: GraphBuilder, inputs: str) -> str:
+    def chosen_logits(self, graph: GraphBuilder, inputs: str, table: Table) -> str:
         """Inputs times the graph's inputs `vocabulary_weights` int8 [D, N] and `vocabulary_scales` float32 [N]."""
         matrix = graph.input("vocabulary_weights", TensorProto.INT8, ["D", "N"])
         scales = graph.input("vocabulary_scales", TensorProto.FLOAT, ["N"])
-        return self._product(graph, inputs, EMBEDDING, matrix, scales, "")
+        return self._product(graph, inputs, table.name, matrix, scales, "")
 
-    def projection(self, graph: GraphBuilder, table: Array) -> list[Output]:
-        """What the inputs of `chosen_logits` are taken from: the embedding's integers and their scales."""
-        quantized = quantize_weight(table)
-        integers = graph.constant(f"{EMBEDDING}.int8", quantized.integers)
-        scales = graph.constant(f"{EMBEDDING}.scales", quantized.scales)
+    def projection(self, graph: GraphBuilder, table: Table) -> list[Output]:
+        """What the inputs of `chosen_logits` are taken from: the table's integers and their scales."""
+        quantized = quantize_weight(table.rows)
+        integers = graph.constant(f"{table.name}.int8", quantized.integers)
+        scales = graph.constant(f"{table.name}.scales", quantized.scales)
         return [
-            ("rows", integers, TensorProto.INT8, list(table.shape)),
-            ("scales", scales, TensorProto.FLOAT, [len(table)]),
+            ("rows", integers, TensorProto.INT8, list(table.rows.shape)),
+            ("scales", scales, TensorProto.FLOAT, [len(table.rows)]),
         ]
 
     def _product(self, graph: GraphBuilder, inputs: str, name: str, matrix: str, weight_scales: str, bias: str) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 import onnxruntime as ort
 
 from export.builder import Array
-from export.graphs import BLOCK_WIDTHS, cache_names, cross_names
-from model.config import BOS_ID, EOS_ID, ModelConfig
+from export.graphs import BLOCK_WIDTH, cache_names, cross_names
+from model.config import ModelConfig
 
 MASKED = -1e9  # added to the logits of columns that hold no token of a hypothesis
 HALF_MASKED = -3e4  # in float16, where 1e9 would be infinite
@@ -91,20 +91,21 @@ class GraphRunner:
         """Return log-probabilities [B, T, V] of every token after each prefix of the given target inputs [B, T]."""
         caches = self.empty_caches(*targets.shape)
         memory = {"source_lengths": source_lengths, **self.encode(source, source_lengths), **caches}
-        log_probs = np.empty((*targets.shape, self._config.vocab_size), np.float32)
+        num_logits = self._config.num_logits
+        log_probs = np.empty((*targets.shape, num_logits), np.float32)
         for position in range(targets.shape[1]):
-            outputs = self.step(targets[:, position], position, self._config.vocab_size, memory)
+            outputs = self.step(targets[:, position], position, num_logits, memory)
             order, values = outputs["candidate_ids"], outputs["candidate_scores"]  # K is 1: ids are tokens
             np.put_along_axis(log_probs[:, position], order, values, axis=1)
-        return log_probs
+        return log_probs[:, :, : self._config.num_target_tokens]
 
     def greedy(self, source_ids: list[int], max_tokens: int) -> tuple[Values, list[Values]]:
         """Translate one sentence greedily; return all outputs of the encoder and of each step."""
         lengths = np.array([len(source_ids)], np.int32)
         encoded = self.encode(np.array([source_ids]), lengths)
         memory = {"source_lengths": lengths, **encoded, **self.empty_caches(1, max_tokens)}
-        token, steps = BOS_ID, list[Values]()
-        while token != EOS_ID and len(steps) < max_tokens:
+        token, steps = self._config.start_id, list[Values]()
+        while token != self._config.eos_id and len(steps) < max_tokens:
             steps.append(self.step(np.array([token]), len(steps), 1, memory))
             token = int(steps[-1]["candidate_ids"].item())
         return encoded, steps
@@ -129,8 +130,8 @@ def _whole_vocabulary(projection: ort.InferenceSession) -> Values:
     """Inputs of the shortlist step that allow every token; further columns fill the last block."""
     outputs = _run(projection, {})
     rows = outputs["rows"]
-    spare = -len(rows) % max(BLOCK_WIDTHS)
-    mask = np.array([0.0] * len(rows) + [MASKED] * spare, np.float32)
+    spare = -len(rows) % BLOCK_WIDTH  # graphs of format 2 have any number of rows
+    mask = np.pad(outputs.get("bias", np.zeros(len(rows), np.float32)), (0, spare), constant_values=MASKED)
     columns = {"vocabulary_weights": np.pad(rows.T, ((0, 0), (0, spare))), "vocabulary_mask": mask[None, None]}
     scales = {"vocabulary_scales": np.pad(outputs["scales"], (0, spare))} if "scales" in outputs else {}
     return columns | scales

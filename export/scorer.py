@@ -40,7 +40,7 @@ class ScorerGraph(TransformerGraph):
             for name in cross_names(layer):
                 self.graph.input(name, self.dtype, self.head_shape("S"))
         self.source_mask = self.mask_of(lengths)
-        states = self.embed(tokens, self.first_positions(tokens))
+        states = self.embed("decoder", tokens, self.first_positions(tokens))
         for layer in range(config.num_decoder_layers):
             states = self.layer(layer, states)
         self.log_probs(self.final_norm("decoder", states))
@@ -89,10 +89,9 @@ class ScorerGraph(TransformerGraph):
     def log_probs(self, states: str) -> None:
         """The log-probability of each next token: [B, T, D] -> [B, T]."""
         node, constant = self.graph.node, self.graph.constant
-        logits = self.products.logits(self.graph, states, self.state["embedding.weight"])
         last = constant("last_axis", np.array([-1]))
         wanted = node("Unsqueeze", self.next_tokens, last)  # [B, T, 1]
-        given = node("GatherElements", node("LogSoftmax", logits, axis=-1), wanted, axis=2)
+        given = node("GatherElements", node("LogSoftmax", self.all_logits(states), axis=-1), wanted, axis=2)
         self.graph.output(node("Squeeze", given, last, name="log_probs"), FLOAT, ["B", "T"])
 
     def attention(self) -> None:

@@ -16,7 +16,7 @@ from export.linear import State
 from export.runner import GraphRunner, ScorerRunner
 from model.attention import forced_attention
 from model.checkpoint import build_model
-from model.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
+from model.config import ModelConfig
 from model.manifest import AlignmentHeads
 from model.transformer import Transformer
 
@@ -113,11 +113,10 @@ def seeded_samples(config: ModelConfig) -> list[ForcedInputs]:
         S, T = min(longest_source, config.max_positions), min(longest_target, config.max_positions)
         lengths = random.integers(1, S + 1, B).astype(np.int32)
         lengths[0] = S
-        source = random.integers(EOS_ID + 1, config.vocab_size, (B, S))
-        source[np.arange(B), lengths - 1] = EOS_ID
-        source[np.arange(S) >= lengths[:, None]] = PAD_ID
-        targets = random.integers(EOS_ID + 1, config.vocab_size, (B, T))
-        targets[:, 0] = BOS_ID
+        source = random.integers(0, config.vocab_size, (B, S))
+        source[np.arange(S) >= lengths[:, None]] = 0
+        targets = random.integers(0, config.num_target_tokens, (B, T))
+        targets[:, 0] = config.start_id
         samples.append(ForcedInputs(source, lengths, targets))
     return samples
 
@@ -131,7 +130,7 @@ def translated_samples(
     for sentence in sentences:
         _, steps = runner.greedy(list(sentence), max_tokens)
         produced = [int(step["candidate_ids"].item()) for step in steps]
-        targets = np.array([[BOS_ID, *produced[:-1]]])  # the decoder's inputs
+        targets = np.array([[config.start_id, *produced[:-1]]])  # the decoder's inputs
         samples.append(ForcedInputs(np.array([sentence]), np.array([len(sentence)], np.int32), targets))
     return samples
 
@@ -164,10 +163,16 @@ def _differences(runner: GraphRunner, model: Transformer, sample: ForcedInputs) 
         reference: Array = model(*map(torch.from_numpy, sample)).log_softmax(dim=-1).numpy()  # [B, T, V]
     ours = runner.forced_log_probs(*sample)
     best = reference.argmax(-1)  # [B, T]
-    difference = np.abs(ours - reference)
+    difference = _difference(ours, reference)
     at_best = np.take_along_axis(difference, best[..., None], axis=-1)
     num_same = int((ours.argmax(-1) == best).sum())
     return float(difference.max()), float(at_best.sum(dtype=np.float64)), num_same, best.size
+
+
+def _difference(ours: Array, reference: Array) -> Array:
+    """Of log-probabilities; none where both are minus infinity, as those of suppressed tokens are."""
+    with np.errstate(invalid="ignore"):
+        return np.where(ours == reference, np.float32(0.0), np.abs(ours - reference))
 
 
 def compare_scorer(
@@ -176,11 +181,11 @@ def compare_scorer(
     """Force every sample's target through both; each token follows the one before it, end-of-sentence the last."""
     likelihoods, attentions = list[Array](), list[Array]()
     for sample in samples:
-        next_tokens = np.pad(sample.targets[:, 1:], ((0, 0), (0, 1)), constant_values=EOS_ID)
+        next_tokens = np.pad(sample.targets[:, 1:], ((0, 0), (0, 1)), constant_values=model.config.eos_id)
         found, attention = runner.score(*sample, next_tokens)
         expected, weights = reference_scores(model, sample, next_tokens, alignment)
         shown = weights.shape[1] - alignment.is_shifted  # the last row of shifted heads is nobody's
-        likelihoods.append(np.abs(found - expected).ravel())
+        likelihoods.append(_difference(found, expected).ravel())
         attentions.append(np.abs(attention - weights)[:, :shown].sum(axis=-1).ravel() / 2)
     log_probs, rows = np.concatenate(likelihoods), np.concatenate(attentions)
     return ScorerParity(

@@ -28,9 +28,9 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from model.manifest import (
-    BUNDLE_FORMAT_VERSION,
     PREFERRED_PRECISIONS,
     READABLE_FORMAT_VERSIONS,
+    RUNNABLE_FORMAT_VERSIONS,
     FileEntry,
     Manifest,
     Variant,
@@ -106,10 +106,10 @@ class Bundle:
             BundleError: the bundle has no such variant, or its graphs are of an older format.
         """
         found = self.manifest.format_version
-        if found != BUNDLE_FORMAT_VERSION:
+        if found not in RUNNABLE_FORMAT_VERSIONS:
             how = "draws them again" if self.has_weights else "of the checkpoint makes new ones"
             raise BundleError(
-                f"{self.directory} has graphs of format_version {found}, this program runs {BUNDLE_FORMAT_VERSION}; "
+                f"{self.directory} has graphs of format_version {found}, this program runs {RUNNABLE_FORMAT_VERSIONS}; "
                 f"`python -m export` {how}"
             )
         available = self.manifest.variants

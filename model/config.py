@@ -38,6 +38,9 @@ class DecoderIds(NamedTuple):
     end: int = EOS_ID  # ends a finished target
 
 
+USUAL_IDS = DecoderIds()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimensions:
     """The size of an encoder-decoder Transformer, named after table 3 of Vaswani et al. 2017, and where its norms are.
@@ -114,8 +117,8 @@ class ModelConfig(Dimensions):
                 f"target_vocab_size is {self.num_target_tokens} and vocab_size {self.vocab_size}: "
                 "shared_embeddings must be false"
             )
-        for name in ("pad_id", "unk_id"):
-            _require_integer(name, getattr(self, name), 0, max(self.vocab_size, self.num_target_tokens) - 1)
+        _require_integer("pad_id", self.pad_id, 0, max(self.vocab_size, self.num_target_tokens) - 1)
+        _require_integer("unk_id", self.unk_id, 0, self.vocab_size - 1)
         for name, token in (("start_id", self.start_id), ("eos_id", self.eos_id)):
             _require_integer(name, token, 0, self.num_target_tokens - 1)
         for token in self.suppressed_ids:

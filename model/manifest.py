@@ -10,8 +10,11 @@ from typing import Any, Self
 
 from model.config import ModelConfig
 
-BUNDLE_FORMAT_VERSION = 2  # 2: hypotheses share their cache columns, and the step graph ranks a sentence's candidates
-READABLE_FORMAT_VERSIONS = (1, 2)  # of a manifest; only graphs of the newest format can be run
+# 2: hypotheses share their cache columns, and the step graph ranks a sentence's candidates
+# 3: the model is described, and its logits are padded to a multiple of `VOCABULARY_MULTIPLE`
+BUNDLE_FORMAT_VERSION = 3
+RUNNABLE_FORMAT_VERSIONS = (2, 3)  # of graphs
+READABLE_FORMAT_VERSIONS = (1, *RUNNABLE_FORMAT_VERSIONS)  # of a manifest
 TOKENIZER_NAME = "shared.spm"
 PREFERRED_PRECISIONS = ("int8", "fp32")  # on a CPU
 GPU_PRECISION = "fp16"  # the one whose graphs a GPU runs
@@ -170,6 +173,11 @@ class Manifest:
         """Names of the files that a server needs."""
         graphs = [name for variant in self.variants.values() for name in variant.files]
         return [*self.tokenizer.names, *graphs, *filter(None, (self.shortlist, self.golden))]
+
+    @property
+    def num_logits(self) -> int:
+        """Logits of a row in the step graphs, without a shortlist."""
+        return self.config.num_logits if self.format_version >= 3 else self.config.vocab_size
 
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""

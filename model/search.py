@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.config import BOS_ID, EOS_ID, PAD_ID
+from model.config import BOS_ID, EOS_ID, PAD_ID, USUAL_IDS, DecoderIds
 
 
 class TranslationModel(Protocol):
@@ -45,6 +45,7 @@ class BeamConfig:
     no_repeat_ngram_size: int = 0
     min_target_tokens: int = 0
     suppressed: tuple[tuple[int, ...], ...] = ()  # sequences of tokens that no hypothesis contains
+    ids: DecoderIds = USUAL_IDS
 
 
 class Finished(NamedTuple):
@@ -68,12 +69,14 @@ def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConf
     for step in range(len(config.prefix) + 1, config.max_target_tokens + 1):
         candidates = _best_candidates(live, _next_log_probs(model, memory, lengths, live, config), 2 * config.beam_size)
         is_last = step == config.max_target_tokens
-        ended = [hypothesis for hypothesis in candidates[: config.beam_size] if is_last or _has_ended(hypothesis)]
+        ended = [
+            hypothesis for hypothesis in candidates[: config.beam_size] if is_last or _has_ended(hypothesis, config)
+        ]
         finished += [_finish(hypothesis, step, config) for hypothesis in ended]
-        top_has_ended = top_has_ended or _has_ended(candidates[0])
+        top_has_ended = top_has_ended or _has_ended(candidates[0], config)
         if _is_enough(len(finished), top_has_ended, config):
             break
-        live = [hypothesis for hypothesis in candidates if not _has_ended(hypothesis)][: config.beam_size]
+        live = [hypothesis for hypothesis in candidates if not _has_ended(hypothesis, config)][: config.beam_size]
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)
 
 
@@ -99,14 +102,14 @@ def _is_enough(num_finished: int, top_has_ended: bool, config: BeamConfig) -> bo
     return num_finished >= num_wanted(config)
 
 
-def _has_ended(hypothesis: _LiveHypothesis) -> bool:
-    return hypothesis.tokens[-1] == EOS_ID
+def _has_ended(hypothesis: _LiveHypothesis, config: BeamConfig) -> bool:
+    return hypothesis.tokens[-1] == config.ids.end
 
 
 def _next_log_probs(
     model: TranslationModel, memory: Tensor, lengths: Tensor, live: Sequence[_LiveHypothesis], config: BeamConfig
 ) -> Tensor:
-    inputs = torch.tensor([[BOS_ID, *hypothesis.tokens] for hypothesis in live])  # [K, T]
+    inputs = torch.tensor([[config.ids.start, *hypothesis.tokens] for hypothesis in live])  # [K, T]
     states = model.decode(inputs, memory.expand(len(live), -1, -1), lengths.expand(len(live)))
     logits = model.project(states[:, -1])
     for row, hypothesis in zip(logits, live, strict=True):
@@ -118,7 +121,7 @@ def _next_log_probs(
 
 def _banned_tokens(tokens: Sequence[int], config: BeamConfig) -> list[int]:
     """Return the tokens that a hypothesis must not go on with."""
-    banned = [EOS_ID] if len(tokens) < config.min_target_tokens else []
+    banned = [config.ids.end] if len(tokens) < config.min_target_tokens else []
     banned += [phrase[-1] for phrase in config.suppressed if _ends_with(tokens, phrase[:-1])]
     if size := config.no_repeat_ngram_size:
         newest = tokens[len(tokens) - size + 1 :]
@@ -140,7 +143,7 @@ def _best_candidates(live: Sequence[_LiveHypothesis], log_probs: Tensor, count: 
 
 
 def _finish(hypothesis: _LiveHypothesis, num_steps: int, config: BeamConfig) -> Finished:
-    tokens = hypothesis.tokens[:-1] if _has_ended(hypothesis) else hypothesis.tokens
+    tokens = hypothesis.tokens[:-1] if _has_ended(hypothesis, config) else hypothesis.tokens
     return Finished(tokens, hypothesis.log_prob / num_steps**config.length_penalty)
 
 

@@ -10,7 +10,7 @@ Chosen tokens are written once and never moved: a hypothesis is a walk back alon
 Options that change logits or candidates are the matter of `steering.py`; sentences without them never meet it.
 
 Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at random), T decoder inputs
-(beginning-of-sentence included).
+(the one that starts included).
 """
 
 import math
@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from model.config import BOS_ID, EOS_ID
+from model.config import USUAL_IDS, DecoderIds
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.steering import Edits, Steering, edits_of, is_steered
 
@@ -83,8 +83,9 @@ class _Sentence:
 class BeamSearch:
     """Live hypotheses of sentences that share a beam size; sentences are numbered 0 .. num_sentences - 1."""
 
-    def __init__(self, beam_size: int) -> None:
+    def __init__(self, beam_size: int, ids: DecoderIds = USUAL_IDS) -> None:
         self.beam_size = beam_size
+        self._ids = ids
         self._sentences: list[_Sentence] = []
         self._num_steered = 0  # of them
         places = (_INITIAL_SENTENCES, beam_size)
@@ -128,13 +129,13 @@ class BeamSearch:
             self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
         steering = None
         if prefix_ids or alternative is not None or is_steered(params):
-            steering = Steering(params, prefix_ids, alternative)
+            steering = Steering(params, prefix_ids, alternative, end_id=self._ids.end)
             self._num_steered += 1
         self._sentences.append(_Sentence(params, steering))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         self._scores[index] = -np.inf
         self._scores[index, 0] = 0.0
-        self._newest[index] = BOS_ID
+        self._newest[index] = self._ids.start
         self._num_steps[index] = 0
         self._max_steps[index] = params.max_target_tokens
         return index
@@ -175,7 +176,7 @@ class BeamSearch:
         sums = candidates.scores if self.beam_size > 1 else self._scores[live] + candidates.scores
         scores, tokens, parents = sums[:, beam], candidates.tokens[:, beam], candidates.parents[:, beam]
         is_last_step = num_steps == self._max_steps[live]
-        may_end = ((tokens == EOS_ID).any(axis=1) | is_last_step) & ~non_finite
+        may_end = ((tokens == self._ids.end).any(axis=1) | is_last_step) & ~non_finite
         scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
         finished = []
         for index in may_end.nonzero()[0].tolist():
@@ -221,11 +222,11 @@ class BeamSearch:
             the first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
         """
         record, length = self._sentences[index], int(self._num_steps[index])
-        substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != EOS_ID)
+        substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != self._ids.end)
         survivors = list(range(self.beam_size))
         for place, token in enumerate(tokens[: self.beam_size]):
             is_possible = scores[place] > -math.inf  # not of a hypothesis that was never born
-            if not is_possible or (token != EOS_ID and not is_last_step):
+            if not is_possible or (token != self._ids.end and not is_last_step):
                 continue
             score = normalize(scores[place], length, record.params)
             record.endings.append(_Ending(score, length, parents[place], token))
@@ -236,7 +237,7 @@ class BeamSearch:
     def _build(self, index: int, ending: _Ending) -> Hypothesis:
         past = slice(ending.length)
         tokens, parents = self._tokens[index, past].tolist(), self._parents[index, past].tolist()
-        is_ended, place = ending.token == EOS_ID, ending.parent
+        is_ended, place = ending.token == self._ids.end, ending.parent
         backwards = [] if is_ended else [ending.token]
         for column in range(ending.length - 1, 0, -1):
             backwards.append(tokens[column][place])

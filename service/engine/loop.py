@@ -243,7 +243,10 @@ class EngineLoop:
         group = self._groups.pop(key, None)
         if group is None:
             beam_size, _, use_shortlist, _ = key
-            group = _Group(BeamSearch(beam_size), self._runner.new_state(beam_size, use_shortlist=use_shortlist))
+            group = _Group(
+                BeamSearch(beam_size, self._runner.decoder_ids),
+                self._runner.new_state(beam_size, use_shortlist=use_shortlist),
+            )
         self._groups[key] = group
         idle = [other for other, members in self._groups.items() if not members.sentences and other != key]
         for other in idle[:-_MAX_IDLE_GROUPS]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
-from model.config import EOS_ID, PAD_ID, UNK_ID
+from model.config import DecoderIds, ModelConfig
 from service.engine.beam import Candidates
 from service.engine.job import Forced
 from service.engine.scheduler import SchedulerConfig
@@ -19,8 +19,6 @@ from service.engine.steering import Edits
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-SHORTEST_SOURCE = (UNK_ID, EOS_ID)  # of models with the ids of `model.config`
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -53,6 +51,11 @@ class Runner(Protocol):
     @property
     def has_scorer(self) -> bool:
         """Whether `score` works."""
+        ...
+
+    @property
+    def decoder_ids(self) -> DecoderIds:
+        """The target tokens that a search must know."""
         ...
 
     @property
@@ -113,6 +116,11 @@ def check_limits(bundle: Bundle) -> None:
             )
 
 
+def shortest_source(config: ModelConfig) -> tuple[int, ...]:
+    """Return the ids of a short source sentence."""
+    return config.unk_id, config.unk_id
+
+
 def no_scorer(bundle: Bundle, device: str) -> BundleError:
     """Return the error of a bundle that has no graph to score translations with."""
     where = f"{bundle.directory} ({bundle.manifest.name} {bundle.manifest.version})"
@@ -149,7 +157,7 @@ def pad(sources: Sequence[Sequence[int]], multiple: int = 1) -> tuple[Ints, npt.
     """Return source ids [B, S], padded on the right to the longest or further to a multiple, and lengths [B]."""
     lengths = np.array([len(source) for source in sources], np.int32)
     num_columns = -(-int(lengths.max()) // multiple) * multiple
-    source_ids = np.full((len(sources), num_columns), PAD_ID, np.int64)
+    source_ids = np.zeros((len(sources), num_columns), np.int64)  # any id: nothing looks at it
     for row, source in zip(source_ids, sources, strict=True):
         row[: len(source)] = source
     return source_ids, lengths

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.config import EOS_ID
+from model.config import USUAL_IDS
 from model.spelling import ANYWHERE, WORD_START
 from service.engine.job import SearchParams
 
@@ -38,14 +38,23 @@ NO_EDITS = Edits(_NO_PLACES, _NO_PLACES, np.zeros(0, np.float32), np.ones(0, np.
 class Steering:
     """The options of one sentence, and its live hypotheses' tokens."""
 
-    def __init__(self, params: SearchParams, prefix_ids: tuple[int, ...] = (), alternative: int | None = None) -> None:
+    def __init__(
+        self,
+        params: SearchParams,
+        prefix_ids: tuple[int, ...] = (),
+        alternative: int | None = None,
+        *,
+        end_id: int = USUAL_IDS.end,
+    ) -> None:
         """Begin with hypotheses without tokens.
 
         Args:
             params: how to search.
             prefix_ids: what every hypothesis begins with.
             alternative: which of the best tokens behind the prefix to go on with, from 0; None: a search from there.
+            end_id: the token that ends a hypothesis.
         """
+        self._end_id = end_id
         self.params = params
         self._prefix_ids = prefix_ids
         self._alternative = alternative
@@ -75,7 +84,7 @@ class Steering:
         parts = [self._repetitions(), self._completions()]
         if self.num_steps < self._min_tokens:
             beam_size = self.params.beam_size
-            parts.append((np.arange(beam_size), np.full(beam_size, EOS_ID)))
+            parts.append((np.arange(beam_size), np.full(beam_size, self._end_id)))
         hypotheses, tokens = zip(*parts, strict=True)
         return np.concatenate(hypotheses), np.concatenate(tokens)
 

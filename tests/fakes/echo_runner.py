@@ -28,13 +28,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from model.config import EOS_ID
+from model.config import EOS_ID, UNK_ID, USUAL_IDS
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.faults import explained
 from service.engine.job import Forced
 from service.engine.key_value_cache import CacheShape
-from service.engine.runner import SHORTEST_SOURCE
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engine.steering import Edits
@@ -64,7 +63,8 @@ class PlainRunner:
     """A `Runner` without `encode` and `decode_step`: one layer, one head, one number for each position."""
 
     cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
-    warm_up_source = SHORTEST_SOURCE
+    decoder_ids = USUAL_IDS
+    warm_up_source = (UNK_ID, EOS_ID)
     has_scorer = True
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:

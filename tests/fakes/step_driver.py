@@ -27,7 +27,7 @@ class StepDriver:
         self, decoder_step: Path, config: ModelConfig, num_sentences: int, beam: int, num_columns: int
     ) -> None:
         self._session = open_session(decoder_step)
-        self._vocab_size = config.vocab_size
+        self._num_logits = config.num_logits
         self.past_lengths = np.zeros((num_sentences, 1), np.int64)
         self.columns = np.zeros(num_sentences, np.int64)  # filled, of each sentence
         self.mask = np.full((num_sentences, 1, beam, num_columns), MASKED, np.float32)
@@ -62,7 +62,7 @@ class StepDriver:
         given = sorted({*edits, *penalties})
         own = self.columns[:, None] + np.arange(beam)  # [B, K]
         np.put_along_axis(self.mask, own[:, None, :, None], 0.0, axis=3)
-        places = [(sentence * beam + hypothesis) * self._vocab_size + token for sentence, hypothesis, token in given]
+        places = [(sentence * beam + hypothesis) * self._num_logits + token for sentence, hypothesis, token in given]
         binding = self._session.io_binding()
         feeds = {
             "tokens": tokens,
@@ -73,7 +73,7 @@ class StepDriver:
             "edit_places": np.array(places, np.int64),
             "edit_values": np.array([edits.get(edit, 0.0) for edit in given], np.float32),
             "edit_factors": np.array([penalties.get(edit, 1.0) for edit in given], np.float32),
-            "num_candidates": np.array([candidates or beam * self._vocab_size]),
+            "num_candidates": np.array([candidates or beam * self._num_logits]),
             **memory,
         }
         for name, value in feeds.items():
@@ -102,11 +102,11 @@ class StepDriver:
             binding.bind_output(name)
 
 
-def full_log_probs(outputs: Values, beam: int) -> Array:
+def full_log_probs(outputs: Values, beam: int, config: ModelConfig) -> Array:
     """[B, K, V] in the order of the vocabulary, from candidates that are all of it, with scores of zero."""
     log_probs = np.empty_like(outputs["candidate_scores"])
     np.put_along_axis(log_probs, outputs["candidate_ids"], outputs["candidate_scores"], axis=-1)
-    return log_probs.reshape(len(log_probs), beam, -1)
+    return log_probs.reshape(len(log_probs), beam, -1)[:, :, : config.num_target_tokens]
 
 
 PRECISIONS = ("fp32", "int8")

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
-from model.config import BOS_ID, EOS_ID, PAD_ID
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.cpu.session import load_shortlist, open_graph, open_session
@@ -20,7 +19,6 @@ from service.engine.faults import explained
 from service.engine.job import Forced
 from service.engine.key_value_cache import CacheShape
 from service.engine.runner import (
-    SHORTEST_SOURCE,
     Floats,
     Ints,
     StepGraph,
@@ -28,6 +26,7 @@ from service.engine.runner import (
     layer_names,
     no_scorer,
     pad,
+    shortest_source,
 )
 from service.engine.scheduler import SchedulerConfig
 from service.engine.scoring import scored_shape
@@ -76,8 +75,6 @@ class CpuState(CpuCache):
 class CpuRunner:
     """The graphs of one bundle on the CPU."""
 
-    warm_up_source = SHORTEST_SOURCE
-
     def __init__(
         self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1, prepared_dir: Path | None = None
     ) -> None:
@@ -86,8 +83,10 @@ class CpuRunner:
         if variant.arrange:
             raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
         check_limits(bundle)
-        self.cache_shape = CacheShape.of(bundle.manifest.config)
-        self._vocab_size = bundle.manifest.config.vocab_size
+        config = bundle.manifest.config
+        self.decoder_ids, self.warm_up_source = config.decoder_ids, shortest_source(config)
+        self.cache_shape = CacheShape.of(config)
+        self._num_logits = bundle.manifest.num_logits
         self._cross_names = layer_names("cross", self.cache_shape.num_layers)
         self._encoder = open_graph(bundle, variant.encoder, num_threads, prepared_dir)
         self._decoder = StepGraph.of(open_graph(bundle, variant.decoder_step, num_threads, prepared_dir))
@@ -97,7 +96,7 @@ class CpuRunner:
             self._shortlist_decoder = StepGraph.of(shortlist_step)
             source = open_session(bundle.path(variant.projection), 1)
             outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
-            self._projection = Projection(outputs["rows"], outputs.get("scales"))
+            self._projection = Projection(outputs["rows"], outputs.get("scales"), outputs.get("bias"))
 
         self._scorer = open_graph(bundle, variant.scorer, num_threads, prepared_dir) if variant.scorer else None
         self._bundle = bundle
@@ -136,9 +135,9 @@ class CpuRunner:
             min(length, self._bundle.manifest.config.max_positions)
             for length in scored_shape(int(lengths.max()), max(map(len, translations)) + 1)
         )
-        ids = np.full((len(encoded), num_steps + 1), PAD_ID, np.int64)  # each decoder input, and the token after it
+        ids = np.zeros((len(encoded), num_steps + 1), np.int64)  # each decoder input, and the token after it
         for row, translation in zip(ids, translations, strict=True):
-            row[: len(translation) + 2] = (BOS_ID, *translation, EOS_ID)
+            row[: len(translation) + 2] = (self.decoder_ids.start, *translation, self.decoder_ids.end)
         feeds = {"tokens": ids[:, :-1], "next_tokens": ids[:, 1:], "source_lengths": lengths}
         for part, name in enumerate(self._cross_names):
             feeds[name] = self._padded([batch.arrays[part][index] for batch, index in encoded], lengths, num_columns)
@@ -166,7 +165,7 @@ class CpuRunner:
         state.prepare()
         vocabulary = state.vocabulary
         decoder = self._decoder if vocabulary is None else self._shortlist_decoder
-        num_columns = self._vocab_size if vocabulary is None else vocabulary.num_columns
+        num_columns = self._num_logits if vocabulary is None else vocabulary.num_columns
         binding = state.binding(decoder, min(num_candidates, state.beam_size * num_columns))
         if edits is not None or binding.is_edited:
             binding.edit(edits if vocabulary is None or edits is None else vocabulary.in_columns(edits), num_columns)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.config import UNK_ID
 from model.shortlist import Shortlist
 from service.engine.steering import Edits
 
@@ -31,6 +30,7 @@ class Projection(NamedTuple):
 
     rows: npt.NDArray[np.generic]  # [V, D]
     scales: Floats | None  # [V]: what makes integers floats again
+    bias: Floats | None = None  # [V]: added to the logits
 
 
 class LiveVocabulary:
@@ -55,7 +55,7 @@ class LiveVocabulary:
 
     @property
     def mask(self) -> Floats:
-        """[B, 1, N]: 0 for the tokens of a sentence's list, `FORBIDDEN` for others."""
+        """[B, 1, N]: the bias of the tokens of a sentence's list, `FORBIDDEN` for others."""
         num_sentences = len(self._lists)
         return self._masks[: num_sentences * self.num_columns].reshape(num_sentences, 1, self.num_columns)
 
@@ -94,7 +94,7 @@ class LiveVocabulary:
         wanted = union.size if len(self._lists) == 1 else int(union.size * (1 + _SPARE))
         num_blocks, most_blocks = -(-wanted // COLUMNS), -(-self._shortlist.vocab_size // COLUMNS)
         self._reserve(min(_coarsely(num_blocks), most_blocks) * COLUMNS)
-        self.tokens[:] = UNK_ID
+        self.tokens[:] = self._shortlist.always[0]  # of columns that nobody may use: any token
         self._column_of.fill(-1)
         self._num_used = 0
         self._fill(union)
@@ -131,7 +131,8 @@ class LiveVocabulary:
     def _set_mask(self, index: int) -> None:
         mask = self.mask[index, 0]
         mask.fill(FORBIDDEN)
-        mask[self._column_of[self._lists[index]]] = 0.0
+        tokens, bias = self._lists[index], self._projection.bias
+        mask[self._column_of[tokens]] = 0.0 if bias is None else bias[tokens]
 
 
 def _coarsely(number: int) -> int:

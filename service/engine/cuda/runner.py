@@ -24,7 +24,6 @@ from service.engine.faults import explained
 from service.engine.job import Forced
 from service.engine.key_value_cache import CacheShape, KeyValueCache
 from service.engine.runner import (
-    SHORTEST_SOURCE,
     Floats,
     Ints,
     StepGraph,
@@ -32,6 +31,7 @@ from service.engine.runner import (
     layer_names,
     no_scorer,
     pad,
+    shortest_source,
 )
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import Device, EngineSpec
@@ -68,7 +68,6 @@ class CudaState(KeyValueCache[CudaSlots]):
 class CudaRunner:
     """The fp16 graphs of one bundle on one device."""
 
-    warm_up_source = SHORTEST_SOURCE
     has_scorer = False
 
     def __init__(
@@ -84,6 +83,8 @@ class CudaRunner:
         check_limits(bundle)
         self._bundle = bundle
         self._config = bundle.manifest.config
+        self._num_logits = bundle.manifest.num_logits
+        self.decoder_ids, self.warm_up_source = self._config.decoder_ids, shortest_source(self._config)
         self._max_target_tokens = bundle.manifest.decoding.max_target_tokens
         self.cache_shape = CacheShape.of(self._config)
         self._encoder, self._decoder = sessions["encoder"], StepGraph.of(sessions["decoder_step"])
@@ -130,13 +131,13 @@ class CudaRunner:
         self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
         state.prepare()
-        width = min(num_candidates, state.beam_size * self._config.vocab_size)
+        width = min(num_candidates, state.beam_size * self._num_logits)
         with explained():
             binding = self._binding(state, width)
             if edits is not None or binding.is_edited:
-                binding.edit(edits, self._config.vocab_size)
+                binding.edit(edits, self._num_logits)
             best, ids, check = binding.run(tokens, scores, state)
-        parents, found = np.divmod(ids, self._config.vocab_size)
+        parents, found = np.divmod(ids, self._num_logits)
         return Candidates(best, found, parents, check)
 
     def _binding(self, state: CudaState, width: int) -> "_CudaBinding":
@@ -208,13 +209,13 @@ class _CudaBinding:
         for name, value in self._received.items():
             self._io.bind_ortvalue_output(name, value)
 
-    def edit(self, edits: Edits | None, vocab_size: int) -> None:
+    def edit(self, edits: Edits | None, num_logits: int) -> None:
         """Have the next steps change these logits, until other ones are given."""
         self.is_edited = edits is not None
-        self._bind_edits(edits or NO_EDITS, vocab_size)
+        self._bind_edits(edits or NO_EDITS, num_logits)
 
-    def _bind_edits(self, edits: Edits, vocab_size: int) -> None:
-        arrays = self._decoder.edit_inputs(edits, vocab_size)
+    def _bind_edits(self, edits: Edits, num_logits: int) -> None:
+        arrays = self._decoder.edit_inputs(edits, num_logits)
         self._edits = {name: on_device(array, self._device) for name, array in arrays.items()}
         for name, value in self._edits.items():
             self._io.bind_ortvalue_input(name, value)
@@ -269,7 +270,7 @@ def fitting_budgets(
     shape = CacheShape.of(config)
     column_bytes = 2 * shape.num_layers * shape.column_size * bytes_each  # keys and values of a position in all layers
     # A hypothesis has its own column of every step, the same beside it, and its logits.
-    row_bytes = _MEMORIES * max_target_tokens * column_bytes + _LOGIT_BYTES * config.vocab_size
+    row_bytes = _MEMORIES * max_target_tokens * column_bytes + _LOGIT_BYTES * config.num_logits
     # A position takes this while the encoder runs, and its keys and values after that.
     encoded_bytes = max(shape.column_size * _ENCODER_FACTOR, 4 * config.d_ff) * bytes_each + column_bytes
 

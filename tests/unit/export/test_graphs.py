@@ -56,7 +56,7 @@ def test_cached_steps_equal_the_model_without_a_cache(placement: NormPlacement) 
     targets = random_targets(graphs, len(sentences), beam, num_steps=9)
     steps = run_steps(driver(graphs, 3, beam), targets, memory_of(graphs, sentences))
 
-    found = np.stack([full_log_probs(step, beam) for step in steps])  # [T, B, K, V]
+    found = np.stack([full_log_probs(step, beam, graphs.config) for step in steps])  # [T, B, K, V]
     for number, sentence in enumerate(sentences):
         for hypothesis in range(beam):
             expected = reference_log_probs(graphs, sentence, targets[:, number, hypothesis])
@@ -71,7 +71,7 @@ def test_reordered_hypotheses_attend_to_their_own_past_in_the_cache_they_share(s
     batch, prefixes = driver(graphs, 2, beam), np.zeros((2, beam, 0), np.int64)
     for tokens in targets:
         prefixes = np.concatenate([prefixes, tokens[:, :, None]], axis=2)
-        found = full_log_probs(batch.step(tokens, memory), beam)
+        found = full_log_probs(batch.step(tokens, memory), beam, graphs.config)
         for number, sentence in enumerate(sentences):
             expected = [reference_log_probs(graphs, sentence, prefix)[-1] for prefix in prefixes[number]]
             np.testing.assert_allclose(found[number], expected, atol=FP32_TOLERANCE, rtol=0)
@@ -91,7 +91,7 @@ def test_sentences_of_different_ages_share_a_step() -> None:
         batch.restart(1)  # it has not joined yet
     for step in range(len(targets) - ahead):
         tokens = np.array([targets[ahead + step, 0], targets[step, 1]])
-        found = full_log_probs(batch.step(tokens, memory), beam=1)
+        found = full_log_probs(batch.step(tokens, memory), 1, graphs.config)
 
         older = reference_log_probs(graphs, sentences[0], targets[: ahead + step + 1, 0, 0])[-1]
         younger = reference_log_probs(graphs, sentences[1], targets[: step + 1, 1, 0])[-1]
@@ -187,7 +187,8 @@ def test_edits_are_added_to_the_logits_before_the_softmax(precision: str) -> Non
     memory, tokens = memory_of(graphs, random_sentences(graphs.config, lengths=(6, 3))), np.full((2, 2), BOS_ID)
     edits = {(0, 0, 7): -np.inf, (0, 1, 9): 2.5, (0, 1, 11): -1.0, (1, 1, 4): 5.0}
     plain, edited = (
-        full_log_probs(driver(graphs, 2, beam=2).step(tokens, memory, edits=given), beam=2) for given in ({}, edits)
+        full_log_probs(driver(graphs, 2, beam=2).step(tokens, memory, edits=given), 2, graphs.config)
+        for given in ({}, edits)
     )
     for place, value in edits.items():
         plain[place] += value
@@ -208,14 +209,14 @@ def test_penalties_divide_positive_logits_and_multiply_negative_ones_before_edit
         encoded = graphs.model.encode(torch.tensor(sentence), lengths)
         states = graphs.model.decode(torch.from_numpy(tokens), encoded, lengths)
         logits = graphs.model.project(states)[0, 0].numpy()
-    plain = full_log_probs(driver(graphs, 1, beam=1).step(tokens, memory), beam=1)[0, 0]
+    plain = full_log_probs(driver(graphs, 1, beam=1).step(tokens, memory), 1, graphs.config)[0, 0]
     logits = plain + (logits - plain).mean()  # int8 graphs differ from PyTorch by more than the tolerance
     penalties = {(0, 0, token): 1.7 for token in range(4, 40)}
     assert len(np.unique(logits[4:40] > 0.0)) == 2
 
     edits = {(0, 0, 5): 1.5, (0, 0, 50): 2.0}
     outputs = driver(graphs, 1, beam=1).step(tokens, memory, edits=edits, penalties=penalties)
-    penalized = full_log_probs(outputs, beam=1)[0, 0]
+    penalized = full_log_probs(outputs, 1, graphs.config)[0, 0]
 
     logits[4:40] = np.where(logits[4:40] > 0.0, logits[4:40] / 1.7, logits[4:40] * 1.7)
     logits[5] += 1.5
@@ -224,7 +225,7 @@ def test_penalties_divide_positive_logits_and_multiply_negative_ones_before_edit
     np.testing.assert_allclose(penalized, expected, atol=1e-5 if precision == "fp32" else 0.1)
 
 
-@pytest.mark.parametrize("vocab_size", [60, 61, 128], ids=lambda size: f"V={size}")  # blocks of 4, 1, 64
+@pytest.mark.parametrize("vocab_size", [60, 61, 128], ids=lambda size: f"V={size}")
 @pytest.mark.parametrize("beam", [1, 3, 8])
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
@@ -243,8 +244,10 @@ def test_candidates_are_those_that_sorting_all_extensions_finds(vocab_size: int,
         for sentence in range(2)
         for token in range(first, min(first + 2 * beam, vocab_size))
     }
-    everything = full_log_probs(driver(graphs, 2, beam).step(tokens[0], memory, edits=edits), beam)
-    extensions = (everything + scores[:, :, None]).reshape(2, -1)  # [B, K * V]
+    everything = full_log_probs(driver(graphs, 2, beam).step(tokens[0], memory, edits=edits), beam, graphs.config)
+    padding = ((0, 0), (0, 0), (0, graphs.config.num_logits - vocab_size))
+    everything = np.pad(everything, padding, constant_values=-np.inf)
+    extensions = (everything + scores[:, :, None]).reshape(2, -1)  # [B, K * V], as the graph numbers them
     for count in (1, 2 * beam):
         best = driver(graphs, 2, beam).step(tokens[0], memory, scores=scores, candidates=count, edits=edits)
         for sums, found, ids in zip(extensions, best["candidate_scores"], best["candidate_ids"], strict=True):
@@ -272,7 +275,7 @@ def test_nan_or_infinity_in_one_hypothesis_shows_in_the_check_of_its_sentence_al
     assert (faulty["check"] < np.inf).tolist() == [True, False, True]
     for name in plain:
         np.testing.assert_array_equal(faulty[name][[0, 2]], plain[name][[0, 2]])
-    assert set(faulty["candidate_ids"].ravel().tolist()) <= set(range(beam * vocab_size))
+    assert set(faulty["candidate_ids"].ravel().tolist()) <= set(range(beam * graphs.config.num_logits))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -288,5 +291,5 @@ def test_no_large_tensor_is_stored_twice(precision: str) -> None:
 
     assert all(len(names) == 1 for names in places.values())
     tables = [length for (_, length), names in places.items() if any("embedding" in name for name in names)]
-    assert tables == [graphs.config.vocab_size * graphs.config.d_model * (4 if precision == "fp32" else 1)]
+    assert tables == [graphs.config.num_logits * graphs.config.d_model * (4 if precision == "fp32" else 1)]
     assert (graphs.directory / "weights.data").stat().st_size == max(offset + length for offset, length in places)

@@ -35,7 +35,7 @@ def test_a_malformed_manifest_is_refused(directory, text):
 
 @pytest.mark.parametrize("version", [0, BUNDLE_FORMAT_VERSION + 1, str(BUNDLE_FORMAT_VERSION), None])
 def test_an_unknown_format_version_is_refused(directory, version):
-    assert f"format_version {version!r}, this program reads (1, 2)" in refusal(
+    assert f"format_version {version!r}, this program reads (1, 2, 3)" in refusal(
         directory, changed(format_version=version)
     )
 
