@@ -52,7 +52,7 @@ def test_every_session_is_made_for_the_cpu_it_runs_on(monkeypatch, bundle):
     monkeypatch.setattr(session, "session_options", options_for)
     CpuRunner(bundle)
 
-    assert seen == [WITHOUT, WITHOUT]
+    assert seen == [WITHOUT] * 3  # encoder, step, scorer
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 saturates")
