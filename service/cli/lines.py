@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import BinaryIO
 
 from service.errors import DragomanError, InvalidInput
-from service.records import Translation
+from service.records import TextWarning, Translation
 from service.text.lines import on_one_line, text_of_line
 
 
@@ -44,8 +44,10 @@ def from_bytes(stream: BinaryIO) -> Iterator[Line]:
 
 
 def plain(line: Line, translation: Translation) -> str:
-    """Return the best translation on one line; empty if the text was blank or failed."""
-    return "" if _error_of(line, translation) else on_one_line(translation.text)
+    """Return the best translation, on one line unless the text has line feeds itself; empty if the text failed."""
+    if _error_of(line, translation):
+        return ""
+    return translation.text if "\n" in line.text else on_one_line(translation.text)
 
 
 def scored(line: Line, translation: Translation) -> str:
@@ -57,7 +59,7 @@ def scored(line: Line, translation: Translation) -> str:
 
 
 def as_json_line(line: Line, translation: Translation) -> str:
-    """Return one JSON object: source, hypotheses (none with an error) with all their facts, source tokens, error."""
+    """Return one JSON object: source, hypotheses (none with an error) with all their facts, tokens, warnings, error."""
     error = _error_of(line, translation)
     return json.dumps(
         {
@@ -65,6 +67,7 @@ def as_json_line(line: Line, translation: Translation) -> str:
             "source": line.text,
             "hypotheses": [] if error else [asdict(item) for item in translation.hypotheses],
             "source_tokens": translation.source_tokens,
+            "warnings": [{"kind": one.kind.value, "message": one.message} for one in translation.warnings],
             "error": None if error is None else {"kind": type(error).__name__, "message": str(error)},
         },
         ensure_ascii=False,
@@ -87,15 +90,20 @@ class LineTranslation:
             yield line.text
 
     def rendered(
-        self, translations: Iterable[Translation], on_failure: Callable[[int, DragomanError], None]
+        self,
+        translations: Iterable[Translation],
+        on_failure: Callable[[int, DragomanError], None],
+        on_warning: Callable[[int, TextWarning], None],
     ) -> Iterator[str]:
-        """Yield what to print for each translation; `on_failure` gets each failure with its line number."""
+        """Yield what to print for each translation; the functions get failures and warnings with their line number."""
         for translation in translations:
             line = self._waiting.popleft()
             error = _error_of(line, translation)
             if error is not None:
                 self.num_failed += 1
                 on_failure(line.number, error)
+            for warning in () if error else translation.warnings:
+                on_warning(line.number, warning)
             yield self._render(line, translation)
 
 

@@ -36,7 +36,7 @@ from service.client import Client
 from service.documents.formats import DocumentFormat
 from service.errors import DragomanError, InvalidInput
 from service.local import DEFAULT_WINDOW, LocalTranslator
-from service.records import TranslateAll, TranslateOptions, Translation, TranslationRequest
+from service.records import TextWarning, TranslateAll, TranslateOptions, Translation, TranslationRequest
 
 EPILOG = examples(
     'dragoman translate "The cat sleeps." "It rains."',
@@ -83,6 +83,8 @@ def translate(
     progress: Annotated[bool | None, typer.Option(help="Progress bar.  [default: where it disturbs nothing]")] = None,
 ) -> None:
     """Translate texts, one translation a line, in their order; a blank line stays a blank line.
+
+    What seems wrong with a translation is said on standard error.
 
     With --num-hypotheses above 1 a line is: number of the source line, score, text, with tabs between them.
 
@@ -133,7 +135,7 @@ def translate(
         advance = stack.enter_context((_bar if progress else _no_bar)(_count(texts, file)))
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="strict")
-        for text in lines.rendered(translate_all(lines.texts()), _report_failure):
+        for text in lines.rendered(translate_all(lines.texts()), _report_failure, _report_warning):
             print(text, flush=True)  # flushed: the next program of a pipe sees each line when it is there
             advance()
     if lines.num_failed:
@@ -166,6 +168,11 @@ def _report_failure(number: int, error: DragomanError) -> None:
     """Print a line about one failed text; its place in a call says nothing here."""
     message = error.about("the text") if isinstance(error, InvalidInput) else str(error)
     typer.echo(f"dragoman: line {number}: {message}", err=True)
+
+
+def _report_warning(number: int, warning: TextWarning) -> None:
+    """Print a line about what the server noticed in a translation."""
+    typer.echo(f"dragoman: line {number}: {warning.kind.value}: {warning.message}", err=True)
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 import io
 import json
+from dataclasses import replace
 
-from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored
+from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
 from service.engine.job import FinishReason
 from service.errors import InternalError, InvalidInput
-from service.records import TranslatedText, Translation
+from service.records import Span, TextWarning, TranslatedSegment, TranslatedText, Translation, WarningKind
 from service.registry.model_info import untranslated
 
 
@@ -43,12 +44,29 @@ def test_arguments_with_stray_bytes_are_errors_too():
     assert "not valid UTF-8" in str(bad.error)
 
 
-def test_plain_is_always_exactly_one_line():
+def test_plain_is_exactly_one_line_for_one_line():
     assert plain(Line(1, "x"), translated("eins", "zwei")) == "eins"
     assert plain(Line(1, "x"), translated("a\nb\u2028c")) == "a b c"
     assert plain(Line(1, ""), Translation(hypotheses=(untranslated(""),))) == ""
     assert plain(Line(1, "x"), FAILED) == ""
     assert plain(Line(1, "", InvalidInput("no", field="text")), translated("nonsense")) == ""
+
+
+def test_text_of_several_lines_keeps_them():
+    assert plain(Line(1, "one\n\n- two"), translated("eins\n\n- zwei")) == "eins\n\n- zwei"
+
+
+def test_warnings_are_told_with_the_number_of_the_line():
+    warning = TextWarning(WarningKind.TRUNCATED, "cut", Span(0, 1))
+    segment = TranslatedSegment(source=Span(0, 1), target=Span(0, 1), hypotheses=(), warnings=(warning,))
+    told: list[tuple[int, TextWarning]] = []
+    lines = LineTranslation(from_texts(["x"]), as_json_line)
+    translation = replace(translated("eins"), segments=(segment,))
+
+    (row,) = lines.rendered([translation for _ in lines.texts()], print, lambda number, one: told.append((number, one)))
+
+    assert told == [(1, warning)]
+    assert json.loads(row)["warnings"] == [{"kind": "truncated", "message": "cut"}]
 
 
 def test_scored_lists_every_hypothesis_with_its_line_number():
