@@ -184,10 +184,8 @@ def strip_outer(segment: Segment) -> tuple[str, Segment | None, str]:
         begin = 0
     if any(tag.shown.end > end for tag in segment.tags):
         end = len(segment.text)
-    left = _source_index(segment, begin) - sum(
-        len(tag.source) for tag in segment.tags if tag.position == begin and not tag.width
-    )
-    left = left if begin else 0
+    tags = [tag.begin - segment.begin for tag in segment.tags if tag.position == begin]
+    left = min([_source_index(segment, begin), *tags]) if begin else 0
     right = _source_index(segment, end) if end < len(segment.text) else len(segment.source)
     inner = segment._replace(
         source=segment.source[left:right],

@@ -173,7 +173,8 @@ def _piece(block: Segment, begin: int, end: int, breaks: Sequence[Span]) -> Segm
     for gap in inner:
         words.append(block.text[place : gap.begin])
         offsets_of += range(block.begin + place, block.begin + gap.begin)
-        tags.append(Tag(len(offsets_of), block.text[gap.begin : gap.end], TagKind.POINT))
+        source = block.text[gap.begin : gap.end]
+        tags.append(Tag(len(offsets_of), source, TagKind.POINT, begin=block.begin + gap.begin))
         words.append(" ")
         offsets_of.append(block.begin + gap.begin)
         place = gap.end

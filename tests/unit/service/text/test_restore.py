@@ -277,7 +277,7 @@ def test_what_is_outside_and_the_segment_are_the_text_and_the_spans_are_the_same
 def test_tags_stay_around_their_words_when_the_ends_are_left_outside():
     # "😀 <b>Hi</b> 😀" with the tags taken out.
     source = "😀 <b>Hi</b> 😀"
-    tags = (Tag(2, "<b>", TagKind.OPEN, 1), Tag(4, "</b>", TagKind.CLOSE, 0))
+    tags = (Tag(2, "<b>", TagKind.OPEN, 1, 5), Tag(4, "</b>", TagKind.CLOSE, 0, 10))
     segment = Segment(source, 3, "😀 Hi 😀", tags, (Span(0, 1), Span(5, 6)), (3, 4, 8, 9, 14, 15))
 
     before, inner, after = strip_outer(segment)
