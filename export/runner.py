@@ -105,7 +105,7 @@ class GraphRunner:
         encoded = self.encode(np.array([source_ids]), lengths)
         memory = {"source_lengths": lengths, **encoded, **self.empty_caches(1, max_tokens)}
         token, steps = self._config.start_id, list[Values]()
-        while token != self._config.eos_id and len(steps) < max_tokens:
+        while len(steps) < max_tokens and not (steps and token == self._config.eos_id):  # which may start, too
             steps.append(self.step(np.array([token]), len(steps), 1, memory))
             token = int(steps[-1]["candidate_ids"].item())
         return encoded, steps

@@ -14,7 +14,7 @@ from export.onnx_export import write_graphs
 from export.runner import GraphRunner
 from model.bundle import Bundle, staging_directory, write_bundle
 from model.checkpoint import Checkpoint, CheckpointMeta, save_checkpoint
-from model.config import EOS_ID, ModelConfig, NormPlacement
+from model.config import ModelConfig, NormPlacement
 from model.manifest import AlignmentHeads, DecodingDefaults, Manifest, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import train_tokenizer
@@ -52,6 +52,8 @@ def tiny_model(config: ModelConfig, seed: int = 0) -> Transformer:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
             elif "query" in name or "key" in name:
                 parameter.mul_(2.0)
+        if config.position_table:
+            model.positions.copy_(torch.randn(model.positions.shape, generator=generator))
     return model.eval()
 
 
@@ -73,10 +75,15 @@ class TinyGraphs:
 
 
 def tiny_graphs(
-    directory: Path, precision: str, placement: NormPlacement = NormPlacement.PRE, *, vocab_size: int = 60
+    directory: Path,
+    precision: str,
+    placement: NormPlacement = NormPlacement.PRE,
+    *,
+    vocab_size: int = 60,
+    config: ModelConfig | None = None,
 ) -> TinyGraphs:
     """Write and open the graphs of a random model."""
-    model = tiny_model(tiny_config(placement, vocab_size=vocab_size))
+    model = tiny_model(config or tiny_config(placement, vocab_size=vocab_size))
     state = state_of(model)
     runner, _ = write_graphs(model.config, state, _products(precision, model.config, state), directory / precision)
     return TinyGraphs(model, directory / precision, runner)
@@ -90,8 +97,8 @@ def _products(precision: str, config: ModelConfig, state: State) -> Products:
 
 def random_sentences(config: ModelConfig, lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
     """Source ids of the given lengths, end-of-sentence last."""
-    random = np.random.default_rng(seed)
-    return [[*random.integers(EOS_ID + 1, config.vocab_size, length - 1).tolist(), EOS_ID] for length in lengths]
+    random, first = np.random.default_rng(seed), config.eos_id + 1
+    return [[*random.integers(first, config.vocab_size, length - 1).tolist(), config.eos_id] for length in lengths]
 
 
 def padded(sentences: Sequence[Sequence[int]], num_columns: int | None = None) -> tuple[Array, Array]:

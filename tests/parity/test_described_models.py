@@ -1,0 +1,189 @@
+"""Models of other families than our own, as configurations describe them: graphs and engine do what PyTorch does."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from export.heads import usual_heads
+from export.linear import FloatProducts
+from export.onnx_export import write_graphs
+from export.runner import ScorerRunner
+from export.scorer import SCORER_NAME
+from export.verify import TOLERANCES, compare, compare_scorer, seeded_samples, translated_samples
+from model.bundle import Bundle
+from model.config import Activation, ModelConfig, NormPlacement
+from model.search import BeamConfig, beam_search
+from model.shortlist import Shortlist
+from model.transformer import Transformer
+from service.engine.cpu.runner import CpuRunner
+from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from tests.fakes.engine_runs import run
+from tests.fakes.tiny_model import random_sentences, state_of, tiny_graphs, tiny_model, write_tiny_bundle
+
+SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
+CONFIGS = {
+    # Of a classic OPUS-MT model: end-of-sentence first, padding last, which starts and is never written.
+    "marian": ModelConfig(
+        **SIZES,
+        vocab_size=131,
+        max_positions=64,
+        norm_placement=NormPlacement.POST,
+        activation=Activation.SWISH,
+        projection_bias=True,
+        position_table=True,
+        eos_id=0,
+        unk_id=1,
+        pad_id=130,
+        start_id=130,
+        suppressed_ids=(130,),
+    ),
+    # Of a model that OpenNMT trained: two vocabularies, and a projection of its own.
+    "opennmt": ModelConfig(
+        **SIZES,
+        vocab_size=51,
+        target_vocab_size=43,
+        max_positions=64,
+        shared_embeddings=False,
+        tied_projection=False,
+        projection_bias=True,
+        position_table=True,
+        norm_epsilon=1e-6,
+    ),
+    # Of mBART's kind, as far as search goes, with a head of the target's table.
+    "mbart": ModelConfig(
+        **SIZES,
+        vocab_size=128,
+        target_vocab_size=70,
+        max_positions=64,
+        shared_embeddings=False,
+        scaled_embeddings=False,
+        embedding_norm=True,
+        activation=Activation.GELU,
+        pad_id=1,
+        unk_id=3,
+        start_id=2,
+        eos_id=2,
+        suppressed_ids=(1, 5),
+    ),
+    "post-norm with final norms": ModelConfig(
+        **SIZES, vocab_size=65, max_positions=64, norm_placement=NormPlacement.POST, final_norm=True
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request: pytest.FixtureRequest) -> Transformer:
+    return tiny_model(CONFIGS[request.param], seed=7)
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    directory = tmp_path_factory.mktemp("described") / "tiny"
+    return write_tiny_bundle(model, directory, ("fp32", "int8"), shortlist_of_all(model.config))
+
+
+def shortlist_of_all(config: ModelConfig) -> Shortlist | None:
+    if config.vocab_size != config.num_target_tokens:
+        return None
+    nothing = np.zeros(0, np.int64)
+    return Shortlist.from_links(config.vocab_size, np.arange(config.vocab_size), nothing, nothing)
+
+
+def sources(config: ModelConfig) -> list[list[int]]:
+    return random_sentences(config, [3, 9, 5, 14, 2, 21, 8, 6])
+
+
+def found_by_engine(
+    bundle: Bundle, config: ModelConfig, precision: str, params: SearchParams
+) -> list[list[Hypothesis]]:
+    jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sources(config))]
+    outcomes = run(EngineLoop(CpuRunner(bundle, precision=precision)), jobs)
+    results = [outcomes[job.id] for job in jobs]
+    assert all(isinstance(result, JobResult) for result in results), results
+    return [list(result.hypotheses) for result in results if isinstance(result, JobResult)]
+
+
+def test_fp32_graphs_give_the_model_s_log_probabilities(model, tmp_path):
+    runners = write_graphs(model.config, state_of(model), FloatProducts(), tmp_path / "fp32")
+
+    for runner in runners:  # with all tokens, and with columns of the projection
+        samples = [*seeded_samples(model.config)]
+        samples += translated_samples(runner, model.config, random_sentences(model.config, range(2, 12), seed=3))
+        parity = compare(runner, model, samples)
+        assert parity.largest_difference < 1e-4
+        assert parity.same_best_token == 1.0
+    scorer = ScorerRunner(tmp_path / "fp32" / SCORER_NAME, runners[0])
+    found = compare_scorer(scorer, model, seeded_samples(model.config), usual_heads(model.config))
+    assert max(asdict(found).values()) < 1e-4
+
+
+def test_int8_graphs_are_within_the_stated_tolerance(model, tmp_path):
+    graphs = tiny_graphs(tmp_path, "int8", config=model.config)
+    sentences = random_sentences(model.config, range(2, 20), seed=3)
+
+    compare(graphs.runner, graphs.model, translated_samples(graphs.runner, model.config, sentences)).require(
+        "int8", TOLERANCES["int8"]
+    )
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
+    config = model.config
+    params = SearchParams(beam_size=beam_size, num_hypotheses=beam_size, max_target_tokens=12)
+
+    found = found_by_engine(bundle, config, "fp32", params)
+
+    wanted = BeamConfig(beam_size=beam_size, max_target_tokens=12, ids=config.decoder_ids)
+    for source, ours in zip(sources(config), found, strict=True):
+        theirs = beam_search(model, source, wanted)[:beam_size]
+        assert [list(one.token_ids) for one in ours] == [one.tokens for one in theirs]
+        np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_nothing_that_is_suppressed_or_padding_is_ever_written(model, bundle, precision):
+    never = {*model.config.suppressed_ids, *range(model.config.num_target_tokens, model.config.num_logits)}
+    searches = [
+        SearchParams(
+            beam_size=8, num_hypotheses=8, max_target_tokens=30, use_shortlist=bool(bundle.manifest.shortlist)
+        ),
+        SearchParams(beam_size=1, max_target_tokens=30, sampling_top_k=64, sampling_temperature=50.0),
+    ]
+
+    for params in searches:
+        for hypotheses in found_by_engine(bundle, model.config, precision, params):
+            for one in hypotheses:
+                assert not never & set(one.token_ids)
+                assert model.config.eos_id not in one.token_ids
+                assert one.finish_reason in (FinishReason.END_OF_SENTENCE, FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_shortlist_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, bundle, precision):
+    if not bundle.manifest.shortlist:
+        pytest.skip("two vocabularies have no shortlist")
+    params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=12)
+
+    with_list = found_by_engine(bundle, model.config, precision, params._replace(use_shortlist=True))
+    without = found_by_engine(bundle, model.config, precision, params)
+
+    for ours, theirs in zip(with_list, without, strict=True):
+        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
+
+
+def test_the_scorer_begins_and_ends_with_the_model_s_tokens(model, bundle):
+    config, runner = model.config, CpuRunner(bundle, precision="fp32")
+    params = SearchParams(beam_size=4, max_target_tokens=30, length_penalty=1.0)
+    best = found_by_engine(bundle, config, "fp32", params)[1][0]
+    job = Job(id=0, source_ids=tuple(sources(config)[1]), params=params, scored_ids=best.token_ids)
+
+    result = run(EngineLoop(runner), [job])[0]
+
+    assert isinstance(result, JobResult)
+    assert result.forced is not None
+    is_ended = best.finish_reason is FinishReason.END_OF_SENTENCE
+    log_probs = result.forced.log_probs[: len(best.token_ids) + is_ended]
+    assert sum(log_probs) / len(log_probs) == pytest.approx(best.score, abs=1e-4)
