@@ -30,12 +30,13 @@ class WeightFile:
     name: str = "weights.data"
     arrays: dict[str, Array] = field(default_factory=dict)
 
-    def add(self, name: str, array: Array) -> None:
-        """Keep a tensor under a name; the same name always means the same tensor."""
+    def add(self, name: str, array: Array) -> Array:
+        """Keep a tensor under a name and return it; the same name always means the same tensor, kept once."""
         if name in self.arrays:
             assert np.array_equal(self.arrays[name], array), f"two different tensors are called {name}"
-            return
-        self.arrays[name] = np.ascontiguousarray(array)
+        else:
+            self.arrays[name] = np.ascontiguousarray(array)
+        return self.arrays[name]
 
     def write(self, path: Path) -> dict[str, tuple[int, int]]:
         """Write all tensors and return where each one lies: name -> (offset, length) in bytes."""
@@ -76,7 +77,8 @@ class GraphBuilder:
 
     def constant(self, name: str, array: Array | np.generic) -> str:
         """Add a tensor that belongs to the model, and return its name."""
-        self.initializers[name] = np.asarray(array)
+        array = np.asarray(array)
+        self.initializers[name] = self.weights.add(name, array) if array.nbytes >= INLINE_BYTES else array
         return name
 
     def node(self, op: str, *inputs: str, name: str = "", domain: str = "", **attributes: Any) -> str:
@@ -114,9 +116,6 @@ def save_graphs(builders: dict[str, GraphBuilder], directory: Path) -> None:
     weights = next(iter(builders.values())).weights
     for builder in builders.values():
         assert builder.weights is weights, "the graphs of one variant share one weight file"
-        for name, array in builder.initializers.items():
-            if array.nbytes >= INLINE_BYTES:
-                weights.add(name, array)
     places = weights.write(directory / weights.name)
     for file_name, builder in builders.items():
         (directory / file_name).write_bytes(builder.build(places).SerializeToString())

@@ -47,7 +47,8 @@ def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[s
 def padded_table(state: State, name: str) -> Table:
     """Return the parameter `name.weight` with rows of zeros up to a multiple of `VOCABULARY_MULTIPLE`."""
     rows = state[f"{name}.weight"]
-    return Table(name, np.pad(rows, ((0, -len(rows) % VOCABULARY_MULTIPLE), (0, 0))))
+    spare = -len(rows) % VOCABULARY_MULTIPLE
+    return Table(name, np.pad(rows, ((0, spare), (0, 0))) if spare else rows)
 
 
 def logits_bias(config: ModelConfig, state: State) -> Array | None:
