@@ -11,19 +11,26 @@ from typing import Any
 import ctranslate2
 import numpy as np
 import sentencepiece
-from ctranslate2.specs import transformer_spec
+from ctranslate2.specs import common_spec, transformer_spec
 from numpy.typing import NDArray
 
-from model.config import BOS_ID, EOS_ID, UNK_ID, ModelConfig, NormPlacement
+from export.graphs import logits_bias
+from model.config import Activation, ModelConfig, NormPlacement
 from model.layers import sinusoidal_positions
 
 State = Mapping[str, NDArray[np.float32]]
+
+_ACTIVATIONS = {
+    Activation.RELU: common_spec.Activation.RELU,
+    Activation.SWISH: common_spec.Activation.SWISH,
+    Activation.GELU: common_spec.Activation.GELU,
+}
 
 
 def write_ctranslate2_model(
     config: ModelConfig,
     state: State,
-    tokenizer: Path,
+    tokenizer: Path | None,
     directory: Path,
     *,
     positions: NDArray[np.float32] | None = None,
@@ -33,25 +40,36 @@ def write_ctranslate2_model(
     Args:
         config: the model's shape.
         state: its parameters, named as in `model/transformer.py`.
-        tokenizer: the shared SentencePiece model; its pieces become both vocabularies.
+        tokenizer: the shared SentencePiece model; its pieces become both vocabularies.  None: those of `numbered`.
         directory: is created; must not exist.
         positions: the position table [P, D], where it is not the usual one.
     """
+    if config.position_table:
+        positions = state["positions"]
     if positions is None:
         positions = sinusoidal_positions(config.max_positions, config.d_model).numpy()
     spec = transformer_spec.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.norm_placement is NormPlacement.PRE,
+        activation=_ACTIVATIONS[config.activation],
+        layernorm_embedding=config.embedding_norm,
     )
     for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
-        stack.scale_embeddings = True
+        stack.scale_embeddings = config.scaled_embeddings
         stack.position_encodings.encodings = positions
         _set_stack(stack, config, state, name)
     spec.encoder.embeddings[0].weight = state["embedding.weight"]
-    spec.decoder.embeddings.weight = state["embedding.weight"]
-    spec.decoder.projection.weight = state["embedding.weight"]
-    _set_vocabulary(spec, token_names(tokenizer, config.vocab_size))
+    spec.decoder.embeddings.weight = state[f"{config.target_table}.weight"]
+    spec.decoder.projection.weight = state[f"{config.projection_table}.weight"]
+    bias = logits_bias(config, state)
+    if bias is not None:
+        spec.decoder.projection.bias = bias[: config.num_target_tokens]
+    if tokenizer is None:
+        _set_vocabularies(spec, config, numbered(config.vocab_size), numbered(config.num_target_tokens))
+    else:
+        names = token_names(tokenizer, config.vocab_size)
+        _set_vocabularies(spec, config, names, names)
     directory.mkdir(parents=True)
     spec.validate()
     spec.optimize()
@@ -98,13 +116,19 @@ def token_names(tokenizer: Path, vocab_size: int) -> list[str]:
     return [*names, *(f"<added-{token}>" for token in range(len(names), vocab_size))]
 
 
-def _set_vocabulary(spec: Any, names: list[str]) -> None:
-    spec.register_source_vocabulary(names)
-    spec.register_target_vocabulary(names)
-    spec.config.unk_token = names[UNK_ID]
-    spec.config.bos_token = names[BOS_ID]
-    spec.config.decoder_start_token = names[BOS_ID]
-    spec.config.eos_token = names[EOS_ID]
+def numbered(num_tokens: int) -> list[str]:
+    """Names of the tokens of a vocabulary without pieces."""
+    return [str(token) for token in range(num_tokens)]
+
+
+def _set_vocabularies(spec: Any, config: ModelConfig, source: list[str], target: list[str]) -> None:
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.unk_token = source[config.unk_id]
+    spec.config.bos_token = target[config.start_id]
+    spec.config.decoder_start_token = target[config.start_id]
+    spec.config.eos_token = target[config.eos_id]
+    spec.config.layer_norm_epsilon = config.norm_epsilon
 
 
 def _set_stack(spec: Any, config: ModelConfig, state: State, name: str) -> None:
@@ -115,6 +139,8 @@ def _set_stack(spec: Any, config: ModelConfig, state: State, name: str) -> None:
         if name == "decoder":
             _set_cross_attention(layer.attention, state, f"{prefix}.cross_attention")
         _set_feed_forward(layer.ffn, state, f"{prefix}.feed_forward")
+    if config.embedding_norm:
+        _set_norm(spec.layernorm_embedding, state, f"{name}.embedding_norm")
     if config.norm_placement is NormPlacement.PRE:
         _set_norm(spec.layer_norm, state, f"{name}.norm")
 

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+import ctranslate2
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchP
 from service.engine.loop import EngineLoop
 from tests.fakes.engine_runs import run
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_graphs, tiny_model, write_tiny_bundle
+from tests.parity.ctranslate2_model import write_ctranslate2_model
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
 CONFIGS = {
@@ -141,6 +143,28 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
         theirs = beam_search(model, source, wanted)[:beam_size]
         assert [list(one.token_ids) for one in ours] == [one.tokens for one in theirs]
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4, 6])
+def test_engine_gives_ctranslate2_s_tokens(model, bundle, beam_size, tmp_path):
+    config = model.config
+    if config.norm_placement is NormPlacement.POST and config.has_final_norm:
+        pytest.skip("CTranslate2 has no such models")
+    neighbour = write_ctranslate2_model(config, state_of(model), None, tmp_path / "ctranslate2")
+    translator = ctranslate2.Translator(str(neighbour), compute_type="float32", intra_threads=1)
+
+    ours = found_by_engine(bundle, config, "fp32", SearchParams(beam_size=beam_size, max_target_tokens=12))
+    theirs = translator.translate_batch(
+        [[str(token) for token in source] for source in sources(config)],
+        beam_size=beam_size,
+        max_decoding_length=12,
+        min_decoding_length=0,
+        return_scores=True,
+    )
+
+    for (best,), found in zip(ours, theirs, strict=True):
+        assert [str(token) for token in best.token_ids] == found.hypotheses[0]
+        assert best.score == pytest.approx(found.scores[0], abs=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
