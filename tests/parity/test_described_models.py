@@ -6,10 +6,11 @@ from typing import Any
 import ctranslate2
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from export.heads import usual_heads
 from export.linear import FloatProducts
-from export.onnx_export import write_graphs
+from export.onnx_export import write_cuda_graphs, write_graphs
 from export.runner import ScorerRunner
 from export.scorer import SCORER_NAME
 from export.verify import TOLERANCES, compare, compare_scorer, seeded_samples, translated_samples
@@ -129,6 +130,14 @@ def test_int8_graphs_are_within_the_stated_tolerance(model, tmp_path):
     compare(graphs.runner, graphs.model, translated_samples(graphs.runner, model.config, sentences)).require(
         "int8", TOLERANCES["int8"]
     )
+
+
+def test_fp16_graphs_are_within_the_stated_tolerance(model, tmp_path):
+    runner = write_cuda_graphs(
+        model.config, state_of(model), FloatProducts(dtype=TensorProto.FLOAT16), tmp_path / "fp16"
+    )
+
+    compare(runner, model, seeded_samples(model.config)).require("fp16", TOLERANCES["fp16"])
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
