@@ -1,6 +1,6 @@
 """`python -m export`: the command line of the export, and nothing else."""
 
-from collections.abc import Sequence
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,18 +9,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from export.heads import TokenPair
-from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, Samples, export_bundle
+from export.importers.command import app as import_app
+from export.onnx_export import ALL_PRECISIONS, PRECISIONS, ExportOptions, export_bundle
+from export.report import show_bundle
+from export.samples import read_samples
 from export.source import FIRST_VERSION, ExportSource
-from model.bundle import Bundle
-from model.config import EOS_ID, ModelConfig
+from model.config import EOS_ID
 from model.data import read_lines
-from model.manifest import PREFERRED_PRECISIONS
 from model.tokenizer import Tokenizer
 
-NUM_SENTENCES = 320  # of the calibration file
 NUM_PAIRS = 30_000  # of the parallel text: a statistical alignment is learnt from them in some ten seconds
 NUM_VERIFIED = 64  # of them, beside the calibration file's
 MAX_PAIR_TOKENS = 100  # of either side
@@ -35,6 +34,8 @@ The heads that align: [cyan]python -m export BUNDLE BUNDLE --align-with train.en
 Both precisions: [cyan]python -m export runs/en-de/average bundles/en-de --calibration train.en.gz[/cyan]
 
 fp32 from a bundle's own weights: [cyan]python -m export model/pretrained/en-de bundles/fp32 --precision fp32[/cyan]
+
+A model of another framework: [cyan]python -m export import --help[/cyan]
 
 For a GPU too: [cyan]python -m export model/pretrained/en-de bundles/gpu --precision fp32 --precision fp16[/cyan]
 """
@@ -101,7 +102,7 @@ def main(
             reliable_source_tokens=reliable_source_tokens or source.reliable_source_tokens,
         )
         tokenizer = Tokenizer.load(source.tokenizer_path)
-        samples = _samples(calibration, tokenizer, source.config, source.golden_texts)
+        samples = read_samples(calibration, tokenizer, source.config, source.golden_texts)
         if align_with:
             pairs = _pairs(*align_with, tokenizer)
             sources = [[*pair.source, EOS_ID] for pair in pairs[:: max(1, len(pairs) // NUM_VERIFIED)][:NUM_VERIFIED]]
@@ -109,25 +110,11 @@ def main(
         options = ExportOptions(
             precisions=precisions, keep_weights=keep_weights, shortlist=shortlist or source.shortlist_path
         )
-        _show(export_bundle(source, bundle, options, samples, partial(track, console=console, transient=True)))
+        progress = partial(track, console=console, transient=True)
+        show_bundle(export_bundle(source, bundle, options, samples, progress), console)
     except (ValueError, OSError) as error:
         console.print(f"[red]error:[/red] {error}", highlight=False)
         raise typer.Exit(1) from error
-
-
-def _samples(path: Path | None, tokenizer: Tokenizer, config: ModelConfig, golden: Sequence[str] = ()) -> Samples:
-    """Sentences from all over the file: four of five for calibration, the fifth for verification.
-
-    Without a file, the golden sentences of a bundle are there for verification.
-    """
-    if path is None:
-        return Samples(verification=[tokenizer.encode(text) for text in golden])
-    lines = read_lines(path)
-    stride = max(1, len(lines) // NUM_SENTENCES)
-    encoded = [tokenizer.encode(line) for line in lines[::stride][:NUM_SENTENCES]]
-    usable = [ids for ids in encoded if 0 < len(ids) <= config.max_positions]
-    calibration = [ids for number, ids in enumerate(usable) if number % 5 != 4]
-    return Samples(calibration=calibration, verification=usable[4::5])
 
 
 def _pairs(source: Path, target: Path, tokenizer: Tokenizer) -> list[TokenPair]:
@@ -141,28 +128,7 @@ def _pairs(source: Path, target: Path, tokenizer: Tokenizer) -> list[TokenPair]:
     return [pair for pair in pairs if 0 < len(pair.source) < MAX_PAIR_TOKENS and 0 < len(pair.target) < MAX_PAIR_TOKENS]
 
 
-def _show(bundle: Bundle) -> None:
-    """Print what was written, and how near it is to PyTorch."""
-    manifest = bundle.manifest
-    table = Table(title=f"{manifest.name} {manifest.version} in {bundle.directory}", title_justify="left")
-    for column in ("precision", "size", "largest difference", "mean difference", "same best token", "positions"):
-        table.add_column(column, justify="right")
-    for precision, variant in manifest.variants.items():
-        size = sum(entry.bytes for name, entry in manifest.files.items() if name.startswith(f"{precision}/"))
-        parity = variant.parity
-        numbers = (f"{parity[key]:.2g}" for key in ("largest_difference", "mean_difference"))
-        same = f"{parity['same_best_token']:.2%}"
-        table.add_row(precision, f"{size / 1e6:.1f} MB", *numbers, same, str(parity["positions"]))
-    Console().print(table)
-    if aligned := manifest.alignment:
-        heads = ", ".join(f"{layer}.{head}" for layer, head in aligned.heads)
-        how = f"agreement {aligned.agreement:.3f} on {aligned.pairs} pairs" if aligned.pairs else "not measured"
-        Console().print(f"alignment: layer.head {heads}{' (shifted)' if aligned.is_shifted else ''}, {how}")
-    if not manifest.golden and manifest.variants.keys() & PREFERRED_PRECISIONS:
-        how = f"`python -m export.golden {bundle.directory} SENTENCES` adds them"
-        warning = f"{bundle.directory} has no golden sentences for a server to try it with; {how}"
-        console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False, soft_wrap=True)
-
-
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["import"]:
+        import_app(args=sys.argv[2:], prog_name="python -m export import")
     app(prog_name="python -m export")

@@ -34,7 +34,7 @@ from export.verify import (
 )
 from model.bundle import WEIGHTS_NAME, Bundle, staging_directory, write_bundle
 from model.config import ModelConfig
-from model.manifest import GPU_PRECISION, AlignmentHeads, DecodingDefaults, Manifest, TokenizerKind, Variant
+from model.manifest import GPU_PRECISION, AlignmentHeads, Manifest, TokenizerKind, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer
 
@@ -177,7 +177,7 @@ def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, va
     elif "int8" in variants:
         settings |= {"calibration_sentences": str(len(samples.calibration)), "coverage": str(options.coverage)}
     scorers = [variant.scorer for variant in variants.values() if variant.scorer]
-    usual, positions = DecodingDefaults(), source.config.max_positions
+    usual, positions = source.decoding, source.config.max_positions
     return Manifest(
         name=source.name,
         version=source.version,

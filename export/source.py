@@ -17,7 +17,7 @@ from export.linear import SCALE_NAME, ZERO_POINT_NAME, ActivationScale, State
 from model.bundle import MANIFEST_NAME, Bundle
 from model.checkpoint import load_checkpoint
 from model.config import ModelConfig
-from model.manifest import TOKENIZER_NAME, AlignmentHeads, TokenizerFiles, TokenizerKind
+from model.manifest import TOKENIZER_NAME, AlignmentHeads, DecodingDefaults, TokenizerFiles, TokenizerKind
 
 FIRST_VERSION = "1"  # of a model that was never exported
 CALIBRATED = ("calibration_sentences", "coverage")  # what `Manifest.exported_with` says of int8 graphs
@@ -39,6 +39,7 @@ class ExportSource:
     source_language: str
     target_language: str
     tokenizer: TokenizerFiles = field(default_factory=TokenizerFiles)
+    decoding: DecodingDefaults = field(default_factory=DecodingDefaults)  # where the model's positions allow them
     shortlist_path: Path | None = None
     reliable_source_tokens: int | None = None  # as in `DecodingDefaults`
     golden_texts: tuple[str, ...] = ()  # texts whose translations the next bundle must have

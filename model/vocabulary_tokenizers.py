@@ -74,6 +74,7 @@ class PieceTokenizer:
         """
         self._vocabularies = Vocabularies(directory, files)
         self._source = SentencePieces.load(directory / files.source)
+        self.unknown_id = self._vocabularies.source.unknown_id
         self._target = SentencePieces.load(directory / files.target) if files.target else self._source
         self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
 

@@ -130,6 +130,10 @@ class ModelFile:
             raise ModelFileError(f"{self.path}: {name} has shape {self.shape(name)}, one number is needed")
         return float(self.array(name).item())
 
+    def is_float(self, name: str) -> bool:
+        """Return whether a variable has fractions; flags are stored as integers."""
+        return "float" in self._variable(name).dtype
+
     def text(self, name: str, default: str) -> str:
         """Return a variable of characters, or the default where the file does not have it."""
         if name not in self:

@@ -12,8 +12,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from export.__main__ import NUM_SENTENCES, _samples, app
+from export.__main__ import app
 from export.heads import usual_heads
+from export.samples import NUM_SENTENCES, read_samples
 from export.source import FIRST_VERSION, ExportSource
 from export.verify import TOLERANCES
 from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
@@ -213,7 +214,7 @@ def test_a_long_file_is_sampled_from_end_to_end(tiny_tokenizer_path: Path, tmp_p
     lines = [" ".join(words) for words in itertools.islice(itertools.product(words, repeat=5), NUM_SENTENCES * 3)]
     path = tmp_path / "long.en.gz"
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    samples = _samples(path, tokenizer, tiny_config(vocab_size=120))
+    samples = read_samples(path, tokenizer, tiny_config(vocab_size=120))
 
     assert (len(samples.calibration), len(samples.verification)) == (NUM_SENTENCES * 4 // 5, NUM_SENTENCES // 5)
     assert samples.calibration[0] == tokenizer.encode(lines[0])

@@ -34,6 +34,7 @@ def write_ctranslate2_model(
     directory: Path,
     *,
     positions: NDArray[np.float32] | None = None,
+    quantization: str | None = None,
 ) -> Path:
     """Write a model that `ctranslate2.Translator(str(directory))` loads, and return the directory.
 
@@ -43,6 +44,7 @@ def write_ctranslate2_model(
         tokenizer: the shared SentencePiece model; its pieces become both vocabularies.  None: those of `numbered`.
         directory: is created; must not exist.
         positions: the position table [P, D], where it is not the usual one.
+        quantization: type of the weights in the file, such as int8; None: float32.
     """
     if config.position_table:
         positions = state["positions"]
@@ -72,7 +74,7 @@ def write_ctranslate2_model(
         _set_vocabularies(spec, config, names, names)
     directory.mkdir(parents=True)
     spec.validate()
-    spec.optimize()
+    spec.optimize(quantization)
     spec.save(str(directory))
     return directory
 

@@ -1,0 +1,153 @@
+"""`python -m export import SOURCE BUNDLE`: a model of another framework becomes a bundle."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from export.golden import short_texts
+from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
+from export.importers.foreign import ForeignModelError, ImportOptions
+from export.importers.marian import is_marian, read_marian
+from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
+from export.report import show_bundle
+from export.samples import read_samples
+from export.source import ExportSource
+from model.bundle import Bundle
+from model.data import read_lines
+from model.tokenizer import load_tokenizer
+
+
+class Format(StrEnum):
+    """Formats of foreign models."""
+
+    AUTO = "auto"
+    CTRANSLATE2 = "ctranslate2"
+    MARIAN = "marian"
+
+
+READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
+    Format.CTRANSLATE2: read_ctranslate2,
+    Format.MARIAN: read_marian,
+}
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+console = Console(stderr=True)
+
+EPILOG = """[bold]Examples[/bold]
+
+CTranslate2: [cyan]python -m export import my-ct2-model bundles/en-de --source-language en --target-language de[/cyan]
+
+OPUS-MT: [cyan]python -m export import opus-mt-en-de bundles/en-de[/cyan]
+
+int8, too: [cyan]python -m export import opus-mt-en-de bundles/en-de --calibration sentences.en[/cyan]
+"""
+
+
+@app.command(epilog=EPILOG)
+def main(
+    source: Annotated[Path, typer.Argument(help="The model's directory.", exists=True, file_okay=False)],
+    bundle: Annotated[Path, typer.Argument(help="Where the bundle goes; a bundle there is replaced.")],
+    kind: Annotated[Format, typer.Option("--format", help="Of SOURCE.")] = Format.AUTO,
+    source_language: Annotated[str, typer.Option(help="Such as en; default: what the model says.")] = "",
+    target_language: Annotated[str, typer.Option(help="Such as de; default: what the model says.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the model; default: the directory's.")] = "",
+    version: Annotated[str, typer.Option(help="Version of the model; default: 1.")] = "",
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="int8, fp32, or fp16 for a GPU; may be repeated. Default: fp32, with --calibration also int8."
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="Source sentences, one a line, plain or .gz: int8 needs them, and the first short ones become the "
+            "bundle's self-test.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    source_pieces: Annotated[
+        Path | None,
+        typer.Option(help="SentencePiece model; default: the one beside the model.", exists=True, dir_okay=False),
+    ] = None,
+    target_pieces: Annotated[
+        Path | None,
+        typer.Option(help="SentencePiece model of the target, if it is another one.", exists=True, dir_okay=False),
+    ] = None,
+    source_prefix: Annotated[
+        list[str] | None, typer.Option(help="Token before every source, such as '>>de<<'; may be repeated.")
+    ] = None,
+    source_eos: Annotated[
+        bool | None, typer.Option(help="End every source with end-of-sentence. Default: as the model says.")
+    ] = None,
+) -> None:
+    """Turn the model in SOURCE, of CTranslate2 or MarianMT (OPUS-MT), into a BUNDLE that the server loads.
+
+    Nothing in SOURCE is run. What this program does not understand is refused, and BUNDLE stays as it was.
+    """
+    for given in precision or ():
+        if given not in ALL_PRECISIONS:
+            raise typer.BadParameter(f"{given!r} is none of {', '.join(ALL_PRECISIONS)}", param_hint="--precision")
+    usual = ("int8", "fp32") if calibration else ("fp32",)
+    options = ImportOptions(
+        name=name,
+        version=version,
+        source_language=source_language,
+        target_language=target_language,
+        source_pieces=source_pieces,
+        target_pieces=target_pieces,
+        source_prefix=tuple(source_prefix or ()),
+        source_eos=source_eos,
+    )
+    try:
+        precisions = tuple(dict.fromkeys(precision or usual))
+        show_bundle(import_model(source, bundle, options, kind, precisions, calibration), console)
+    except (ValueError, OSError) as error:
+        console.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def import_model(
+    source: Path,
+    destination: Path,
+    options: ImportOptions,
+    kind: Format = Format.AUTO,
+    precisions: tuple[str, ...] = ("fp32",),
+    calibration: Path | None = None,
+) -> Bundle:
+    """Write the bundle of a foreign model and return it.
+
+    The bundle does not keep weights beside its graphs: half precision would not be the model's, and SOURCE has them.
+
+    Raises:
+        ForeignModelError, ModelFileError, ParityError, BundleError: as described there.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        model = READERS[_format_of(source) if kind is Format.AUTO else kind](source, options, Path(scratch))
+        samples = Samples()
+        if calibration is not None:
+            tokenizer = load_tokenizer(model.tokenizer_path, model.tokenizer)
+            samples = read_samples(calibration, tokenizer, model.config)
+            model = replace(model, golden_texts=tuple(short_texts(tokenizer, read_lines(calibration))))
+        progress = partial(track, console=console, transient=True)
+        exported = ExportOptions(precisions=precisions, keep_weights=False)
+        return export_bundle(model, destination, exported, samples, progress)
+
+
+def _format_of(source: Path) -> Format:
+    if is_ctranslate2(source):
+        return Format.CTRANSLATE2
+    if is_marian(source):
+        return Format.MARIAN
+    raise ForeignModelError(
+        f"{source} has neither model.bin (CTranslate2) nor a config.json with model_type marian (MarianMT)"
+    )

@@ -1,0 +1,164 @@
+"""What an importer is told, and the parts that all of them write.
+
+Knows no format.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from export.builder import Array
+from model.pieces import load_processor
+
+SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabulary.json"
+SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
+_TARGET_LANGUAGE = re.compile(r">>[^<>]+<<")  # of OPUS-MT
+_CODE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")  # of M2M100, NLLB
+_MAX_TEXT_BYTES = 64 << 20  # of a file with settings or tokens; a vocabulary of 256,000 has 6 MB
+
+
+class ForeignModelError(ValueError):
+    """A model that cannot be imported; the message says which part, why, and what would help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What the owner of a model says about it; None and empty: as the model's own files have it."""
+
+    name: str = ""
+    version: str = ""
+    source_language: str = ""
+    target_language: str = ""
+    source_pieces: Path | None = None  # SentencePiece model
+    target_pieces: Path | None = None
+    source_prefix: tuple[str, ...] = ()  # tokens before every source
+    source_eos: bool | None = None  # whether end-of-sentence ends every source
+
+    def languages(self, source: str, target: str) -> tuple[str, str]:
+        """Return the languages of the model, given those that its files name.
+
+        Raises:
+            ForeignModelError: a language is not known.
+        """
+        languages = self.source_language or source, self.target_language or target
+        for option, language in zip(("--source-language", "--target-language"), languages, strict=True):
+            if not language:
+                raise ForeignModelError(f"the model does not say its languages: give {option}, such as de")
+        return languages
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        ForeignModelError: the file is missing, too large, or no JSON.
+    """
+    if not path.is_file():
+        raise ForeignModelError(f"{path} does not exist")
+    try:
+        return json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ForeignModelError(f"{path} is no JSON: {error}") from error
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return a JSON object, or raise ForeignModelError."""
+    settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise ForeignModelError(f"{path} is no JSON object")
+    return settings
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a text file; carriage returns stay unless every line ends with one."""
+    lines = _text(path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line[:-1] for line in lines] if lines and all(line.endswith("\r") for line in lines) else lines
+
+
+def write_vocabulary(path: Path, tokens: Sequence[str]) -> None:
+    """Write the file that `model.vocabulary.Vocabulary.load` reads."""
+    path.write_text(json.dumps(list(tokens), ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+def require_keys(settings: Mapping[str, Any], allowed: Mapping[str, Any], path: Path) -> None:
+    """Refuse settings that have other values than the ones that this program understands.
+
+    Raises:
+        ForeignModelError: names the setting and its values.
+    """
+    for name, value in allowed.items():
+        if settings.get(name, value) != value:
+            raise ForeignModelError(f"{path}: {name} is {settings[name]!r}, only {value!r} is supported")
+
+
+def half_sinusoids(num_positions: int, d_model: int) -> Array:
+    """Return the position table with all sines before all cosines; the rates are the paper's.
+
+    Returns:
+        [num_positions, d_model] float32.
+    """
+    rates = np.power(10_000.0, -2.0 * np.arange((d_model + 1) // 2) / d_model)
+    angles = np.arange(num_positions)[:, None] * rates
+    table: Array = np.concatenate([np.sin(angles), np.cos(angles[:, : d_model // 2])], axis=1).astype(np.float32)
+    return table
+
+
+def with_zero_row(table: Array) -> Array:
+    """Return the table with one more row, of zeros."""
+    return np.pad(table, [(0, 1)] + [(0, 0)] * (table.ndim - 1))
+
+
+def require_one_language(tokens: Sequence[str], options: ImportOptions) -> None:
+    """Refuse a model of several target languages unless its owner says which token asks for the one to serve.
+
+    Raises:
+        ForeignModelError: names some of the tokens.
+    """
+    codes = [token for token in tokens if _CODE.fullmatch(token)]
+    if len(codes) > 1:
+        raise ForeignModelError(
+            f"the model has {len(codes)} language codes ({codes[0]}, {codes[1]}, ...): models of NLLB's and M2M100's "
+            "kind are not supported"
+        )
+    asked = [token for token in tokens if _TARGET_LANGUAGE.fullmatch(token)]
+    if len(asked) > 1 and not options.source_prefix:
+        raise ForeignModelError(
+            f"the model translates into {len(asked)} languages: say which one with --source-prefix, one of "
+            f"{', '.join(asked[:5])}{', ...' if len(asked) > 5 else ''}"
+        )
+
+
+def copy_pieces(pieces: Path, destination: Path, tokens: Sequence[str]) -> None:
+    """Copy a SentencePiece model into the bundle if it belongs to a vocabulary.
+
+    Raises:
+        ForeignModelError: it does not open, or less than half of its pieces are in the vocabulary.
+    """
+    try:
+        processor = load_processor(pieces)
+    except ValueError as error:
+        raise ForeignModelError(str(error)) from error
+    names = {processor.id_to_piece(number) for number in range(processor.get_piece_size())}
+    if 2 * len(names & set(tokens)) < len(names):
+        raise ForeignModelError(
+            f"{pieces} has {len(names)} pieces, only {len(names & set(tokens))} of them are in the vocabulary: "
+            "it belongs to another model"
+        )
+    shutil.copyfile(pieces, destination)
+
+
+def _text(path: Path) -> str:
+    if (size := path.stat().st_size) > _MAX_TEXT_BYTES:
+        raise ForeignModelError(f"{path} has {size} bytes, at most {_MAX_TEXT_BYTES} are accepted")
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ForeignModelError(f"{path} is no UTF-8 text") from error
