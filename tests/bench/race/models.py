@@ -17,7 +17,7 @@ from export.source import ExportSource
 from model.bundle import Bundle
 from model.manifest import BUNDLE_FORMAT_VERSION
 from model.shortlist import Shortlist
-from tests.bench.race.shapes import Shape, base_shape, default_shape, positions_of
+from tests.bench.race.shapes import Shape, base_shape, default_shape
 from tests.bench.race.text import Sentence
 from tests.fakes.vmap import write_vmap
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
@@ -104,8 +104,7 @@ def _bundle(
             precisions=(precision,), keep_weights=False, shortlist=lists if lists.exists() else None
         )
         model = replace(weights, config=shape.config, state=shape.state, name=shape.name)
-        with positions_of(shape):
-            export_bundle(model, directory, options, samples)
+        export_bundle(model, directory, options, samples)
     return Bundle.load(directory)
 
 
@@ -113,7 +112,7 @@ def _ctranslate2(shape: Shape, source: Bundle, lists: Shortlist | None, names: S
     if not directory.exists():
         partial = directory.with_name(f"{directory.name}.partial")  # a kill leaves no half model behind
         shutil.rmtree(partial, ignore_errors=True)
-        write_ctranslate2_model(shape.config, shape.state, source.tokenizer_path, partial, positions=shape.positions)
+        write_ctranslate2_model(shape.config, shape.state, source.tokenizer_path, partial)
         if lists is not None:
             write_vmap(lists, partial / "vmap.txt", names)
         partial.rename(directory)

@@ -18,13 +18,10 @@ Knows parameters by the names of `model/transformer.py`; knows neither engines n
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from unittest import mock
 
 import numpy as np
-import torch
 
 from export.builder import Array
 from export.linear import State
@@ -43,7 +40,6 @@ class Shape:
     name: str
     config: ModelConfig
     state: State
-    positions: Array  # [P, D]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ BIAS = Bias()
 
 def default_shape(config: ModelConfig, state: State) -> Shape:
     """The trained model as it is."""
-    return Shape("default", config, state, sinusoidal_positions(config.max_positions, config.d_model).numpy())
+    return Shape("default", config, state)
 
 
 def base_shape(
@@ -93,6 +89,7 @@ def base_shape(
         num_encoder_layers=layers,
         num_decoder_layers=layers,
         vocab_size=vocabulary,
+        position_table=True,
     )
     if max(config.num_encoder_layers, config.num_decoder_layers) > layers or config.vocab_size > vocabulary:
         raise ValueError(f"the model has more than {layers} layers or {vocabulary} tokens already")
@@ -100,22 +97,7 @@ def base_shape(
     table = widened["embedding.weight"]
     widened["embedding.weight"] = np.concatenate([table, BIAS.rows(vocabulary - len(table), config.d_model)])
     positions = sinusoidal_positions(config.max_positions, config.d_model).numpy()
-    return Shape("base", wide, _with_more_layers(widened, config, layers), np.tile(positions, (1, 2)))
-
-
-@contextmanager
-def positions_of(shape: Shape) -> Iterator[None]:
-    """Inside, export and the PyTorch model have this shape's position table instead of the computed one."""
-
-    def table(num_positions: int, d_model: int) -> torch.Tensor:
-        assert (num_positions, d_model) == shape.positions.shape, "another model than the shape's is being built"
-        return torch.from_numpy(shape.positions)
-
-    with (
-        mock.patch("export.graphs.sinusoidal_positions", table),
-        mock.patch("model.transformer.sinusoidal_positions", table),
-    ):
-        yield
+    return Shape("base", wide, _with_more_layers({**widened, "positions": np.tile(positions, (1, 2))}, config, layers))
 
 
 def _twice(name: str, array: Array, num_heads: int) -> Array:

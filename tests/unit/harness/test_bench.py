@@ -8,7 +8,7 @@ from export.linear import State
 from export.verify import reference_model
 from model.config import ModelConfig
 from tests.bench.race.regimes import climb
-from tests.bench.race.shapes import BIAS, base_shape, positions_of
+from tests.bench.race.shapes import BIAS, base_shape
 from tests.fakes.tiny_model import padded, random_sentences, state_of, tiny_config, tiny_model
 
 
@@ -38,8 +38,7 @@ def test_the_races_larger_model_computes_what_the_smaller_one_does():
     base = base_shape(config, state, layers=5, vocabulary=100)
 
     narrow = logits(config, state)
-    with positions_of(base):
-        wide = logits(base.config, base.state)
+    wide = logits(base.config, base.state)
 
     torch.testing.assert_close(wide[..., : config.vocab_size], narrow, atol=1e-4, rtol=0)
     added = wide[..., config.vocab_size :]
