@@ -5,6 +5,7 @@ translations.
 """
 
 import pickle
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -250,12 +251,11 @@ def _tensors(directory: Path) -> dict[str, Callable[[], torch.Tensor]]:
     if not path.is_file():
         raise ForeignModelError(f"{directory} has neither model.safetensors nor pytorch_model.bin")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0][:120]
-        raise ForeignModelError(
-            f"{path} is refused, since it holds more than tensors or is damaged: {reason}"
-        ) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the pickle's protocol
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:  # its advice is to trust
+        raise ForeignModelError(f"{path} is damaged, or holds more than tensors ({type(error).__name__})") from error
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise ForeignModelError(f"{path} is no dictionary of tensors")
     return {name: tensor.clone for name, tensor in found.items()}

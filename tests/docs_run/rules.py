@@ -17,6 +17,7 @@ LEFT_OUT = {
     r"^python -m model\.(train|evaluate|tools\.(?!attention))|^zcat DATA": "needs a corpus",
     r"--shortlist shortlist\.csr": "needs what the command before it makes of a corpus",
     r"DEVICE=cuda|bench[_-]gpu|pip uninstall -y onnxruntime": "needs a GPU; `make bench-gpu` is the check",
+    r"^python -m export import|--bundle bundles/en-(mg|de)$": "needs a model of another framework",
     r"bench_capacity": "takes 16 minutes and writes a page of the documents",
 }
 

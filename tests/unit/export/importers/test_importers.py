@@ -1,0 +1,230 @@
+"""What importers refuse, each in one line with the place, and what they make of the files around the weights."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from export.importers.ctranslate2 import read_ctranslate2
+from export.importers.foreign import ForeignModelError, ImportOptions, half_sinusoids
+from export.importers.marian import read_marian
+from export.importers.model_bin import ModelFileError
+from model.layers import sinusoidal_positions
+from model.manifest import TokenizerKind
+from tests.fakes.tiny_model import state_of, tiny_config, tiny_model
+from tests.parity.ctranslate2_model import write_ctranslate2_model
+from tests.parity.marian_model import write_marian
+from tests.unit.export.importers.test_model_bin import model_bin, text, variable
+
+OPTIONS = ImportOptions(source_language="en", target_language="de")
+
+
+def refusal(read: Any, directory: Path, scratch: Path, options: ImportOptions = OPTIONS) -> str:
+    scratch.mkdir(exist_ok=True)
+    with pytest.raises((ForeignModelError, ModelFileError)) as refused:
+        read(directory, options, scratch)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def change(path: Path, **settings: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+
+
+class TestMarian:
+    @pytest.fixture
+    def directory(self, tmp_path: Path, tiny_tokenizer_path: Path) -> Path:
+        return write_marian(tmp_path, tiny_tokenizer_path).directory
+
+    def test_a_good_model_has_its_own_defaults_and_languages(self, directory, tmp_path):
+        (tmp_path / "scratch").mkdir()
+        source = read_marian(directory, ImportOptions(name="mine"), tmp_path / "scratch")
+
+        assert (source.name, source.source_language, source.target_language) == ("mine", "en", "de")
+        assert (source.decoding.beam_size, source.decoding.max_target_tokens) == (6, 32)
+        assert source.config.suppressed_ids == (source.config.start_id,)
+        assert source.tokenizer.source_suffix == ("</s>",)
+
+    def test_the_position_table_has_sines_before_cosines(self):
+        usual = sinusoidal_positions(20, 8).numpy()
+
+        np.testing.assert_allclose(
+            half_sinusoids(20, 8), np.concatenate([usual[:, ::2], usual[:, 1::2]], axis=1), atol=1e-6
+        )
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"activation_function": "gelu_new"}, "activation_function is 'gelu_new', supported are relu"),
+            ({"normalize_before": True}, "normalize_before is True, only False is supported"),
+            ({"decoder_ffn_dim": 32}, "other numbers of heads or inner widths"),
+            ({"bad_words_ids": [[1, 2]]}, "words of several tokens"),
+            ({"d_model": 48}, "has shape (119, 32), config.json says (119, 48)"),
+            ({"d_model": "x"}, "config.json: d_model is 'x'"),
+            ({"decoder_layers": 1}, "tensors that are not understood: model.decoder.layers.1.encoder_attn.k_proj.bias"),
+            ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.2.self_attn_layer_norm.weight'"),
+            ({"decoder_start_token_id": 5_000}, "start_id is 5000"),
+        ],
+    )
+    def test_settings_that_do_not_fit_are_refused(self, directory, tmp_path, settings, message):
+        change(directory / "config.json", **settings)
+
+        assert message in refusal(read_marian, directory, tmp_path / "scratch")
+
+    def test_a_pickle_that_runs_code_is_refused_and_runs_nothing(self, directory, tmp_path):
+        class Bomb:
+            def __reduce__(self) -> tuple[Any, ...]:
+                return Path.touch, (tmp_path / "exploded",)
+
+        (directory / "model.safetensors").unlink()
+        torch.save({"model.shared.weight": Bomb()}, directory / "pytorch_model.bin")
+        assert "damaged, or holds more than tensors" in refusal(read_marian, directory, tmp_path / "scratch")
+
+        (directory / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Bomb()}))
+        assert "damaged, or holds more than tensors" in refusal(read_marian, directory, tmp_path / "scratch")
+        assert not (tmp_path / "exploded").exists()
+
+    @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\0\0\0\0\0\0\0{}      ", b"PK\x03\x04"])
+    def test_damaged_weights_are_refused_by_name(self, directory, tmp_path, content):
+        (directory / "model.safetensors").write_bytes(content)
+
+        assert str(directory) in refusal(read_marian, directory, tmp_path / "scratch")
+
+        (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+        assert "pytorch_model.bin" in refusal(read_marian, directory, tmp_path / "scratch")
+
+    def test_numbers_that_are_not_finite_are_refused(self, directory, tmp_path):
+        tensors = load_file(directory / "model.safetensors")
+        tensors["final_logits_bias"][0, 3] = torch.nan
+        save_file(tensors, directory / "model.safetensors")
+
+        assert "final_logits_bias has numbers that are not finite" in refusal(
+            read_marian, directory, tmp_path / "scratch"
+        )
+
+    @pytest.mark.parametrize(
+        ("vocabulary", "message"),
+        [
+            ({"</s>": 0, "<unk>": 0}, "have one id, 0"),
+            ({"</s>": 9_999}, "has id 9999, the model has 119 rows"),
+            ({"</s>": "0"}, "has id '0'"),
+            ([], "is no JSON object"),
+            ({"</s>": 0, "<unk>": 1}, "it belongs to another model"),
+            ({">>de<<": 0, ">>fr<<": 1}, "translates into 2 languages: say which one with --source-prefix"),
+        ],
+    )
+    def test_vocabularies_that_do_not_fit_are_refused(self, directory, tmp_path, vocabulary, message):
+        (directory / "vocab.json").write_text(json.dumps(vocabulary))
+
+        assert message in refusal(read_marian, directory, tmp_path / "scratch")
+
+    def test_missing_files_are_refused_by_name(self, directory, tmp_path):
+        (directory / "target.spm").unlink()
+        assert "target.spm does not exist" in refusal(read_marian, directory, tmp_path / "scratch")
+        (directory / "model.safetensors").unlink()
+        (directory / "target.spm").write_bytes((directory / "source.spm").read_bytes())
+        assert "neither model.safetensors nor pytorch_model.bin" in refusal(
+            read_marian, directory, tmp_path / "scratch"
+        )
+
+
+class TestCtranslate2:
+    @pytest.fixture
+    def directory(self, tmp_path: Path, tiny_tokenizer_path: Path) -> Path:
+        model = tiny_model(tiny_config(vocab_size=120))
+        directory = write_ctranslate2_model(model.config, state_of(model), tiny_tokenizer_path, tmp_path / "model")
+        (directory / "sentencepiece.model").write_bytes(tiny_tokenizer_path.read_bytes())
+        return directory
+
+    def test_an_unpacked_package_of_argos_says_its_languages(self, directory, tmp_path):
+        package = tmp_path / "package"
+        package.mkdir()
+        directory.rename(package / "model")
+        (package / "model" / "sentencepiece.model").rename(package / "sentencepiece.model")
+        (package / "metadata.json").write_text(json.dumps({"from_code": "en", "to_code": "ga"}))
+        (tmp_path / "scratch").mkdir()
+
+        source = read_ctranslate2(package, ImportOptions(), tmp_path / "scratch")
+
+        assert (source.source_language, source.target_language) == ("en", "ga")
+        assert source.tokenizer.kind is TokenizerKind.PIECES
+        assert source.config.shared_embeddings
+        assert source.config.tied_projection
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"decoder_start_token": None}, "has no decoder_start_token"),
+            ({"eos_token": "<end>"}, "has no token '<end>'"),
+            ({"quantization_type": 1}, "quantization_type is 1, which is not supported"),
+            ({"bos_token": 3}, "bos_token is 3, it must be text"),
+        ],
+    )
+    def test_settings_that_do_not_fit_are_refused(self, directory, tmp_path, settings, message):
+        change(directory / "config.json", **settings)
+
+        assert message in refusal(read_ctranslate2, directory, tmp_path / "scratch")
+
+    def test_a_vocabulary_without_its_sentencepiece_model_is_refused(self, directory, tmp_path):
+        (directory / "sentencepiece.model").unlink()
+
+        assert "give one with --source-pieces" in refusal(read_ctranslate2, directory, tmp_path / "scratch")
+
+    def test_a_vocabulary_of_another_size_is_refused(self, directory, tmp_path):
+        tokens = json.loads((directory / "shared_vocabulary.json").read_text())
+        (directory / "shared_vocabulary.json").write_text(json.dumps(tokens[:-1]))
+        assert "has 120 rows, the source vocabulary 119 tokens" in refusal(
+            read_ctranslate2, directory, tmp_path / "scratch"
+        )
+
+        (directory / "shared_vocabulary.json").unlink()
+        assert "neither shared_vocabulary nor source_vocabulary" in refusal(read_ctranslate2, directory, tmp_path / "s")
+
+    @pytest.mark.parametrize(
+        ("names", "message"),
+        [
+            (["encoder/layer_0/self_attention/relative_position_keys"], "relative positions (Shaw et al. 2018)"),
+            (["encoder/layer_0/self_attention/relative_attention_bias"], "a relative attention bias (T5)"),
+            (["decoder/layer_0/ffn/linear_0_noact/weight"], "gated linear units"),
+            (["encoder/embeddings_0/weight", "encoder/embeddings_1/weight"], "several features for each source token"),
+            (["decoder/alibi"], "has decoder/alibi, which is not supported"),
+        ],
+    )
+    def test_other_kinds_of_models_are_refused_by_name(self, tmp_path, names, message):
+        (tmp_path / "model.bin").write_bytes(model_bin([variable(name, np.ones(1, np.float32)) for name in names]))
+
+        assert message in refusal(read_ctranslate2, tmp_path, tmp_path / "scratch")
+
+    @pytest.mark.parametrize(
+        ("specification", "message"),
+        [
+            ("TransformerDecoderSpec", "is a language model (TransformerDecoderSpec), which has no encoder"),
+            ("WhisperSpec", "is a 'WhisperSpec', supported are TransformerBase"),
+        ],
+    )
+    def test_other_specifications_are_refused_by_name(self, tmp_path, specification, message):
+        content = model_bin([variable("x", np.ones(1, np.float32))])
+        (tmp_path / "model.bin").write_bytes(content.replace(text("TransformerSpec"), text(specification)))
+
+        assert message in refusal(read_ctranslate2, tmp_path, tmp_path / "scratch")
+
+    def test_a_variable_that_nobody_knows_is_refused(self, directory, tmp_path):
+        content = (directory / "model.bin").read_bytes()
+        at = content.index(text("decoder/layer_0/attention/layer_norm/beta"))
+        count = content.index(text("TransformerSpec")) + len(text("TransformerSpec")) + 4
+        number = int.from_bytes(content[count : count + 4], "little") + 1
+        changed = content[:count] + number.to_bytes(4, "little") + content[count + 4 : at]
+        changed += variable("decoder/new_idea", np.ones(3, np.float32)) + content[at:]
+        (directory / "model.bin").write_bytes(changed)
+
+        assert "variables that are not understood: decoder/new_idea" in refusal(
+            read_ctranslate2, directory, tmp_path / "scratch"
+        )
+
+    def test_languages_must_be_known(self, directory, tmp_path):
+        assert "give --source-language" in refusal(read_ctranslate2, directory, tmp_path / "s", ImportOptions())
