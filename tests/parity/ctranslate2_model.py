@@ -33,7 +33,6 @@ def write_ctranslate2_model(
     tokenizer: Path | None,
     directory: Path,
     *,
-    positions: NDArray[np.float32] | None = None,
     quantization: str | None = None,
 ) -> Path:
     """Write a model that `ctranslate2.Translator(str(directory))` loads, and return the directory.
@@ -43,12 +42,11 @@ def write_ctranslate2_model(
         state: its parameters, named as in `model/transformer.py`.
         tokenizer: the shared SentencePiece model; its pieces become both vocabularies.  None: those of `numbered`.
         directory: is created; must not exist.
-        positions: the position table [P, D], where it is not the usual one.
         quantization: type of the weights in the file, such as int8; None: float32.
     """
     if config.position_table:
         positions = state["positions"]
-    if positions is None:
+    else:
         positions = sinusoidal_positions(config.max_positions, config.d_model).numpy()
     spec = transformer_spec.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
