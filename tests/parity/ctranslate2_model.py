@@ -58,7 +58,7 @@ def write_ctranslate2_model(
     for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
         stack.scale_embeddings = config.scaled_embeddings
         stack.position_encodings.encodings = positions
-        _set_stack(stack, config, state, name)
+        set_stack(stack, config, state, name)
     spec.encoder.embeddings[0].weight = state["embedding.weight"]
     spec.decoder.embeddings.weight = state[f"{config.target_table}.weight"]
     spec.decoder.projection.weight = state[f"{config.projection_table}.weight"]
@@ -131,7 +131,7 @@ def _set_vocabularies(spec: Any, config: ModelConfig, source: list[str], target:
     spec.config.layer_norm_epsilon = config.norm_epsilon
 
 
-def _set_stack(spec: Any, config: ModelConfig, state: State, name: str) -> None:
+def set_stack(spec: Any, config: ModelConfig, state: State, name: str) -> None:
     """The layers of an encoder or a decoder, and with pre-norm the last norm."""
     for number, layer in enumerate(spec.layer):
         prefix = f"{name}.layers.{number}"

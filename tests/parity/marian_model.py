@@ -1,7 +1,7 @@
 """Random weights as a MarianMT checkpoint, and the same as a CTranslate2 model: what an owner has, and the neighbour.
 
-Not a test.  Both are written from one state with names of `model/transformer.py`, by the rules of transformers'
-models/marian and of CTranslate2's converter: it drops the row of <pad> and starts from a zero embedding.
+Not a test.  CTranslate2's own converter reads the checkpoint's tensors, from modules with the names of transformers';
+it drops the row of <pad> and starts from a zero embedding.
 """
 
 import json
@@ -9,18 +9,22 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
+from ctranslate2.converters import transformers as converters
 from ctranslate2.specs import common_spec, transformer_spec
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import nn
 
 from export.importers.foreign import half_sinusoids
 from model.config import Activation, ModelConfig, NormPlacement
 from model.transformer import Transformer
 from tests.fakes.tiny_model import state_of, tiny_model
-from tests.parity.ctranslate2_model import _set_stack, pieces
+from tests.parity.ctranslate2_model import pieces, set_stack
 
 _ACTIVATIONS = {
     Activation.RELU: common_spec.Activation.RELU,
@@ -48,19 +52,32 @@ class MarianModel:
 
     config: ModelConfig
     state: Mapping[str, NDArray[np.float32]]
-    tokens: list[str]  # by id; the last one is <pad>
+    tokens: list[str]  # of sources, by id; the last one is <pad>
+    target_tokens: list[str]
     directory: Path  # MarianMT
     ctranslate2: Path
 
 
 def write_marian(
-    directory: Path, tokenizer: Path, *, activation: Activation = Activation.SWISH, as_pickle: bool = False
+    directory: Path,
+    tokenizer: Path,
+    *,
+    activation: Activation = Activation.SWISH,
+    as_pickle: bool = False,
+    is_shared: bool = True,
 ) -> MarianModel:
-    """Write a small model with the pieces of a SentencePiece model in another order, below `directory`."""
+    """Write a small model with the pieces of a SentencePiece model in another order, below `directory`.
+
+    Without `is_shared`, the target has a vocabulary and an embedding of its own.
+    """
     text = sorted(set(pieces(tokenizer)) - {"<pad>", "<unk>", "<s>", "</s>"})
     tokens = ["</s>", *text[:7], "<unk>", *text[7:], "<pad>"]
+    target_tokens = tokens if is_shared else ["<unk>", *reversed(text[10:]), "</s>", "<pad>"]
+    pad = len(target_tokens) - 1
     config = ModelConfig(
         vocab_size=len(tokens),
+        target_vocab_size=len(target_tokens),
+        shared_embeddings=is_shared,
         d_model=32,
         d_ff=64,
         num_heads=4,
@@ -69,14 +86,14 @@ def write_marian(
         norm_placement=NormPlacement.POST,
         max_positions=64,
         pad_id=len(tokens) - 1,
-        start_id=len(tokens) - 1,
-        eos_id=0,
-        suppressed_ids=(len(tokens) - 1,),
+        start_id=pad,
+        eos_id=target_tokens.index("</s>"),
+        suppressed_ids=(pad,),
         projection_bias=True,
         activation=activation,
     )
     state = _random_state(config)
-    model = MarianModel(config, state, tokens, directory / "marian", directory / "ctranslate2")
+    model = MarianModel(config, state, tokens, target_tokens, directory / "marian", directory / "ctranslate2")
     _write_checkpoint(model, tokenizer, as_pickle=as_pickle)
     _write_ctranslate2(model)
     return model
@@ -88,10 +105,13 @@ def _random_state(config: ModelConfig) -> dict[str, NDArray[np.float32]]:
     with torch.no_grad():
         model.embedding.weight.mul_(2.0)
         model.embedding.weight[config.pad_id].zero_()
+        if not config.shared_embeddings:
+            model.target_embedding.weight.mul_(2.0)
+            model.target_embedding.weight[config.start_id].zero_()
     state = {name: np.array(value) for name, value in state_of(model).items()}
-    state["projection_bias"] = np.random.default_rng(2).normal(0.0, 1.0, config.vocab_size).astype(np.float32)
+    state["projection_bias"] = np.random.default_rng(2).normal(0.0, 1.0, config.num_target_tokens).astype(np.float32)
     state["projection_bias"][config.eos_id] += 3.0
-    state["projection_bias"][config.pad_id] = 0.0
+    state["projection_bias"][config.start_id] = 0.0
     return state
 
 
@@ -99,6 +119,11 @@ def _write_checkpoint(model: MarianModel, tokenizer: Path, *, as_pickle: bool) -
     directory, config = model.directory, model.config
     directory.mkdir(parents=True)
     tensors = {"model.shared.weight": model.state["embedding.weight"]}
+    if not config.shared_embeddings:
+        tensors = {
+            "model.encoder.embed_tokens.weight": model.state["embedding.weight"],
+            "model.decoder.embed_tokens.weight": model.state["target_embedding.weight"],
+        }
     tensors["final_logits_bias"] = model.state["projection_bias"][None]
     for key, value in model.state.items():
         if ".layers." in key:
@@ -123,10 +148,12 @@ def _write_checkpoint(model: MarianModel, tokenizer: Path, *, as_pickle: bool) -
         "decoder_layers": config.num_decoder_layers,
         "max_position_embeddings": config.max_positions,
         "vocab_size": config.vocab_size,
-        "pad_token_id": config.pad_id,
+        "decoder_vocab_size": config.num_target_tokens,
+        "share_encoder_decoder_embeddings": config.shared_embeddings,
+        "pad_token_id": config.start_id,
         "decoder_start_token_id": config.start_id,
         "eos_token_id": config.eos_id,
-        "bad_words_ids": [[config.pad_id]],
+        "bad_words_ids": [[config.start_id]],
         "scale_embedding": True,
         "static_position_embeddings": True,
         "normalize_before": False,
@@ -134,14 +161,79 @@ def _write_checkpoint(model: MarianModel, tokenizer: Path, *, as_pickle: bool) -
         "num_beams": 6,
     }
     (directory / "config.json").write_text(json.dumps(settings))
-    (directory / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en", "target_lang": "de"}))
-    vocabulary = {token: number for number, token in enumerate(model.tokens)}
-    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps({"source_lang": "en", "target_lang": "de", "separate_vocabs": not config.shared_embeddings})
+    )
+    for name, tokens in (("vocab.json", model.tokens), ("target_vocab.json", model.target_tokens)):
+        (directory / name).write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
     for name in ("source.spm", "target.spm"):
         shutil.copyfile(tokenizer, directory / name)
 
 
 def _write_ctranslate2(model: MarianModel) -> None:
+    """Write what CTranslate2's own converter makes of the checkpoint's tensors."""
+    spec = _converted(model) if model.config.shared_embeddings else _separate(model)
+    spec.register_source_vocabulary(model.tokens[:-1])
+    spec.register_target_vocabulary(model.target_tokens[:-1])
+    spec.config.unk_token, spec.config.eos_token, spec.config.decoder_start_token = "<unk>", "</s>", "</s>"
+    model.ctranslate2.mkdir()
+    spec.validate()
+    spec.optimize()
+    spec.save(str(model.ctranslate2))
+
+
+def _converted(model: MarianModel) -> Any:
+    """Return what the converter makes of a module that is built like transformers' MarianMTModel."""
+    weights = model.directory / "model.safetensors"
+    pickled = model.directory / "pytorch_model.bin"
+    tensors = load_file(weights) if weights.exists() else torch.load(pickled, weights_only=True)
+    module = _Modules(model.config)
+    module.load_state_dict({**tensors, "lm_head.weight": tensors["model.shared.weight"]})
+    converters.transformers = SimpleNamespace(Conv1D=type(None))  # it looks for layers of GPT-2
+    return converters.MarianMTLoader().get_model_spec(module.eval())
+
+
+class _Modules(nn.Module):
+    """The modules of transformers' MarianMTModel by name, without what they compute."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.shared = nn.Embedding(config.vocab_size, config.d_model)
+        for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
+            layers = nn.ModuleList(_layer(config, has_memory=stack == "decoder") for _ in range(num_layers))
+            setattr(self.model, stack, nn.Module())
+            part: Any = getattr(self.model, stack)
+            part.layers = layers
+            part.embed_scale = config.d_model**0.5
+            table = torch.from_numpy(half_sinusoids(config.max_positions, config.d_model))
+            part.embed_positions = SimpleNamespace(weight=table)
+            part.embed_tokens = SimpleNamespace(weight=self.model.shared.weight)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
+        self.config = SimpleNamespace(
+            encoder_layers=config.num_encoder_layers,
+            decoder_layers=config.num_decoder_layers,
+            encoder_attention_heads=config.num_heads,
+            activation_function=str(config.activation),
+        )
+
+
+def _layer(config: ModelConfig, *, has_memory: bool) -> nn.Module:
+    layer, D = nn.Module(), config.d_model
+    for name in ("self_attn", "encoder_attn")[: 1 + has_memory]:
+        attention = nn.Module()
+        for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            setattr(attention, part, nn.Linear(D, D))
+        setattr(layer, name, attention)
+        setattr(layer, f"{name}_layer_norm", nn.LayerNorm(D))
+    layer.fc1, layer.fc2 = nn.Linear(D, config.d_ff), nn.Linear(config.d_ff, D)
+    layer.final_layer_norm = nn.LayerNorm(D)
+    return layer
+
+
+def _separate(model: MarianModel) -> Any:
+    """Return the model with two vocabularies, which the converter cannot make: without <pad> on either side."""
     config, state = model.config, model.state
     spec = transformer_spec.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
@@ -153,16 +245,9 @@ def _write_ctranslate2(model: MarianModel) -> None:
     for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
         stack.scale_embeddings = True
         stack.position_encodings.encodings = half_sinusoids(config.max_positions, config.d_model)
-        _set_stack(stack, config, state, name)
-    table = np.ascontiguousarray(state["embedding.weight"][:-1])
-    spec.encoder.embeddings[0].weight = table
-    spec.decoder.embeddings.weight = table
-    spec.decoder.projection.weight = table
+        set_stack(stack, config, state, name)
+    spec.encoder.embeddings[0].weight = np.ascontiguousarray(state["embedding.weight"][:-1])
+    table = np.ascontiguousarray(state["target_embedding.weight"][:-1])
+    spec.decoder.embeddings.weight = spec.decoder.projection.weight = table
     spec.decoder.projection.bias = np.ascontiguousarray(state["projection_bias"][:-1])
-    spec.register_source_vocabulary(model.tokens[:-1])
-    spec.register_target_vocabulary(model.tokens[:-1])
-    spec.config.unk_token, spec.config.eos_token, spec.config.decoder_start_token = "<unk>", "</s>", "</s>"
-    model.ctranslate2.mkdir()
-    spec.validate()
-    spec.optimize()
-    spec.save(str(model.ctranslate2))
+    return spec
