@@ -116,7 +116,14 @@ class Admission:
             return self._refusal()
         if deadline is not None and deadline <= now:
             return DeadlineExceeded("the deadline had passed when the request arrived")
-        limits, held, requests = self.limits, self._held.get(caller.identity, _NOTHING), self.requests - self.streams
+        return self._lack_of_room(caller)
+
+    def _lack_of_room(self, caller: Caller) -> Overloaded | None:
+        limits, requests = self.limits, self.requests - self.streams
+        has_room = requests < limits.max_concurrent_requests and self.tokens < limits.max_queued_tokens
+        if has_room and caller.max_queued_tokens is None:
+            return None
+        held = self._held.get(caller.identity, _NOTHING)
         if self.is_full(requests, 1, held.requests, limits.max_concurrent_requests, caller):
             message = f"{requests} requests are being served, at most {limits.max_concurrent_requests} are"
             return self.overloaded(message, "queue_full")
@@ -168,7 +175,9 @@ class Admission:
             self.requests += 1
             self.streams += 1
             return _Held()
-        held = self._held.setdefault(caller.identity, _Held())
+        held = self._held.get(caller.identity)
+        if held is None:
+            held = self._held[caller.identity] = _Held()
         held.requests += kind == "request"
         held.parts += kind == "part"
         self.requests += kind == "request"
@@ -215,15 +224,11 @@ class Permit:
         self.kind = kind
         self._admission = admission
         self._on_release: Callable[[], None] | None = None
-        self._own = _Held()
+        self.characters = 0  # that the request holds
+        self._tokens = 0
         self._held = admission.enter(caller, kind)  # by all permits of the caller
         self._was_refused = False
         self._is_released = False
-
-    @property
-    def characters(self) -> int:
-        """Characters that the request holds."""
-        return self._own.characters
 
     def part(self) -> "Permit":
         """Return a permit for one text of a stream, or a part of a request, that holds this one.
@@ -245,7 +250,8 @@ class Permit:
         assert not self._is_released, "the permit was released"
         admission, held, max_tokens = self._admission, self._held, self._admission.limits.max_queued_tokens
         limit = CHARACTERS_PER_TOKEN * max_tokens
-        used, own = (max(each.characters, CHARACTERS_PER_TOKEN * each.tokens) for each in (admission, held))
+        used = max(admission.characters, CHARACTERS_PER_TOKEN * admission.tokens)
+        own = max(held.characters, CHARACTERS_PER_TOKEN * held.tokens)
         if used > 0 and admission.is_full(used, count, own, limit, self.caller):
             raise self._refused(
                 f"{admission.characters} characters, {admission.tokens} source tokens wait or run and the request has "
@@ -254,7 +260,7 @@ class Permit:
             )
         admission.characters += count
         held.characters += count
-        self._own.characters += count
+        self.characters += count
 
     def take_tokens(self, count: int, *, is_continuation: bool = False) -> None:
         """Add `count` source tokens to what the request holds.
@@ -271,7 +277,7 @@ class Permit:
             self._check_tokens(count)
         self._admission.tokens += count
         self._held.tokens += count
-        self._own.tokens += count
+        self._tokens += count
 
     def _check_tokens(self, count: int) -> None:
         # A request larger than a whole budget still gets through when it is alone in it.
@@ -304,8 +310,8 @@ class Permit:
             return
         self._is_released = True
         for each in (self._admission, self._held):
-            each.characters -= self._own.characters
-            each.tokens -= self._own.tokens
+            each.characters -= self.characters
+            each.tokens -= self._tokens
         self._admission.leave(self.caller, self.kind, self._held, was_refused=self._was_refused)
         if self._on_release is not None:
             self._on_release()

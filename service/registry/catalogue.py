@@ -40,16 +40,16 @@ class Lease:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._is_idle = asyncio.Event()
-        self._is_idle.set()
+        self._is_idle = asyncio.Event()  # cleared by who waits for it
 
     async def wait_idle(self) -> None:
         """Return when no call uses the version."""
-        await self._is_idle.wait()
+        if self.calls:
+            self._is_idle.clear()
+            await self._is_idle.wait()
 
     def __enter__(self) -> None:
         self.calls += 1
-        self._is_idle.clear()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

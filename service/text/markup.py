@@ -29,7 +29,7 @@ def parse(text: str, text_format: TextFormat) -> Document:
     """
     if text_format is TextFormat.PLAIN:
         return Document(tuple(joined(trim(Segment(text, 0, text)))), _unchanged)
-    return Document(tuple(joined(list(_Parser(text, SYNTAXES[text_format]).parts()))), escape)
+    return Document(tuple(joined(_Parser(text, SYNTAXES[text_format]).parts())), escape)
 
 
 def escape(text: str) -> str:

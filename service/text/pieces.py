@@ -4,7 +4,7 @@ Joined, the parts are the source of the segment, byte for byte.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -55,23 +55,17 @@ def split(segment: Segment, positions: Sequence[int]) -> list[Part]:
     return joined(pieces)
 
 
-def joined(parts: Sequence[Part]) -> list[Part]:
+def joined(parts: Iterable[Part]) -> list[Part]:
     """Join strings that follow each other, and leave out empty ones."""
     result: list[Part] = []
     strings: list[str] = []
     for part in parts:
-        if isinstance(part, str):
+        if isinstance(part, Segment):
+            result += ["".join(strings), part] if strings else [part]
+            strings = []
+        elif part:
             strings.append(part)
-            continue
-        result += _nonempty(strings)
-        result.append(part)
-        strings = []
-    return [*result, *_nonempty(strings)]
-
-
-def _nonempty(strings: Sequence[str]) -> list[str]:
-    string = "".join(strings)
-    return [string] if string else []
+    return [*result, "".join(strings)] if strings else result
 
 
 def _language(segment: Segment) -> str:

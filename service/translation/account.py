@@ -50,11 +50,11 @@ class Account:
         """Count a request, or one text of a stream, that was answered; texts with an error are not usage."""
         model = self._metrics.model(result.model)
         model.translated(result.translations, call)
-        segments = [segment for translation in result.translations for segment in translation.segments]
-        warnings = [warning.kind for segment in segments for warning in segment.warnings]
-        model.segments(len(segments), warnings, retries=sum([one.retries for one in result.translations]))
         used = Usage(calls=1)
         for text, translation in zip(request.texts, result.translations, strict=True):
+            if segments := translation.segments:
+                warnings = [warning.kind for segment in segments for warning in segment.warnings]
+                model.segments(len(segments), warnings, retries=translation.retries)
             if translation.error is None:
                 used.texts += 1
                 used.characters += len(text)

@@ -4,7 +4,7 @@ Capitals are lowered for the model and raised again.  Knows nothing of what must
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
@@ -32,20 +32,19 @@ _MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone;
 _UNKNOWN = "\u2047"  # what SentencePiece decodes an unknown token to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """How the texts of a request are translated."""
 
     codec: TextCodec
     params: SearchParams
     source_language: str  # BCP 47
     target_language: str
+    max_tokens: int  # of a segment; longer ones are translated in pieces
     segmentation: Segmentation = Segmentation.SENTENCE
     text_format: TextFormat = TextFormat.PLAIN
     glossary: Glossary = NO_TERMS
     wants_links: bool = False
     can_score: bool = False  # whether the model's bundle has a graph for it
-    max_tokens: int  # of a segment; longer ones are translated in pieces
 
 
 def settings_of(

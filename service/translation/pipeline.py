@@ -107,8 +107,7 @@ class Pipeline:
         now = time.monotonic()
         if (refusal := self.admission.refusal(caller, now=now, deadline=deadline)) is not None:
             return refusal
-        wait = self._waits.get(caller.identity)
-        if wait is None:
+        if not self._waits or (wait := self._waits.get(caller.identity)) is None:
             return None
         if now - wait.at > WAIT_HOLDS_S:
             del self._waits[caller.identity]
@@ -277,34 +276,34 @@ async def _run_round(
     tasks, is_continuation = work.tasks, work.num_rounds > 0
     if not is_continuation:
         call.source_tokens = sum([len(task.source_ids) for task in tasks])
-    groups: dict[tuple[SearchParams, bool], list[int]] = {}
-    for index, task in enumerate(tasks):
-        groups.setdefault((task.params, task.scored_ids is not None), []).append(index)
+    groups: dict[tuple[SearchParams, bool], list[Task]] = {}
+    for task in tasks:
+        groups.setdefault((task.params, task.scored_ids is not None), []).append(task)
     runs: list[Coroutine[Any, Any, WorkDone]] = []
-    for (params, is_scored), indexes in groups.items():
-        part = [tasks[index] for index in indexes]
-        has_prefix = any(task.prefix_ids for task in part)
+    for (params, is_scored), alike in groups.items():
+        has_prefix = any(task.prefix_ids for task in alike)
         asked = Work(
-            sources=tuple([task.source_ids for task in part]),
+            sources=tuple([task.source_ids for task in alike]),
             params=params,
             allow_smaller_beam=bool(request.options.allow_smaller_beam),
-            prefixes=tuple([task.prefix_ids for task in part]) if has_prefix else (),
-            scored=tuple([task.scored_ids or () for task in part]) if is_scored else (),
+            prefixes=tuple([task.prefix_ids for task in alike]) if has_prefix else (),
+            scored=tuple([task.scored_ids or () for task in alike]) if is_scored else (),
             is_continuation=is_continuation,
         )
         runs.append(model.run(asked, call, permit, None if runs else on_room))
-    replies: dict[int, Reply] = {}
-    for indexes, done in zip(groups.values(), await _all_of(runs), strict=True):
-        for index, result in zip(indexes, done.results, strict=True):
-            params = tasks[index].params
-            replies[index] = Reply(result, done.beam_size, params.num_rows // params.beam_size)
-    return [replies[index] for index in range(len(tasks))]
+    if len(runs) == 1:
+        return _replies(tasks[0].params, await runs[0])
+    replies = {key: iter(_replies(key[0], done)) for key, done in zip(groups, await _all_of(runs), strict=True)}
+    return [next(replies[task.params, task.scored_ids is not None]) for task in tasks]
+
+
+def _replies(params: SearchParams, done: WorkDone) -> list[Reply]:
+    """Return the replies to tasks that searched alike."""
+    return [Reply(result, done.beam_size, params.num_searches) for result in done.results]
 
 
 async def _all_of(runs: Sequence[Coroutine[Any, Any, WorkDone]]) -> list[WorkDone]:
-    """Return the results of all runs, or raise the first error, after which none runs on."""
-    if len(runs) == 1:
-        return [await runs[0]]
+    """Return the results of several runs, or raise the first error, after which none runs on."""
     tasks = [asyncio.create_task(run) for run in runs]
     try:
         return await asyncio.gather(*tasks)

@@ -53,10 +53,11 @@ class Rung(NamedTuple):
 
 def rungs(segment: Segment, spans: Sequence[Span], alphabet: Alphabet) -> Iterator[Rung]:
     """Yield the rungs for a segment, the best first."""
-    kept = tuple([segment.text[span.begin : span.end] for span in spans])
     if not spans:
         yield Rung(segment.text, lambda target, _: Restored(target.strip()))
-    for rung in _rungs(segment, spans, kept, alphabet) if spans else ():
+        return
+    kept = tuple([segment.text[span.begin : span.end] for span in spans])
+    for rung in _rungs(segment, spans, kept, alphabet):
         yield rung._replace(restore=_checked(rung.restore, segment.text, kept))
 
 

@@ -64,12 +64,12 @@ class _Restored(NamedTuple):
         return Attempt(self.faults, self.hypotheses[0].score, self.coverage)
 
 
-def translate_whole(segment: Segment, index: int, settings: Settings, prefix: str = "") -> Rounds[SegmentOutcome]:
+def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> Rounds[SegmentOutcome]:
     """Return what the model makes of a text as it is; raises InvalidInput if that has more tokens than fit."""
     codec = settings.codec
-    ids = tuple(codec.encode(segment.text, index))
+    ids = tuple(codec.encode(text, index))
     if not ids:
-        return SegmentOutcome(hypotheses=(untranslated(segment.text),))
+        return SegmentOutcome(hypotheses=(untranslated(text),))
     prefix_ids = codec.prefix_ids(prefix, index, settings.params)
     (reply,) = yield [Task(ids, settings.params, prefix_ids)]
     if isinstance(reply.result, InternalError):
@@ -84,12 +84,12 @@ def translate_segment(
     """Return the translation of a segment; raises InvalidInput if its text cannot be put into tokens.
 
     Args:
-        segment: of the text.
+        segment: of the text, with its spans.
         index: the text's place in its request; only for errors.
         settings: of the request.
         escape: language -> as the text's format writes it.
     """
-    spans = spans_of(segment, settings.codec.alphabet)
+    spans = segment.spans
     uses = settings.glossary.find(segment.text, spans) if settings.glossary else ()
     if uses:
         spans = tuple(sorted([*spans, *kept(uses)]))
@@ -153,7 +153,7 @@ def _restore(
         restored = rung.restore(hypothesis.text, own)
         if restored is None:
             continue
-        text, moved_links = restored.target, tuple(restored.moved(own))
+        text, moved_links = restored.target, tuple(restored.moved(own)) if own else ()
         if uses:
             text, moved_links, own_uses = honour(uses, text, moved_links)
             best_uses = best_uses if hypotheses else own_uses
@@ -227,7 +227,8 @@ def _with_translated_tags(
     segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
 ) -> Rounds[Segment]:
     """Return the segment with the language in its tags translated: the values of alt, title, ..."""
-    inner = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
+    parts = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
+    inner = [part._replace(spans=spans_of(part, settings.codec.alphabet)) for part in parts]
     outcomes = yield from together([translate_segment(part, index, settings, part.escape or escape) for part in inner])
     translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
     tags: list[Tag] = []

@@ -43,6 +43,8 @@ Rounds: TypeAlias = Generator[list[Task], list[Reply], Result]  # never yields a
 
 def together(works: Sequence[Rounds[Result]]) -> Rounds[list[Result]]:
     """Run several works in the same rounds, and return their results in order."""
+    if len(works) == 1:
+        return [(yield from works[0])]
     results: dict[int, Result] = {}
     asking: list[tuple[int, int]] = []  # index of a work, number of its tasks
     tasks: list[Task] = []

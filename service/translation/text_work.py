@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from service.errors import InvalidInput
 from service.records import Segmentation, Span, TextFormat, TranslatedSegment, TranslatedText, Translation
+from service.registry.model_info import untranslated
 from service.text.document import Document, Part, Segment
 from service.text.markup import parse
 from service.text.pieces import joined
@@ -30,12 +31,14 @@ def translate_text(text: str, index: int, settings: Settings, prefix: str = "") 
     """
     try:
         settings.codec.check(text, index)
+        if not text.strip():
+            return Translation(hypotheses=(untranslated(text),))
         if settings.segmentation is Segmentation.NONE or prefix:
-            document = Document((Segment(text, 0, text),) if text.strip() else (text,), str)
-            works = [translate_whole(part, index, settings, prefix) for part in segments_of(document.parts)]
+            document = Document((Segment(text, 0, text),), str)
+            works = [translate_whole(text, index, settings, prefix)]
         else:
             document = take_apart(text, settings)
-            segments = segments_of(document.parts)
+            segments = [part for part in document.parts if isinstance(part, Segment)]
             works = [translate_segment(part, index, settings, part.escape or document.escape) for part in segments]
         outcomes = yield from together(works)
     except InvalidInput as error:
@@ -44,39 +47,38 @@ def translate_text(text: str, index: int, settings: Settings, prefix: str = "") 
 
 
 def take_apart(text: str, settings: Settings) -> Document:
-    """Return the text in sentences and what stands between them."""
+    """Return the text in sentences, with their spans, and what stands between them."""
     alphabet, language = settings.codec.alphabet, settings.source_language
-    parts: list[Part] = []
     if settings.text_format is TextFormat.PLAIN:
-        document = Document((), str)
-        parts += split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet)) if text else []
-    else:
-        document = parse(text, settings.text_format)
-        for part in document.parts:
-            if isinstance(part, str):
-                parts.append(part)
-            else:
-                places = boundaries(part.text, language, spans_of(part, alphabet))
-                parts += split_at(part, places) if places else [part]
-    return document._replace(parts=tuple(joined(list(_stripped(parts, alphabet)))))
+        parts = split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet))
+        return Document(tuple(joined(_stripped(parts, alphabet))), str)
+    document, parts = parse(text, settings.text_format), []
+    for part in document.parts:
+        if isinstance(part, str):
+            parts.append(part)
+        else:
+            places = boundaries(part.text, language, spans_of(part, alphabet))
+            parts += split_at(part, places) if places else [part]
+    return Document(tuple(joined(_stripped(parts, alphabet))), document.escape)
 
 
 def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
     """Yield the parts, with what says nothing at the ends of segments apart from them, and without empty segments."""
     for part in parts:
-        spans = spans_of(part, alphabet) if isinstance(part, Segment) else ()
-        if isinstance(part, Segment) and not has_language(part.text, spans) and not any(tag.parts for tag in part.tags):
+        if isinstance(part, str):
+            yield part
+            continue
+        spans = spans_of(part, alphabet)
+        if not has_language(part.text, spans) and not any(tag.parts for tag in part.tags):
             yield part.source
-        elif isinstance(part, Segment) and spans:
+        elif spans:
             before, inner, after = strip_outer(part._replace(spans=spans))
-            yield from (before, inner, after) if inner is not None else (before + after,)
+            yield before
+            if inner is not None:
+                yield inner._replace(spans=spans_of(inner, alphabet))
+            yield after
         else:
             yield part
-
-
-def segments_of(parts: Sequence[Part]) -> list[Segment]:
-    """Return the parts that are to be translated."""
-    return [part for part in parts if isinstance(part, Segment)]
 
 
 def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> Translation:
