@@ -154,11 +154,10 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
 
 
+@pytest.mark.parametrize("model", ["marian", "opennmt", "mbart"], indirect=True)  # it has no post-norm with final norms
 @pytest.mark.parametrize("beam_size", [1, 4, 6])
 def test_engine_gives_ctranslate2_s_tokens(model, bundle, beam_size, tmp_path):
     config = model.config
-    if config.norm_placement is NormPlacement.POST and config.has_final_norm:
-        pytest.skip("CTranslate2 has no such models")
     neighbour = write_ctranslate2_model(config, state_of(model), None, tmp_path / "ctranslate2")
     translator = ctranslate2.Translator(str(neighbour), compute_type="float32", intra_threads=1)
 
@@ -194,10 +193,9 @@ def test_nothing_that_is_suppressed_or_padding_is_ever_written(model, bundle, pr
                 assert one.finish_reason in (FinishReason.END_OF_SENTENCE, FinishReason.LENGTH)
 
 
+@pytest.mark.parametrize("model", ["marian", "post-norm with final norms"], indirect=True)  # of one vocabulary
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_a_shortlist_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, bundle, precision):
-    if not bundle.manifest.shortlist:
-        pytest.skip("two vocabularies have no shortlist")
     params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=12)
 
     with_list = found_by_engine(bundle, model.config, precision, params._replace(use_shortlist=True))
