@@ -128,6 +128,8 @@ class _Settings:
             if not isinstance(text, str):
                 raise ForeignModelError(f"{path}: {name} is {text!r}, it must be text")
         epsilon = found.get("layer_norm_epsilon")
+        if epsilon is not None and type(epsilon) not in (int, float):
+            raise ForeignModelError(f"{path}: layer_norm_epsilon is {epsilon!r:.60}, it must be a number")
         return cls(
             unknown=names["unk_token"],
             begin=names["bos_token"],
@@ -249,8 +251,10 @@ def _alignment(file: ModelFile, config: ModelConfig) -> AlignmentHeads | None:
     number = int(file.scalar("decoder/alignment_heads", file.scalar("alignment_heads", 1)))
     if (layer, number) == (-1, 1):
         return None
-    layer, number = layer % config.num_decoder_layers, number or config.num_heads
-    return AlignmentHeads(heads=tuple((layer, head) for head in range(min(number, config.num_heads))))
+    num_layers, number = config.num_decoder_layers, number or config.num_heads
+    if not (-num_layers <= layer < num_layers and 1 <= number <= config.num_heads):
+        raise ForeignModelError(f"{file.path}: there are no {number} alignment heads in layer {layer}")
+    return AlignmentHeads(heads=tuple((layer % num_layers, head) for head in range(number)))
 
 
 def _model_directory(directory: Path) -> Path:

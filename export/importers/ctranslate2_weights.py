@@ -11,7 +11,7 @@ import numpy as np
 
 from export.builder import Array
 from export.importers.foreign import ForeignModelError, with_zero_row
-from export.importers.model_bin import ModelFile
+from export.importers.model_bin import ModelFile, ModelFileError
 from model.config import Activation, ModelConfig, NormPlacement
 
 # Specifications of translation models, and their heads where the file does not say them.
@@ -42,7 +42,12 @@ class Ctranslate2Weights:
             ForeignModelError, ModelFileError: variables are missing, have other shapes, or are not supported.
         """
         state = self._tables(len(source), len(target))
-        config = self._config(state, target, start, end)
+        try:
+            config = self._config(state, target, start, end)
+        except (ForeignModelError, ModelFileError):
+            raise
+        except ValueError as error:
+            raise ForeignModelError(f"{self._file.path}: {error}") from error
         for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
             for number in range(num_layers):
                 state |= self._layer(stack, number, config)
@@ -56,13 +61,13 @@ class Ctranslate2Weights:
         """Return embeddings, projection and positions; a zero row starts the decoder where the model wants it."""
         file, source, target = self._file, f"{self._source}/weight", "decoder/embeddings/weight"
         for side, name, size in (("source", source, num_source), ("target", target, num_target)):
-            if (rows := file.shape(name)[0]) != size:
+            if (rows := self._shape(name)[0]) != size:
                 raise ForeignModelError(f"{file.path}: {name} has {rows} rows, the {side} vocabulary {size} tokens")
         grow: Callable[[Array], Array] = with_zero_row if self._starts_at_zero else lambda table: table
         is_shared = file.is_same(source, target)
         state: State = {"embedding.weight": grow(file.array(source)) if is_shared else file.array(source)}
         if not is_shared:
-            state["target_embedding.weight"] = grow(file.array(target))
+            state["target_embedding.weight"] = grow(file.array(target, (num_target, file.shape(source)[1])))
         d_model = state["embedding.weight"].shape[1]
         if not file.is_same("decoder/projection/weight", target):
             state["projection.weight"] = grow(file.array("decoder/projection/weight", (num_target, d_model)))
@@ -80,7 +85,7 @@ class Ctranslate2Weights:
             vocab_size=len(state["embedding.weight"]),
             target_vocab_size=num_target,
             d_model=d_model,
-            d_ff=file.shape("encoder/layer_0/ffn/linear_0/weight")[0],
+            d_ff=self._shape("encoder/layer_0/ffn/linear_0/weight")[0],
             num_heads=int(self._both("num_heads", HEADS[file.specification])),
             num_encoder_layers=self._num_layers("encoder"),
             num_decoder_layers=self._num_layers("decoder"),
@@ -148,6 +153,13 @@ class Ctranslate2Weights:
                 f"{self._file.path}: {tables[0]} has shape {source.shape}, {d_model} columns needed"
             )
         return source
+
+    def _shape(self, name: str) -> tuple[int, int]:
+        """Return rows and columns."""
+        shape = self._file.shape(name)
+        if len(shape) != 2:
+            raise ForeignModelError(f"{self._file.path}: {name} has shape {shape}, rows and columns are needed")
+        return shape[0], shape[1]
 
     def _num_layers(self, stack: str) -> int:
         number = 0

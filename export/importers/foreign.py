@@ -20,6 +20,7 @@ SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabul
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 _TARGET_LANGUAGE = re.compile(r">>[^<>]+<<")  # of OPUS-MT
 _CODE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")  # of M2M100, NLLB
+_MOST = 1_000_000  # the largest vocabularies have 260,000 tokens
 _MAX_TEXT_BYTES = 64 << 20  # of a file with settings or tokens; a vocabulary of 256,000 has 6 MB
 
 
@@ -97,6 +98,20 @@ def require_keys(settings: Mapping[str, Any], allowed: Mapping[str, Any], path: 
     for name, value in allowed.items():
         if settings.get(name, value) != value:
             raise ForeignModelError(f"{path}: {name} is {settings[name]!r}, only {value!r} is supported")
+
+
+def whole_number(settings: Mapping[str, Any], name: str, default: int, path: Path) -> int:
+    """Return a setting that is a number of rows, layers or the like, or the default where it is absent or null.
+
+    Raises:
+        ForeignModelError: it is no integer from 0 to a million, which no model reaches.
+    """
+    value = settings.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ForeignModelError(f"{path}: {name} is {value!r:.60}, it must be an integer from 0 to {_MOST}")
+    return value
 
 
 def half_sinusoids(num_positions: int, d_model: int) -> Array:

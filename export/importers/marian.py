@@ -29,6 +29,7 @@ from export.importers.foreign import (
     read_settings,
     require_keys,
     require_one_language,
+    whole_number,
     write_vocabulary,
 )
 from export.source import FIRST_VERSION, ExportSource
@@ -90,7 +91,7 @@ def read_marian(directory: Path, options: ImportOptions, scratch: Path) -> Expor
         state=state,
         tokenizer_path=scratch,
         tokenizer=tokenizer,
-        decoding=_decoding(settings, config),
+        decoding=_decoding(settings, config, directory / "generation_config.json"),
         name=options.name or directory.resolve().name,
         version=options.version or FIRST_VERSION,
         source_language=languages[0],
@@ -101,61 +102,80 @@ def read_marian(directory: Path, options: ImportOptions, scratch: Path) -> Expor
 def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
     """Return the description; transformers' defaults where the file is silent."""
     activation = settings.get("activation_function", "gelu")
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         supported = ", ".join(_ACTIVATIONS)
-        raise ForeignModelError(f"{path}: activation_function is {activation!r}, supported are {supported}")
-    heads = {settings.get(f"{stack}_attention_heads", 16) for stack in ("encoder", "decoder")}
-    widths = {settings.get(f"{stack}_ffn_dim", 4096) for stack in ("encoder", "decoder")}
-    if len(heads) != 1 or len(widths) != 1:
-        raise ForeignModelError(
-            f"{path}: encoder and decoder have other numbers of heads or inner widths: not supported"
-        )
-    is_shared = bool(settings.get("share_encoder_decoder_embeddings", True))
-    vocab_size, pad = settings.get("vocab_size", 58_101), settings.get("pad_token_id", 58_100)
+        raise ForeignModelError(f"{path}: activation_function is {activation!r:.60}, supported are {supported}")
+    number = partial(whole_number, settings, path=path)
+    is_shared = _flag(settings, "share_encoder_decoder_embeddings", path, default=True)
+    vocab_size, pad = number("vocab_size", 58_101), number("pad_token_id", 58_100)
     try:
         return ModelConfig(
             vocab_size=vocab_size,
-            target_vocab_size=vocab_size if is_shared else settings.get("decoder_vocab_size") or vocab_size,
-            d_model=settings.get("d_model", 1024),
-            d_ff=widths.pop(),
-            num_heads=heads.pop(),
-            num_encoder_layers=settings.get("encoder_layers", 12),
-            num_decoder_layers=settings.get("decoder_layers", 12),
+            target_vocab_size=vocab_size if is_shared else number("decoder_vocab_size", vocab_size),
+            d_model=number("d_model", 1024),
+            d_ff=_of_both(number("encoder_ffn_dim", 4096), number("decoder_ffn_dim", 4096), "inner width", path),
+            num_heads=_of_both(
+                number("encoder_attention_heads", 16), number("decoder_attention_heads", 16), "number of heads", path
+            ),
+            num_encoder_layers=number("encoder_layers", 12),
+            num_decoder_layers=number("decoder_layers", 12),
             norm_placement=NormPlacement.POST,
-            max_positions=settings.get("max_position_embeddings", 1024),
-            start_id=settings.get("decoder_start_token_id", 58_100),
-            eos_id=settings.get("eos_token_id", 0),
+            max_positions=number("max_position_embeddings", 1024),
+            start_id=number("decoder_start_token_id", 58_100),
+            eos_id=number("eos_token_id", 0),
             pad_id=pad,
             unk_id=0,
             suppressed_ids=tuple(sorted({pad, *_bad_words(settings, path)})),
             shared_embeddings=is_shared,
-            tied_projection=bool(settings.get("tie_word_embeddings", True)),
+            tied_projection=_flag(settings, "tie_word_embeddings", path, default=True),
             projection_bias=True,
-            scaled_embeddings=bool(settings.get("scale_embedding", False)),
+            scaled_embeddings=_flag(settings, "scale_embedding", path, default=False),
             norm_epsilon=_EPSILON,
             activation=_ACTIVATIONS[activation],
         )
-    except (TypeError, ValueError) as error:
+    except ForeignModelError:
+        raise
+    except ValueError as error:
         raise ForeignModelError(f"{path}: {error}") from error
+
+
+def _flag(settings: dict[str, Any], name: str, path: Path, *, default: bool) -> bool:
+    value = settings.get(name, default)
+    if not isinstance(value, bool):
+        raise ForeignModelError(f"{path}: {name} is {value!r:.60}, it must be true or false")
+    return value
+
+
+def _of_both(encoder: int, decoder: int, what: str, path: Path) -> int:
+    if encoder != decoder:
+        raise ForeignModelError(
+            f"{path}: the {what} is {encoder} in the encoder, {decoder} in the decoder: not supported"
+        )
+    return encoder
 
 
 def _bad_words(settings: dict[str, Any], path: Path) -> list[int]:
     """Return the tokens that are never written."""
     words = settings.get("bad_words_ids") or []
-    if not all(isinstance(word, list) and len(word) == 1 for word in words):
+    if not isinstance(words, list) or not all(isinstance(word, list) and len(word) == 1 for word in words):
         raise ForeignModelError(f"{path}: bad_words_ids has words of several tokens, which is not supported")
-    return [word[0] for word in words]
+    return [whole_number({"bad_words_ids": word[0]}, "bad_words_ids", 0, path) for word in words]
 
 
-def _decoding(settings: dict[str, Any], config: ModelConfig) -> DecodingDefaults:
+def _decoding(settings: dict[str, Any], config: ModelConfig, path: Path) -> DecodingDefaults:
     """Return the model's own defaults; transformers counts the decoder's start as one of `max_length`."""
     usual = DecodingDefaults()
-    longest = settings.get("max_length")
-    return DecodingDefaults(
-        beam_size=settings.get("num_beams", usual.beam_size),
-        length_penalty=float(settings.get("length_penalty", 1.0)),
-        max_target_tokens=min(longest - 1 if longest else usual.max_target_tokens, config.max_positions),
-    )
+    longest = whole_number(settings, "max_length", usual.max_target_tokens + 1, path)
+    try:
+        return DecodingDefaults(
+            beam_size=whole_number(settings, "num_beams", usual.beam_size, path),
+            length_penalty=settings.get("length_penalty", 1.0),
+            max_target_tokens=min(longest - 1, config.max_positions),
+        )
+    except ForeignModelError:
+        raise
+    except ValueError as error:
+        raise ForeignModelError(f"{path}: {error}") from error
 
 
 class _Weights:

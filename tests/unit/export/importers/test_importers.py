@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from tests.parity.ctranslate2_model import write_ctranslate2_model
 from tests.parity.marian_model import write_marian
 from tests.unit.export.importers.test_model_bin import model_bin, text, variable
 
+NUM_MUTATIONS = 100
+HOSTILE: tuple[Any, ...] = (
+    None, True, False, -1, 0, 1, 10**12, 1.5, 1e-7, "x", "", [], [[]], [5], [["x"]], {}, {"a": 1},
+)  # fmt: skip
 OPTIONS = ImportOptions(source_language="en", target_language="de")
 
 
@@ -62,10 +67,10 @@ class TestMarian:
         [
             ({"activation_function": "gelu_new"}, "activation_function is 'gelu_new', supported are relu"),
             ({"normalize_before": True}, "normalize_before is True, only False is supported"),
-            ({"decoder_ffn_dim": 32}, "other numbers of heads or inner widths"),
+            ({"decoder_ffn_dim": 32}, "the inner width is 64 in the encoder, 32 in the decoder"),
             ({"bad_words_ids": [[1, 2]]}, "words of several tokens"),
             ({"d_model": 48}, "has shape (119, 32), config.json says (119, 48)"),
-            ({"d_model": "x"}, "config.json: d_model is 'x'"),
+            ({"d_model": "x"}, "config.json: d_model is 'x', it must be an integer"),
             ({"decoder_layers": 1}, "tensors that are not understood: model.decoder.layers.1.encoder_attn.k_proj.bias"),
             ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.2.self_attn_layer_norm.weight'"),
             ({"decoder_start_token_id": 5_000}, "start_id is 5000"),
@@ -75,6 +80,21 @@ class TestMarian:
         change(directory / "config.json", **settings)
 
         assert message in refusal(read_marian, directory, tmp_path / "scratch")
+
+    def test_any_value_of_any_setting_is_read_or_refused(self, directory, tmp_path):
+        good = json.loads((directory / "config.json").read_text())
+        (tmp_path / "scratch").mkdir()
+        refused: list[str] = []
+        for name in [*good, "length_penalty", "tie_word_embeddings"]:
+            for value in HOSTILE:
+                (directory / "config.json").write_text(json.dumps({**good, name: value}))
+                try:
+                    read_marian(directory, OPTIONS, tmp_path / "scratch")
+                except (ForeignModelError, ModelFileError) as error:
+                    refused.append(str(error))
+
+        assert len(refused) > 100
+        assert all(str(directory) in message for message in refused)
 
     def test_a_pickle_that_runs_code_is_refused_and_runs_nothing(self, directory, tmp_path):
         class Bomb:
@@ -169,6 +189,33 @@ class TestCtranslate2:
         change(directory / "config.json", **settings)
 
         assert message in refusal(read_ctranslate2, directory, tmp_path / "scratch")
+
+    def test_any_value_of_any_setting_is_read_or_refused(self, directory, tmp_path):
+        good = json.loads((directory / "config.json").read_text())
+        (tmp_path / "scratch").mkdir()
+        for name in [*good, "layer_norm_epsilon"]:
+            for value in HOSTILE:
+                (directory / "config.json").write_text(json.dumps({**good, name: value}))
+                with suppress(ForeignModelError, ModelFileError):
+                    read_ctranslate2(directory, OPTIONS, tmp_path / "scratch")
+
+    def test_mutated_headers_and_numbers_are_read_or_refused(self, directory, tmp_path):
+        (tmp_path / "scratch").mkdir()
+        path, random = directory / "model.bin", np.random.default_rng(3)
+        good, refused = path.read_bytes(), list[str]()
+        places = [place for place in range(len(good)) if good[place : place + 1].isalnum() or place < 400]
+        for _ in range(NUM_MUTATIONS):
+            content = bytearray(good)
+            for at in random.choice(places, 3):
+                content[at] = random.integers(0, 256)
+            path.write_bytes(content)
+            try:
+                read_ctranslate2(directory, OPTIONS, tmp_path / "scratch")
+            except (ForeignModelError, ModelFileError) as error:
+                refused.append(str(error))
+
+        assert len(refused) > NUM_MUTATIONS // 10
+        assert all(str(directory) in message for message in refused)
 
     def test_a_vocabulary_without_its_sentencepiece_model_is_refused(self, directory, tmp_path):
         (directory / "sentencepiece.model").unlink()
