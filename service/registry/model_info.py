@@ -264,7 +264,7 @@ class TextCodec:
 
     def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
         """The hypotheses as text, in their order."""
-        return tuple(self._to_text(hypothesis) for hypothesis in hypotheses)
+        return tuple(map(self._to_text, hypotheses))
 
     def _to_text(self, hypothesis: Hypothesis) -> TranslatedText:
         is_ended = hypothesis.finish_reason is FinishReason.END_OF_SENTENCE

@@ -6,6 +6,7 @@ Pure; knows no model.  Nothing here is sure: every bound is set where less than 
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from operator import eq
 from typing import TypeAlias
 
@@ -150,11 +151,11 @@ def _is_copied(source: str, target: str, words: Sequence[str], source_language: 
 
     Those are words in lower case: names and numbers stay, and "Computer" is one word in many languages.
     """
-    languages = {_primary(source_language), _primary(target_language)}
-    if len(languages) == 1 and "" not in languages:
+    is_same, is_near = _nearness(source_language, target_language)
+    if is_same:
         return False
     is_equal = source.split() == target.split()
-    if any(languages <= group for group in _NEAR_LANGUAGES):
+    if is_near:
         return is_equal and len(words) >= 10
     changing = [word for word in _WORD.findall(source) if word.islower() and len(word) > 1]
     if not changing and source.isupper():
@@ -164,6 +165,13 @@ def _is_copied(source: str, target: str, words: Sequence[str], source_language: 
     kept = set(_WORD.findall(target)).intersection(changing)
     is_long_enough = len(changing) >= 3 or (is_equal and len(words) >= 3 and len(changing) == 2)
     return is_long_enough and len(kept) >= _COPIED_SHARE * len(set(changing))
+
+
+@cache
+def _nearness(source_language: str, target_language: str) -> tuple[bool, bool]:
+    """Whether two languages are the same, and whether whole sentences may be the same in them."""
+    languages = {_primary(source_language), _primary(target_language)}
+    return len(languages) == 1 and "" not in languages, any(languages <= group for group in _NEAR_LANGUAGES)
 
 
 def _foreign_share(source: str, target: str, source_language: str, target_language: str) -> float:
