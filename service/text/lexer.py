@@ -49,6 +49,7 @@ _OPEN = re.compile(
 )
 _CLOSE = re.compile(r"</(?P<name>(?:[^\W\d][^\s/<>]*+)?)[^<>]*+>")
 _COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.DOTALL)
+_XML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _CDATA = re.compile(r"<!\[CDATA\[.*?\]\]>", re.DOTALL)
 _SUBSET = re.compile(r"<!DOCTYPE[^<>\[]*+\[.*?\]\s*+>", re.DOTALL)  # <!DOCTYPE x [ <!ENTITY y "z"> ]>
 _INSTRUCTION = re.compile(r"<\?.*?\?>", re.DOTALL)  # of XML; in HTML it ends with the first ">"
@@ -138,7 +139,7 @@ class _Lexer:
     def _pattern_of_other(self, at: int) -> re.Pattern[str]:
         starts_with = self._text.startswith
         if starts_with("<!--", at):
-            return _COMMENT
+            return _XML_COMMENT if self._syntax.is_xml else _COMMENT
         if starts_with("<![CDATA[", at):
             return _CDATA
         if self._syntax.is_xml and starts_with("<?", at):

@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
     @property
     def is_broken(self) -> bool:
-        """Whether its markup is broken on purpose, so that nobody can say what is a tag in it."""
+        """Whether it is broken on purpose, or random, so that nobody can say what is a tag or a word in it."""
         return self.name.startswith("html/broken/")
 
 

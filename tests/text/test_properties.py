@@ -6,6 +6,7 @@ tries so many examples of each property instead of 200.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -82,7 +83,7 @@ def test_two_paragraphs_of_a_text_are_translated_as_apart(models, first, second,
 @many
 @given(text=st.text(), text_format=st.sampled_from(TextFormat), script=scripts)
 def test_no_text_is_refused_or_breaks_a_condition(models, text, text_format, script):
-    case = Case("html/broken/random" if text_format is not TextFormat.PLAIN else "random", text, text_format)
+    case = Case("html/broken/random", text, text_format)
 
     assert problems([case], models.translate(text, script=script, format=text_format)) == {}
 
@@ -92,7 +93,7 @@ def test_no_text_is_refused_or_breaks_a_condition(models, text, text_format, scr
 def test_an_echo_loses_no_letter_of_any_text(models, text):
     (answer,) = models.translate(text)
 
-    assert letters(answer.text) == letters(text)
+    assert Counter(letters(answer.text)) == Counter(letters(text))  # a sign may move by a word
 
 
 @many
@@ -114,4 +115,4 @@ def test_no_markup_however_broken_is_refused_or_shows_the_unknown_mark(models, s
 def test_an_echo_loses_nothing_of_any_markup(models, soup):
     (answer,) = models.translate(soup, format=TextFormat.HTML)
 
-    assert sorted(letters(answer.text)) == sorted(letters(soup))  # a tag inside a protected span moves
+    assert Counter(letters(soup)) <= Counter(letters(answer.text))  # values get quotes where they had none

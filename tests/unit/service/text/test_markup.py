@@ -120,6 +120,11 @@ def test_what_is_neither_language_nor_tag_stands_in_the_segment_as_a_tag(html):
     assert [tag.source for tag in segment.tags] == [html[2:-2]]
 
 
+def test_comment_ends_at_once_in_html_and_not_in_xml():
+    assert shown("a <!-->b--> c") == [("a |<!-->|b--> c",)]
+    assert shown("a <!-->b--> c", TextFormat.XML) == [("a |<!-->b-->| c",)]
+
+
 @pytest.mark.parametrize("html", ["a <!-- b <b>c</b>", "a <!x <b c", 'a <b x="> c " d', "a <script>b</p>"])
 def test_what_never_ends_stays_as_it_is_to_the_end(html):
     assert shown(html) == [("a",), html[1:]]
