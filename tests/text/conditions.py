@@ -20,6 +20,7 @@ WARN_FROM_WORDS = 3  # in lower case: names and titles may be their own translat
 _BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _RUN_WITH_BREAK = re.compile(rf"\s*[{_BREAKS}]\s*")
 _BULLET = re.compile(r"\s*(?:[-*+•◦▪‣\u2013\u2014]|\(?(?:\d+(?:\.\d+)*|[a-z]|[ivx]+)[.)])(?=\s)")
+_PUNCTUATION = ".,!?;:'\"()\0"  # the last one: where something was that is no language
 _BULLETS = re.compile(rf"(?m)^{_BULLET.pattern}")
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-zÄÖÜäöüß]{2,}(?![^\W\d_])")  # of letters that every model here has
 
@@ -133,7 +134,7 @@ def has_the_segments(case: Case, answer: Translation) -> Iterator[str]:
 
 
 def words_to_translate(case: Case) -> Iterator[tuple[str, int, int]]:
-    """Yield each word that is language, with its place: no markup, no protected span, no bullet."""
+    """Yield each word that is language, with its place: no markup, no protected span, no bullet, no sign beside it."""
     if case.is_broken:
         return
     if case.format is TextFormat.PLAIN:
@@ -143,7 +144,9 @@ def words_to_translate(case: Case) -> Iterator[tuple[str, int, int]]:
     for span in sorted(case.keeps, key=len, reverse=True):
         text = text.replace(span, "\0" * len(span))
     for found in _WORD.finditer(text):
-        yield found.group(), *found.span()
+        beside = text[: found.start()][-1:] + text[found.end() : found.end() + 1]
+        if all(character.isspace() or character in _PUNCTUATION for character in beside):
+            yield found.group(), *found.span()
 
 
 def warns_of_copies(case: Case, answer: Translation) -> Iterator[str]:
