@@ -95,9 +95,10 @@ def translate_segment(
         spans = tuple(sorted([*spans, *kept(uses)]))
     if not has_language(segment.text, spans):
         return SegmentOutcome(hypotheses=(untranslated(segment.source),))
-    if any(tag.parts for tag in segment.tags):
-        segment = yield from _with_translated_tags(segment, index, settings, escape)
     source_tokens = row_steps = retries = 0
+    inner: list[SegmentOutcome] = []
+    if any(tag.parts for tag in segment.tags):
+        segment, inner = yield from _with_translated_tags(segment, index, settings, escape)
     best: _Restored | None = None
     for rung in rungs(segment, spans, settings.codec.alphabet):
         found = yield from _drafted(rung, index, settings, settings.params)
@@ -120,6 +121,11 @@ def translate_segment(
             if again is not None and better(best.attempt, again.attempt):
                 best = again
         outcome = _outcome(best, segment, settings, escape)
+    for one in inner:
+        outcome = outcome._replace(warnings=(*outcome.warnings, *one.warnings), error=outcome.error or one.error)
+        source_tokens += one.source_tokens
+        row_steps += one.row_steps
+        retries += one.retries
     return outcome._replace(source_tokens=source_tokens, row_steps=row_steps, retries=retries)
 
 
@@ -225,8 +231,8 @@ def _is_wrapped(segment: Segment) -> bool:
 
 def _with_translated_tags(
     segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
-) -> Rounds[Segment]:
-    """Return the segment with the language in its tags translated: the values of alt, title, ..."""
+) -> Rounds[tuple[Segment, list[SegmentOutcome]]]:
+    """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
     parts = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
     inner = [part._replace(spans=spans_of(part, settings.codec.alphabet)) for part in parts]
     outcomes = yield from together([translate_segment(part, index, settings, part.escape or escape) for part in inner])
@@ -235,7 +241,7 @@ def _with_translated_tags(
     for tag in segment.tags:
         texts = [part if isinstance(part, str) else next(translated) or part.source for part in tag.parts]
         tags.append(tag._replace(source="".join(texts)) if texts else tag)
-    return segment._replace(tags=tuple(tags))
+    return segment._replace(tags=tuple(tags)), outcomes
 
 
 def has_language(text: str, spans: Sequence[Span]) -> bool:

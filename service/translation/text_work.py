@@ -69,8 +69,8 @@ def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
             yield part
             continue
         spans = spans_of(part, alphabet)
-        if not has_language(part.text, spans) and not any(tag.parts for tag in part.tags):
-            yield part.source
+        if not has_language(part.text, spans):
+            yield from _stripped(_in_tags(part), alphabet)
         elif spans:
             before, inner, after = strip_outer(part._replace(spans=spans))
             yield before
@@ -79,6 +79,17 @@ def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
             yield after
         else:
             yield part
+
+
+def _in_tags(segment: Segment) -> Iterator[Part]:
+    """Yield the parts of a segment that has language in its tags at most: values of alt, title, ..."""
+    place = segment.begin
+    for tag in segment.tags:
+        if tag.parts:
+            yield segment.source[place - segment.begin : tag.begin - segment.begin]
+            yield from tag.parts
+            place = tag.end
+    yield segment.source[place - segment.begin :]
 
 
 def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> Translation:

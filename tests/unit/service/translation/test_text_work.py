@@ -189,3 +189,28 @@ def test_overlong_capitals_are_raised_again_as_well():
 
     assert [text.islower() for text in asked] == [False, True]  # of the first piece the first word has a capital
     assert translation.text == "THE CATS SLEEP, THE DOGS DO NOT"
+
+
+def test_what_happens_to_language_in_a_tag_is_told_and_counted():
+    text = 'Look at <a title="a small dog">it</a> now'
+
+    plain = translated("Look at <a>it</a> now", text_format=TextFormat.HTML)
+    translation = translated(
+        text, lambda part: "" if part == "a small dog" else part.upper(), text_format=TextFormat.HTML
+    )
+    broken = translated(text, lambda part: "BROKEN" if part == "a small dog" else part, text_format=TextFormat.HTML)
+
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.EMPTY]
+    assert translation.source_tokens > plain.source_tokens
+    assert isinstance(broken.error, InternalError)
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ('<p>12 <a title="a cat">34</a> 56</p>', '<p>12 <a title="A CAT">34</a> 56</p>'),
+        ('<p>5 <b title="a">7</b> <i>8</i><img alt="b"> 9</p>', '<p>5 <b title="A">7</b> <i>8</i><img alt="B"> 9</p>'),
+    ],
+)
+def test_language_in_tags_is_translated_though_there_is_none_beside_them(html: str, expected: str):
+    assert translated(html, text_format=TextFormat.HTML).text == expected
