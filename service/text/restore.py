@@ -14,7 +14,6 @@ from service.records import Link, Span
 from service.text.document import Segment
 from service.text.spans import IN_WORD, UNSPACED, Alphabet
 
-_UNKNOWN = "\u2047"  # what SentencePiece decodes an unknown token to
 _OPENING = frozenset("([{<«‹“„‚‘¿¡")
 _CLOSING = frozenset(".,;:!?)]}>»›”’…%。、，；：！？）」』")
 _SENTENCE_END = frozenset(".!?:…。！？")
@@ -80,11 +79,6 @@ def find_all(texts: Iterable[str], target: str) -> dict[str, list[Span]]:
 def is_intact(texts: Sequence[str], target: str) -> bool:
     """Whether a translation has each text as often as it is given, and no more often."""
     return find_copies(texts, target) is not None
-
-
-def has_unknown(target: str, texts: Iterable[str] = ()) -> bool:
-    """Whether a model has put an unknown token into a translation that holds the texts of these spans."""
-    return target.count(_UNKNOWN) > sum(text.count(_UNKNOWN) for text in texts)
 
 
 def with_stand_ins(

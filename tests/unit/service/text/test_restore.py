@@ -11,7 +11,6 @@ from service.text.restore import (
     StandIn,
     cut_at,
     find_copies,
-    has_unknown,
     insert_by_links,
     is_intact,
     put_back,
@@ -81,12 +80,6 @@ def test_intact_is_what_has_each_text_as_often_as_asked(texts, target, expected)
 
 def test_copies_are_found_in_the_order_of_the_translation():
     assert find_copies(["%d", "{x}"], "{x} hat %d") == (Span(0, 3), Span(8, 10))
-
-
-def test_an_unknown_token_is_told_from_the_same_sign_in_a_span():
-    assert has_unknown("Hallo \u2047 Welt")
-    assert not has_unknown("Hallo \u2047 Welt", ["\u2047"])
-    assert has_unknown("\u2047 Hallo \u2047", ["\u2047"])
 
 
 def test_stand_ins_are_words_that_the_text_does_not_have():
