@@ -11,7 +11,12 @@ from importlib.resources import files
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("protos/translation.proto", "protos/admin.proto")
+SOURCES = (
+    "protos/translation.proto",
+    "protos/admin.proto",
+    "protos/google_translation.proto",
+    "protos/open_inference.proto",
+)
 GENERATED = tuple(
     source.removesuffix(".proto") + suffix for source in SOURCES for suffix in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 )

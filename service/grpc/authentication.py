@@ -1,9 +1,9 @@
 """Whether a call may be made, and in whose name: API keys, roles, identity.
 
 Decides from the method and the metadata alone, so before a byte of the request is read.  A key is sent as
-`authorization: Bearer KEY`.  Health needs none, so that balancers can ask; dragoman.admin.v1 needs one with admin
-rights; everything else, reflection and unknown methods included, needs any.  A caller without a key is the name that a
-trusted proxy gives it, or the address that it calls from.
+`authorization: Bearer KEY`, or as `x-goog-api-key: KEY`, as Google's clients do.  Health needs none, so that balancers
+can ask; dragoman.admin.v1 needs one with admin rights; everything else, reflection and unknown methods included, needs
+any.  A caller without a key is the name that a trusted proxy gives it, or the address that it calls from.
 """
 
 import re
@@ -24,14 +24,19 @@ from service.telemetry.logs import printable
 from service.watched_files import WatchedFiles
 
 AUTHORIZATION = "authorization"
-_OPEN = f"{health.SERVICE_NAME}/"
+GOOGLE_KEY = "x-goog-api-key"
+_OPEN = (
+    f"{health.SERVICE_NAME}/",
+    "inference.GRPCInferenceService/ServerLive",
+    "inference.GRPCInferenceService/ServerReady",
+)
 _ADMIN = "dragoman.admin."
 _SCHEME = "bearer"
 MAX_NAME_CHARACTERS = 128
 _PEERS_KEPT = 1_024  # each is parsed once, not for every call
 _IPV6_PREFIX = 64  # one customer's: every host of it can choose among 2**64 addresses
 _VALID_HEADER = re.compile(r"[a-z0-9_.-]{1,64}")
-_RESERVED = ("grpc-", "authorization", "x-api-key")
+_RESERVED = ("grpc-", "authorization", "x-api-key", "x-goog-api-key")
 
 Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 IpAddress: TypeAlias = IPv4Address | IPv6Address
@@ -169,12 +174,15 @@ def authenticator(config: SecurityConfig) -> Authenticator:
 
 
 def _presented_key(metadata: Metadata) -> str:
-    values = [value for name, value in metadata if name == AUTHORIZATION]
+    values = [(name, value) for name, value in metadata if name in (AUTHORIZATION, GOOGLE_KEY)]
     if not values:
         raise Unauthenticated("an API key is needed: send it as metadata `authorization: Bearer KEY`")
-    if len(values) > 1 or not isinstance(values[0], str):
+    ((name, value),) = values if len(values) == 1 else [("", b"")]
+    if not isinstance(value, str):
         raise Unauthenticated("one `authorization` is accepted, not several")
-    scheme, _, key = values[0].partition(" ")
+    if name == GOOGLE_KEY:
+        return value.strip()
+    scheme, _, key = value.partition(" ")
     if scheme.lower() != _SCHEME or not key.strip():
         raise Unauthenticated("`authorization` is accepted as `Bearer KEY` only")
     return key.strip()

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
-from protos import admin_pb2, translation_pb2
+from protos import admin_pb2, google_translation_pb2, open_inference_pb2, translation_pb2
 from service.errors import InvalidInput
 from service.grpc.wire import Handler, Malformed, stream
 
@@ -21,7 +21,12 @@ V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICE_NAMES = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")
 
 # What the two ports serve: each describes nothing but its own services.
-DATA_FILES = (translation_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
+DATA_FILES = (
+    translation_pb2.DESCRIPTOR,
+    google_translation_pb2.DESCRIPTOR,
+    open_inference_pb2.DESCRIPTOR,
+    health_pb2.DESCRIPTOR,
+)
 ADMIN_FILES = (admin_pb2.DESCRIPTOR,)
 
 Request = reflection_pb2.ServerReflectionRequest

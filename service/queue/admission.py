@@ -76,6 +76,11 @@ class Admission:
         """Let requests in again."""
         self._refusal = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not closed to all."""
+        return self._refusal is None
+
     def admit(
         self,
         num_texts: int,

@@ -13,11 +13,13 @@ from service.addresses import Address
 from service.config import LimitsConfig, ServerConfig
 from service.edges.core import Core
 from service.edges.messages import ServingState
-from service.grpc import health, reflection, servicer, stream_servicer
+from service.grpc import google_servicer, health, open_inference_servicer, reflection, servicer, stream_servicer
 from service.grpc.authentication import authenticator
 from service.grpc.call_handlers import CallHandlers
+from service.grpc.google_servicer import GoogleServicer
 from service.grpc.health import Health
 from service.grpc.listening import add_grpc_port, grpc_options
+from service.grpc.open_inference_servicer import OpenInferenceServicer
 from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import server_tls
@@ -74,10 +76,19 @@ class EdgeServer:
         methods = {
             **servicer.handlers(TranslationServicer(router)),
             **stream_servicer.handlers(self._streams),
+            **google_servicer.handlers(GoogleServicer(router)),
+            **open_inference_servicer.handlers(OpenInferenceServicer(router)),
             **health.handlers(self._health),
         }
         if config.listen.reflection:
-            methods |= reflection.handlers((servicer.SERVICE_NAME, health.SERVICE_NAME))
+            methods |= reflection.handlers(
+                (
+                    servicer.SERVICE_NAME,
+                    google_servicer.SERVICE_NAME,
+                    open_inference_servicer.SERVICE_NAME,
+                    health.SERVICE_NAME,
+                )
+            )
         self._handlers = CallHandlers(
             methods,
             metrics,
@@ -85,7 +96,9 @@ class EdgeServer:
             own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
             authenticator=authenticator(config.security),
             refuse=pipeline.refusal,
-            refusable=frozenset({servicer.TRANSLATE, servicer.SCORE}),
+            refusable=frozenset(
+                {servicer.TRANSLATE, servicer.SCORE, google_servicer.TRANSLATE, open_inference_servicer.INFER}
+            ),
             observers=observers,
             slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
         )

@@ -16,7 +16,7 @@ from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import Device, EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.errors import Wait
-from service.grpc import servicer, stream_servicer
+from service.grpc import google_servicer, open_inference_servicer, servicer, stream_servicer
 from service.records import Call
 from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for
 from service.registry.host import ModelHost
@@ -124,7 +124,13 @@ def num_edges(config: ListenConfig) -> int:
 
 def counted_methods() -> tuple[str, ...]:
     """Return the methods of calls for a model, as labels."""
-    return (servicer.TRANSLATE, servicer.SCORE, stream_servicer.METHOD)
+    return (
+        servicer.TRANSLATE,
+        servicer.SCORE,
+        stream_servicer.METHOD,
+        google_servicer.TRANSLATE,
+        open_inference_servicer.INFER,
+    )
 
 
 def _given(**settings: Any) -> dict[str, Any]:
