@@ -67,7 +67,7 @@ class TestMarian:
         [
             ({"activation_function": "gelu_new"}, "activation_function is 'gelu_new', supported are relu"),
             ({"normalize_before": True}, "normalize_before is True, only False is supported"),
-            ({"decoder_ffn_dim": 32}, "the inner width is 64 in the encoder, 32 in the decoder"),
+            ({"decoder_ffn_dim": 32}, "encoder_ffn_dim is 64, decoder_ffn_dim 32"),
             ({"bad_words_ids": [[1, 2]]}, "words of several tokens"),
             ({"d_model": 48}, "has shape (119, 32), config.json says (119, 48)"),
             ({"d_model": "x"}, "config.json: d_model is 'x', it must be an integer"),

@@ -1,0 +1,283 @@
+"""A checkpoint of the BART family as transformers' `save_pretrained` writes it: settings, tensors, vocabulary.
+
+Names and defaults as in transformers.  Nothing in a file is run, and a tensor that nobody asked for is refused: it
+would change the translations.
+"""
+
+import pickle
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+
+from export.builder import Array
+from export.importers.foreign import ForeignModelError, read_settings, whole_number
+from model.config import Activation, ModelConfig
+from model.manifest import DecodingDefaults
+
+NORM_EPSILON = 1e-5  # of torch.nn.LayerNorm
+_ACTIVATIONS = {
+    "relu": Activation.RELU,
+    "swish": Activation.SWISH,
+    "silu": Activation.SWISH,
+    "gelu": Activation.GELU,
+}
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+# Copies of other tensors, which older files keep.
+_COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+_PATTERNS = ("model{}.safetensors", "pytorch_model{}.bin")
+
+State = dict[str, Array]
+Tensors = dict[str, Callable[[], torch.Tensor]]  # how to read each, by name
+
+
+def model_type_of(directory: Path) -> str:
+    """Return what `config.json` calls the model; empty where there is no such file."""
+    path = directory / "config.json"
+    return text_of(read_settings(path), "model_type") if path.is_file() else ""
+
+
+def read_checkpoint_settings(directory: Path) -> dict[str, Any]:
+    """Return the settings of model, generation and tokenizer as one; the latter go first."""
+    settings = read_settings(directory / "config.json")
+    for name in ("generation_config.json", "tokenizer_config.json"):
+        if (directory / name).is_file():
+            settings |= read_settings(directory / name)
+    return settings
+
+
+def text_of(settings: dict[str, Any], name: str) -> str:
+    """Return a setting that is text; empty where it is absent or anything else."""
+    value = settings.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def flag(settings: dict[str, Any], name: str, path: Path, *, default: bool) -> bool:
+    """Return a setting that is true or false.
+
+    Raises:
+        ForeignModelError: it is anything else.
+    """
+    value = settings.get(name, default)
+    if not isinstance(value, bool):
+        raise ForeignModelError(f"{path}: {name} is {value!r:.60}, it must be true or false")
+    return value
+
+
+def suppressed_words(settings: dict[str, Any], path: Path) -> list[int]:
+    """Return the tokens that are never written.
+
+    Raises:
+        ForeignModelError: there are phrases of several tokens among them.
+    """
+    words = settings.get("bad_words_ids") or []
+    if not isinstance(words, list) or not all(isinstance(word, list) and len(word) == 1 for word in words):
+        raise ForeignModelError(f"{path}: bad_words_ids has words of several tokens, which is not supported")
+    return [whole_number({"bad_words_ids": word[0]}, "bad_words_ids", 0, path) for word in words]
+
+
+def model_config(settings: dict[str, Any], path: Path, *, activation: str, **known: Any) -> ModelConfig:
+    """Return the description of a model with these sizes.
+
+    Args:
+        settings: of the checkpoint; silent ones have the defaults of all families.
+        path: of the settings; only for errors.
+        activation: the family's default.
+        known: what else the family's importer knows.
+
+    Raises:
+        ForeignModelError: names the setting, and what it may be.
+    """
+    number = partial(whole_number, settings, path=path)
+    name = settings.get("activation_function", activation)
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
+        supported = ", ".join(_ACTIVATIONS)
+        raise ForeignModelError(f"{path}: activation_function is {name!r:.60}, supported are {supported}")
+    for size, usual in (("ffn_dim", 4096), ("attention_heads", 16)):
+        encoder, decoder = number(f"encoder_{size}", usual), number(f"decoder_{size}", usual)
+        if encoder != decoder:
+            raise ForeignModelError(f"{path}: encoder_{size} is {encoder}, decoder_{size} {decoder}: not supported")
+    try:
+        return ModelConfig(
+            d_model=number("d_model", 1024),
+            d_ff=number("encoder_ffn_dim", 4096),
+            num_heads=number("encoder_attention_heads", 16),
+            num_encoder_layers=number("encoder_layers", 12),
+            num_decoder_layers=number("decoder_layers", 12),
+            max_positions=number("max_position_embeddings", 1024),
+            norm_epsilon=NORM_EPSILON,
+            activation=_ACTIVATIONS[name],
+            **known,
+        )
+    except ForeignModelError:
+        raise
+    except ValueError as error:
+        raise ForeignModelError(f"{path}: {error}") from error
+
+
+def decoding_defaults(settings: dict[str, Any], config: ModelConfig, path: Path) -> DecodingDefaults:
+    """Return the model's own defaults; transformers counts the decoder's start as one of `max_length`."""
+    usual = DecodingDefaults()
+    longest = whole_number(settings, "max_length", usual.max_target_tokens + 1, path)
+    try:
+        return DecodingDefaults(
+            beam_size=whole_number(settings, "num_beams", usual.beam_size, path),
+            length_penalty=settings.get("length_penalty", 1.0),
+            max_target_tokens=min(longest - 1, config.max_positions),
+        )
+    except ForeignModelError:
+        raise
+    except ValueError as error:
+        raise ForeignModelError(f"{path}: {error}") from error
+
+
+class CheckpointWeights:
+    """The tensors of a checkpoint under the names of `model/transformer.py`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the files, without reading a tensor yet.
+
+        Raises:
+            ForeignModelError: there are none, or one is damaged or holds more than tensors.
+        """
+        self._tensors = _tensors(directory)
+        self._directory = directory
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def convert(self, config: ModelConfig) -> State:
+        """Return embeddings, projection and layers; positions and what else a family has remain to be taken."""
+        state = self._tables(config)
+        for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
+            for number in range(num_layers):
+                state |= self._layer(f"{stack}.layers.{number}", config, has_memory=stack == "decoder")
+        return state
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return a tensor, which must have this shape, in float32.
+
+        Raises:
+            ForeignModelError: it is missing, or another one, or not all of it is finite.
+        """
+        if name not in self._tensors:
+            raise ForeignModelError(f"{self._directory} has no tensor {name!r}")
+        tensor = self._tensors.pop(name)()
+        if tuple(tensor.shape) != shape:
+            raise ForeignModelError(
+                f"{self._directory}: {name} has shape {tuple(tensor.shape)}, config.json says {shape}"
+            )
+        array: Array = tensor.float().numpy()
+        if not np.isfinite(array).all():
+            raise ForeignModelError(f"{self._directory}: {name} has numbers that are not finite")
+        return array
+
+    def pair(self, key: str, name: str, shape: tuple[int, ...]) -> State:
+        """Return weight and bias of a layer."""
+        return {
+            f"{key}.weight": self.take(f"{name}.weight", shape),
+            f"{key}.bias": self.take(f"{name}.bias", shape[:1]),
+        }
+
+    def require_all_taken(self, ignored: Iterable[str] = ()) -> None:
+        """Raise ForeignModelError if a tensor is left that is none of these and no copy of another."""
+        left = sorted(self._tensors.keys() - {*_COPIES, "model.shared.weight", *ignored})
+        if left:
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            raise ForeignModelError(
+                f"{self._directory} has tensors that are not understood: {', '.join(left[:3])}{more}"
+            )
+
+    def _tables(self, config: ModelConfig) -> State:
+        V, W, D = config.vocab_size, config.num_target_tokens, config.d_model
+        source = next((name for name in ("model.shared.weight", *_COPIES) if name in self._tensors), _COPIES[0])
+        state = {"embedding.weight": self.take(source, (V, D))}
+        if not config.shared_embeddings:
+            state["target_embedding.weight"] = self.take(_COPIES[1], (W, D))
+        if not config.tied_projection:
+            state["projection.weight"] = self.take("lm_head.weight", (W, D))
+        if config.projection_bias:
+            state["projection_bias"] = np.zeros(W, np.float32)
+            if "final_logits_bias" in self._tensors:
+                state["projection_bias"] = self.take("final_logits_bias", (1, W)).reshape(W)
+        return state
+
+    def _layer(self, key: str, config: ModelConfig, *, has_memory: bool) -> State:
+        name, D, F = f"model.{key}", config.d_model, config.d_ff
+        state = self._attention(f"{key}.self_attention", f"{name}.self_attn", D)
+        if has_memory:
+            state |= self._attention(f"{key}.cross_attention", f"{name}.encoder_attn", D)
+        state |= self.pair(f"{key}.feed_forward.inner", f"{name}.fc1", (F, D))
+        state |= self.pair(f"{key}.feed_forward.outer", f"{name}.fc2", (D, F))
+        return state | self.pair(f"{key}.feed_forward_norm", f"{name}.final_layer_norm", (D,))
+
+    def _attention(self, key: str, name: str, D: int) -> State:
+        state = self.pair(f"{key}_norm", f"{name}_layer_norm", (D,))
+        for ours, theirs in _ATTENTION.items():
+            state |= self.pair(f"{key}.{ours}", f"{name}.{theirs}", (D, D))
+        return state
+
+
+def read_vocabulary(path: Path, num_rows: int) -> list[str]:
+    """Return the tokens of a `vocab.json` by id; an id without a token has an empty one.
+
+    Raises:
+        ForeignModelError: the file is missing or damaged, or an id lies outside the model's rows or comes twice.
+    """
+    tokens = [""] * num_rows
+    for token, number in read_settings(path).items():
+        if type(number) is not int or not 0 <= number < num_rows:
+            raise ForeignModelError(f"{path}: token {token!r} has id {number!r}, the model has {num_rows} rows")
+        if tokens[number]:
+            raise ForeignModelError(f"{path}: tokens {tokens[number]!r} and {token!r} have one id, {number}")
+        tokens[number] = token
+    return tokens
+
+
+def _tensors(directory: Path) -> Tensors:
+    for pattern, opened in zip(_PATTERNS, (_open_safetensors, _open_pickle), strict=True):
+        path, index = directory / pattern.format(""), directory / f"{pattern.format('')}.index.json"
+        if path.is_file():
+            return opened(path)
+        if index.is_file():
+            return _open_shards(index, opened)
+    raise ForeignModelError(f"{directory} has neither model.safetensors nor pytorch_model.bin")
+
+
+def _open_shards(index: Path, opened: Callable[[Path], Tensors]) -> Tensors:
+    """Return the tensors of all files that an index names."""
+    places = read_settings(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise ForeignModelError(f"{index} has no weight_map with the file of each tensor")
+    tensors: Tensors = {}
+    for name in sorted(set(places.values())):
+        path = index.parent / name
+        if Path(name).name != name or not path.is_file():
+            raise ForeignModelError(f"{index} names {name!r}, which is no file beside it")
+        tensors |= opened(path)
+    return tensors
+
+
+def _open_safetensors(path: Path) -> Tensors:
+    try:
+        file: Any = safe_open(path, framework="pt")
+        return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    except (SafetensorError, OSError) as error:
+        raise ForeignModelError(f"{path} is no safetensors file: {error}") from error
+
+
+def _open_pickle(path: Path) -> Tensors:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the pickle's protocol
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:  # its advice is to trust
+        raise ForeignModelError(f"{path} is damaged, or holds more than tensors ({type(error).__name__})") from error
+    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+        raise ForeignModelError(f"{path} is no dictionary of tensors")
+    return {name: tensor.clone for name, tensor in found.items()}
