@@ -27,7 +27,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs bench bench-gpu capacity protos wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -114,6 +114,9 @@ try-ray: $(DEV)/.stamp-ray  ## Add Ray to .venv-dev and run what needs it: a bul
 
 lock:  ## Pin the image's dependencies again, with hashes
 	deploy/lock
+
+client-wheel: setup-dev  ## Build dist/dragoman_client-*.whl, the client without the server
+	$(BIN)/python -m build --wheel --outdir dist deploy/client
 
 test-wheel: wheel  ## Run the tests against the built wheel, away from the source tree
 	PYTHON="$(PYTHON)" .ci/test-wheel
