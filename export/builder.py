@@ -3,10 +3,11 @@
 Knows nodes, names and bytes; knows no Transformer.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -23,30 +24,50 @@ INLINE_BYTES = 1_024  # smaller tensors (shapes, scales) stay inside the graph f
 ALIGNMENT = 4_096  # ONNX Runtime maps page-aligned tensors instead of copying them
 
 
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A tensor that is made when it is written, so that a graph of a large model can be drawn in little memory."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    blocks: Callable[[], Iterable[Array]]  # one after the other along the first axis
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 @dataclass
 class WeightFile:
     """Tensors one after the other, each once, however many graphs use it."""
 
-    name: str = "weights.data"
-    arrays: dict[str, Array] = field(default_factory=dict)
+    name: ClassVar[str] = "weights.data"
+    tensors: dict[str, Array | Deferred] = field(default_factory=dict)
 
-    def add(self, name: str, array: Array) -> Array:
+    def add(self, name: str, tensor: Array | Deferred) -> Array | Deferred:
         """Keep a tensor under a name and return it; the same name always means the same tensor, kept once."""
-        if name in self.arrays:
-            assert np.array_equal(self.arrays[name], array), f"two different tensors are called {name}"
-        else:
-            self.arrays[name] = np.ascontiguousarray(array)
-        return self.arrays[name]
+        known = self.tensors.setdefault(name, tensor)
+        assert (known.shape, known.dtype) == (tensor.shape, tensor.dtype), f"two different tensors are called {name}"
+        if isinstance(known, np.ndarray) and isinstance(tensor, np.ndarray):
+            assert np.array_equal(known, tensor), f"two different tensors are called {name}"
+        return known
 
     def write(self, path: Path) -> dict[str, tuple[int, int]]:
         """Write all tensors and return where each one lies: name -> (offset, length) in bytes."""
         places = {}
         with path.open("wb") as out:
-            for name, array in self.arrays.items():
+            for name, tensor in self.tensors.items():
                 out.write(b"\0" * (-out.tell() % ALIGNMENT))
-                places[name] = (out.tell(), array.nbytes)
-                out.write(array.tobytes())
+                places[name] = (out.tell(), tensor.nbytes)
+                for block in _blocks(tensor):
+                    out.write(np.ascontiguousarray(block).data)
+                assert out.tell() == sum(places[name]), f"{name} is not as large as its shape says"
         return places
+
+
+def _blocks(tensor: Array | Deferred) -> Iterable[Array]:
+    return tensor.blocks() if isinstance(tensor, Deferred) else [tensor]
 
 
 class GraphBuilder:
@@ -59,7 +80,7 @@ class GraphBuilder:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
         self._hints: list[onnx.ValueInfoProto] = []
-        self.initializers: dict[str, Array] = {}
+        self._initializers: dict[str, Array | Deferred] = {}
 
     def input(self, name: str, dtype: int, shape: Sequence[int | str]) -> str:
         """Declare a graph input; axes that vary are given by name."""
@@ -75,10 +96,10 @@ class GraphBuilder:
         """Tell ONNX Runtime a shape it cannot infer; equal shapes let it work in place."""
         self._hints.append(helper.make_tensor_value_info(name, dtype, shape))
 
-    def constant(self, name: str, array: Array | np.generic) -> str:
+    def constant(self, name: str, values: Array | np.generic | Deferred) -> str:
         """Add a tensor that belongs to the model, and return its name."""
-        array = np.asarray(array)
-        self.initializers[name] = self.weights.add(name, array) if array.nbytes >= INLINE_BYTES else array
+        tensor = values if isinstance(values, Deferred) else np.asarray(values)
+        self._initializers[name] = self.weights.add(name, tensor) if tensor.nbytes >= INLINE_BYTES else tensor
         return name
 
     def node(self, op: str, *inputs: str, name: str = "", domain: str = "", **attributes: Any) -> str:
@@ -94,18 +115,19 @@ class GraphBuilder:
 
     def build(self, places: dict[str, tuple[int, int]] | None = None) -> onnx.ModelProto:
         """Return the finished model, with tensors inside it but those whose places `WeightFile.write` returned."""
-        tensors = [self._tensor(name, array, places or {}) for name, array in self.initializers.items()]
+        tensors = [self._tensor(name, tensor, places or {}) for name, tensor in self._initializers.items()]
         ends = (self._inputs, self._outputs)
         graph = helper.make_graph(self._nodes, self.name, *ends, tensors, value_info=self._hints)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB_DOMAIN, CONTRIB_OPSET)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="dragoman")
 
-    def _tensor(self, name: str, array: Array, places: dict[str, tuple[int, int]]) -> TensorProto:
+    def _tensor(self, name: str, values: Array | Deferred, places: dict[str, tuple[int, int]]) -> TensorProto:
         if name not in places:
+            array = values if isinstance(values, np.ndarray) else np.concatenate(list(values.blocks()))
             return numpy_helper.from_array(np.ascontiguousarray(array), name)
         offset, length = places[name]
-        dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor = TensorProto(name=name, data_type=dtype, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        dtype = helper.np_dtype_to_tensor_dtype(values.dtype)
+        tensor = TensorProto(name=name, data_type=dtype, dims=values.shape, data_location=TensorProto.EXTERNAL)
         for key, value in (("location", self.weights.name), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
         return tensor

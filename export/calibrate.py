@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from onnx import TensorProto
 
-from export.builder import Array, save_graphs
+from export.builder import Array, GraphBuilder, save_graphs
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, draw_graphs
 from export.linear import ActivationScale, FloatProducts, State
-from export.runner import GraphRunner
+from export.runner import GraphRunner, Values, in_batches, longest_target, padded
 from model.config import ModelConfig
 
 # Share of the values that a scale must reach.  KL divergence from fp32 at 4,543 positions of tatoeba_dev and flores-dev
@@ -50,25 +50,41 @@ class Histogram:
         return max(self.low, float(edges[first])), min(self.high, float(edges[last + 1]))
 
 
-def observe(config: ModelConfig, state: State, sentences: Iterable[Sequence[int]]) -> dict[str, Histogram]:
-    """Translate some hundred sentences with the fp32 graphs and count, by layer, what enters each product."""
+def observe(
+    config: ModelConfig, state: State, sentences: Iterable[Sequence[int]], scratch: Path | None = None
+) -> dict[str, Histogram]:
+    """Translate some hundred sentences with the fp32 graphs and count, by layer, what enters each product.
+
+    The graphs go into a directory in `scratch`, since a large model may have more than a place for temporary files.
+    """
     products = FloatProducts()
     graphs = draw_graphs(config, state, products)
     encoder, decoder_step = graphs[ENCODER_NAME], graphs[DECODER_STEP_NAME]
     for graph, value in dict.fromkeys(products.inputs.values()):  # layers that read the same value share an output
         graph.output(value, TensorProto.FLOAT)
     histograms = {layer: Histogram() for layer in products.inputs}
-    max_tokens = min(MAX_TARGET_TOKENS, config.max_positions)
-    with TemporaryDirectory(prefix="dragoman-calibration-") as name:
+    with TemporaryDirectory(prefix="dragoman-calibration-", dir=scratch) as name:
         directory = Path(name)
         save_graphs({ENCODER_NAME: encoder, DECODER_STEP_NAME: decoder_step}, directory)
         runner = GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
-        for sentence in sentences:
-            encoded, steps = runner.greedy(list(sentence), max_tokens)
-            for layer, (graph, value) in products.inputs.items():
-                runs = [encoded] if graph is encoder else steps
-                histograms[layer].add(np.concatenate([run[value].ravel() for run in runs]))
+        for batch in in_batches(sentences):
+            source, lengths = padded(batch)
+            encoded = runner.encode(source, lengths)
+            is_token = np.arange(source.shape[1]) < lengths[:, None]
+            _add(histograms, products, encoder, encoded, is_token)
+            max_tokens = longest_target(config, batch, MAX_TARGET_TOKENS)
+            for step in runner.greedy_steps(encoded, lengths, max_tokens):
+                _add(histograms, products, decoder_step, step.values, step.is_live)
     return histograms
+
+
+def _add(
+    histograms: Mapping[str, Histogram], products: FloatProducts, graph: GraphBuilder, values: Values, is_real: Array
+) -> None:
+    """Count what one run of a graph gave, without the rows of padding and of sentences that have ended."""
+    for layer, (of_graph, value) in products.inputs.items():
+        if of_graph is graph:
+            histograms[layer].add(values[value][is_real])
 
 
 def activation_scales(histograms: Mapping[str, Histogram], coverage: float = COVERAGE) -> dict[str, ActivationScale]:

@@ -59,8 +59,7 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
             variant = manifest.variants[precision]
             runner = GraphRunner(directory / variant.encoder, directory / variant.decoder_step, manifest.config)
             for text in texts:
-                _, steps = runner.greedy(tokenizer.encode(text), limit)
-                translation = tokenizer.decode([int(step["candidate_ids"].item()) for step in steps])
+                translation = tokenizer.decode(runner.greedy([tokenizer.encode(text)], limit)[0])
                 if _is_plain(translation):
                     golden.append(GoldenSentence(precision=precision, source=text, translation=translation))
     if not golden:

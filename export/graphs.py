@@ -47,8 +47,7 @@ def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[s
 def padded_table(state: State, name: str) -> Table:
     """Return the parameter `name.weight` with rows of zeros up to a multiple of `VOCABULARY_MULTIPLE`."""
     rows = state[f"{name}.weight"]
-    spare = -len(rows) % VOCABULARY_MULTIPLE
-    return Table(name, np.pad(rows, ((0, spare), (0, 0))) if spare else rows)
+    return Table(name, rows, (len(rows) + -len(rows) % VOCABULARY_MULTIPLE, rows.shape[1]))
 
 
 def logits_bias(config: ModelConfig, state: State) -> Array | None:
@@ -142,10 +141,8 @@ class TransformerGraph:
     def linear(self, name: str, states: str, parts: Sequence[str] = ()) -> str:
         """One linear layer, or those of `parts` side by side as one product: [.., I] -> [.., O]."""
         layers = parts or [name]
-        weight, bias = (
-            np.concatenate([self.state[f"{layer}.{kind}"] for layer in layers]) for kind in ("weight", "bias")
-        )
-        return self.products.linear(self.graph, states, name, weight, bias)
+        weights, biases = ([self.state[f"{layer}.{kind}"] for layer in layers] for kind in ("weight", "bias"))
+        return self.products.linear(self.graph, states, name, weights, np.concatenate(biases))
 
     def heads_apart(self, states: str, num_parts: int) -> str:
         """Keys or values side by side to head by head: [B, Q, parts * D] -> [B, parts * H, Q, d]."""

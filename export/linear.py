@@ -8,14 +8,14 @@ whole layer, fixed at export by calibration, so that a sentence's numbers do not
 Axes: D model width, V vocabulary, I inputs and O outputs of a layer, N chosen tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto, helper
 
-from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder
+from export.builder import CONTRIB_DOMAIN, Array, Deferred, GraphBuilder
 
 State = Mapping[str, Array]  # a model's parameters by the names of `model/transformer.py`
 Output = tuple[str, str, int, list[int | str]]  # name, value, dtype, shape
@@ -25,13 +25,22 @@ WEIGHT_LIMIT = 127  # symmetric: -128 is left out
 ACTIVATION_LEVELS = 255
 SCALE_NAME, ZERO_POINT_NAME = ".input_scale", ".input_zero_point"  # behind a layer's name: its `ActivationScale`
 SMALLEST_SCALE = 1e-8  # of a channel whose weights are all zero
+BLOCK_BYTES = 16 << 20  # of a table, which may have a gigabyte: read, quantised and written at a time
 
 
 class Table(NamedTuple):
-    """Embeddings of tokens, or rows of the projection: those of the state's `name.weight`, padded."""
+    """Embeddings of tokens, or rows of the projection: those of the state's `name.weight`, and zeros behind them."""
 
     name: str
-    rows: Array  # [V, D]
+    rows: Array  # up to [V, D]
+    shape: tuple[int, int]  # V, D
+
+    def blocks(self) -> Iterator[Array]:
+        """Yield all rows, some at a time."""
+        step = max(1, BLOCK_BYTES // (4 * self.shape[1]))
+        for first in range(0, len(self.rows), step):
+            yield self.rows[first : first + step]
+        yield np.zeros((self.shape[0] - len(self.rows), self.shape[1]), np.float32)
 
 
 class QuantizedWeight(NamedTuple):
@@ -43,9 +52,22 @@ class QuantizedWeight(NamedTuple):
 
 def quantize_weight(weight: Array) -> QuantizedWeight:
     """Return integers in which each row's largest magnitude is 127: [O, I] float -> int8 and [O] scales."""
-    scales = np.maximum(np.abs(weight).max(axis=1) / WEIGHT_LIMIT, SMALLEST_SCALE).astype(np.float32)
+    largest = np.maximum(weight.max(axis=1), -weight.min(axis=1))
+    scales = np.maximum(largest / WEIGHT_LIMIT, SMALLEST_SCALE).astype(np.float32)
     integers = np.clip(np.rint(weight / scales[:, None]), -WEIGHT_LIMIT, WEIGHT_LIMIT)
     return QuantizedWeight(integers.astype(np.int8), scales)
+
+
+def _quantized(blocks: Callable[[], Iterable[Array]], shape: tuple[int, int]) -> tuple[Deferred, Deferred]:
+    """Return the integers and the scales of a weight [O, I], whose rows come in blocks."""
+
+    def integers() -> Iterator[Array]:
+        return (quantize_weight(block).integers for block in blocks() if len(block))
+
+    def scales() -> Iterator[Array]:
+        return (quantize_weight(block).scales for block in blocks() if len(block))
+
+    return Deferred(np.dtype(np.int8), shape, integers), Deferred(np.dtype(np.float32), shape[:1], scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +92,15 @@ class FloatProducts:
     inputs: dict[str, tuple[GraphBuilder, str]] = field(default_factory=dict)  # by layer; the first graph that has it
     dtype: int = TensorProto.FLOAT  # of what flows through a graph beside products: activations, norms, caches
 
-    def linear(self, graph: GraphBuilder, inputs: str, name: str, weight: Array, bias: Array) -> str:
-        """Inputs times weight^T [O, I] plus bias [O]: [.., I] -> [.., O]; ONNX Runtime fuses MatMul and Add."""
+    def linear(self, graph: GraphBuilder, inputs: str, name: str, weights: Sequence[Array], bias: Array) -> str:
+        """Inputs times weights^T [O, I] plus bias [O]: [.., I] -> [.., O]; ONNX Runtime fuses MatMul and Add.
+
+        `weights` are layers on top of each other, each [its outputs, I].
+        """
         self.inputs.setdefault(name, (graph, inputs))
-        product = graph.node("MatMul", inputs, graph.constant(f"{name}.weight", self._cast(weight.T)))
+        shape = (weights[0].shape[1], len(bias))
+        matrix = Deferred(self._numpy_dtype, shape, lambda: [self._cast(np.concatenate(weights).T)])
+        product = graph.node("MatMul", inputs, graph.constant(f"{name}.weight", matrix))
         return graph.node("Add", product, graph.constant(f"{name}.bias", self._cast(bias)))
 
     def embed(self, graph: GraphBuilder, tokens: str, table: Table, scale: float) -> str:
@@ -97,13 +124,18 @@ class FloatProducts:
 
     def projection(self, graph: GraphBuilder, table: Table) -> list[Output]:
         """What the inputs of `chosen_logits` are taken from: the table."""
-        return [("rows", self._rows(graph, table), self.dtype, list(table.rows.shape))]
+        return [("rows", self._rows(graph, table), self.dtype, list(table.shape))]
 
     def _rows(self, graph: GraphBuilder, table: Table) -> str:
-        return graph.constant(f"{table.name}.weight", self._cast(table.rows))
+        rows = Deferred(self._numpy_dtype, table.shape, lambda: map(self._cast, table.blocks()))
+        return graph.constant(f"{table.name}.weight", rows)
+
+    @property
+    def _numpy_dtype(self) -> np.dtype[Any]:
+        return helper.tensor_dtype_to_np_dtype(self.dtype)
 
     def _cast(self, array: Array | np.generic) -> Array:
-        return np.asarray(array, helper.tensor_dtype_to_np_dtype(self.dtype))
+        return np.asarray(array, self._numpy_dtype)
 
 
 @dataclass(frozen=True)
@@ -117,28 +149,29 @@ class Int8Products:
     scales: Mapping[str, ActivationScale]  # by layer: how its input is quantised
     dtype: int = TensorProto.FLOAT
 
-    def linear(self, graph: GraphBuilder, inputs: str, name: str, weight: Array, bias: Array) -> str:
+    def linear(self, graph: GraphBuilder, inputs: str, name: str, weights: Sequence[Array], bias: Array) -> str:
         """Quantise the input, multiply integers, scale back and add the bias: [.., I] -> [.., O]."""
-        quantized = quantize_weight(weight)
-        matrix = graph.constant(f"{name}.int8", quantized.integers.T)
+        integers, scales = _quantized(lambda: weights, (len(bias), weights[0].shape[1]))
+        transposed = Deferred(integers.dtype, integers.shape[::-1], lambda: [np.concatenate(list(integers.blocks())).T])
+        matrix = graph.constant(f"{name}.int8", transposed)
         bias_name = graph.constant(f"{name}.bias", bias)
-        scales = graph.constant(f"{name}.scales", quantized.scales)
-        return self._product(graph, inputs, name, matrix, scales, bias_name)
+        return self._product(graph, inputs, name, matrix, graph.constant(f"{name}.scales", scales), bias_name)
 
     def embed(self, graph: GraphBuilder, tokens: str, table: Table, scale: float) -> str:
         """The table's integers, and its scales times a number: [..] -> [.., D]."""
-        quantized = quantize_weight(table.rows)
-        scales = (quantized.scales * scale).astype(np.float32)[:, None]  # [V, 1]
-        integers = graph.node("Gather", graph.constant(f"{table.name}.int8", quantized.integers), tokens)
-        row_scales = graph.node("Gather", graph.constant(f"{table.name}.row_scales", scales), tokens)
-        return graph.node("Mul", graph.node("Cast", integers, to=TensorProto.FLOAT), row_scales)
+        integers, scales = _quantized(table.blocks, table.shape)
+        factor = np.float32(scale)
+        row_scales = Deferred(
+            scales.dtype, (*scales.shape, 1), lambda: ((block * factor)[:, None] for block in scales.blocks())
+        )  # [V, 1]
+        rows = graph.node("Gather", graph.constant(f"{table.name}.int8", integers), tokens)
+        of_rows = graph.node("Gather", graph.constant(f"{table.name}.row_scales", row_scales), tokens)
+        return graph.node("Mul", graph.node("Cast", rows, to=TensorProto.FLOAT), of_rows)
 
     def logits(self, graph: GraphBuilder, inputs: str, table: Table, bias: Array | None) -> str:
         """Inputs times the table's integers, whose transpose becomes a constant when the graph is loaded, plus bias."""
-        quantized = quantize_weight(table.rows)
-        integers = graph.constant(f"{table.name}.int8", quantized.integers)
-        transposed = graph.node("Transpose", integers, perm=[1, 0])
-        scales = graph.constant(f"{table.name}.scales", quantized.scales)
+        rows, scales = self._rows(graph, table)
+        transposed = graph.node("Transpose", rows, perm=[1, 0])
         bias_name = "" if bias is None else graph.constant(LOGITS_BIAS, bias)
         return self._product(graph, inputs, table.name, transposed, scales, bias_name)
 
@@ -150,13 +183,16 @@ class Int8Products:
 
     def projection(self, graph: GraphBuilder, table: Table) -> list[Output]:
         """What the inputs of `chosen_logits` are taken from: the table's integers and their scales."""
-        quantized = quantize_weight(table.rows)
-        integers = graph.constant(f"{table.name}.int8", quantized.integers)
-        scales = graph.constant(f"{table.name}.scales", quantized.scales)
+        rows, scales = self._rows(graph, table)
         return [
-            ("rows", integers, TensorProto.INT8, list(table.rows.shape)),
-            ("scales", scales, TensorProto.FLOAT, [len(table.rows)]),
+            ("rows", rows, TensorProto.INT8, list(table.shape)),
+            ("scales", scales, TensorProto.FLOAT, [table.shape[0]]),
         ]
+
+    def _rows(self, graph: GraphBuilder, table: Table) -> tuple[str, str]:
+        """Integers [V, D] and scales [V]."""
+        integers, scales = _quantized(table.blocks, table.shape)
+        return graph.constant(f"{table.name}.int8", integers), graph.constant(f"{table.name}.scales", scales)
 
     def _product(self, graph: GraphBuilder, inputs: str, name: str, matrix: str, weight_scales: str, bias: str) -> str:
         """Float inputs [.., I] times an int8 matrix [I, O]: [.., O], float again."""

@@ -104,19 +104,27 @@ def export_bundle(
 
 
 def write_graphs(
-    config: ModelConfig, state: State, products: Products, directory: Path, alignment: AlignmentHeads | None = None
+    config: ModelConfig,
+    state: State,
+    products: Products,
+    directory: Path,
+    alignment: AlignmentHeads | None = None,
+    *,
+    has_shortlist: bool = True,
 ) -> list[GraphRunner]:
     """Write the graphs for a CPU into a new directory, and open the steps: with all tokens, and with a shortlist."""
     directory.mkdir()
     graphs = draw_graphs(config, state, products)
     weights, alignment = graphs[ENCODER_NAME].weights, alignment or usual_heads(config)
     graphs[SCORER_NAME] = ScorerGraph(config, state, products, weights, alignment).graph
+    if not has_shortlist:
+        del graphs[SHORTLIST_STEP_NAME], graphs[PROJECTION_NAME]
     save_graphs(graphs, directory)
     encoder = directory / ENCODER_NAME
-    return [
-        GraphRunner(encoder, directory / DECODER_STEP_NAME, config),
-        GraphRunner(encoder, directory / SHORTLIST_STEP_NAME, config, directory / PROJECTION_NAME),
-    ]
+    runners = [GraphRunner(encoder, directory / DECODER_STEP_NAME, config)]
+    if has_shortlist:
+        runners.append(GraphRunner(encoder, directory / SHORTLIST_STEP_NAME, config, directory / PROJECTION_NAME))
+    return runners
 
 
 def write_cuda_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> GraphRunner:
@@ -139,8 +147,9 @@ def _export_variant(
     else:
         products: Products = FloatProducts()
         if precision == "int8":
-            products = Int8Products(_scales(source, options, samples, track))
-        runners = write_graphs(config, state, products, directory, source.alignment)
+            products = Int8Products(_scales(source, options, samples, track, directory.parent))
+        has_shortlist = options.shortlist is not None
+        runners = write_graphs(config, state, products, directory, source.alignment, has_shortlist=has_shortlist)
     found: list[dict[str, float]] = []
     reference, inputs = reference_model(config, state), list[ForcedInputs]()
     for runner in runners:
@@ -161,10 +170,12 @@ def _export_variant(
     return Variant(**graphs, repetition_penalty=True, parity=parity)
 
 
-def _scales(source: ExportSource, options: ExportOptions, samples: Samples, track: Track) -> dict[str, ActivationScale]:
+def _scales(
+    source: ExportSource, options: ExportOptions, samples: Samples, track: Track, scratch: Path
+) -> dict[str, ActivationScale]:
     """Return one scale for each layer: calibrated, or else those of the bundle that is exported again."""
     if samples.calibration or source.scales is None:
-        histograms = observe(source.config, source.state, track(samples.calibration, "int8: calibrate"))
+        histograms = observe(source.config, source.state, track(samples.calibration, "int8: calibrate"), scratch)
         return activation_scales(histograms, options.coverage)
     return source.scales
 

@@ -4,24 +4,32 @@ Knows the graphs' inputs and outputs; the serving engine has its own, faster run
 Axes: B sentences, S source, T target, V vocabulary, C candidates.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
-from export.builder import Array
+from export.builder import Array, WeightFile
 from export.graphs import BLOCK_WIDTH, cache_names, cross_names
 from model.config import ModelConfig
 
 MASKED = -1e9  # added to the logits of columns that hold no token of a hypothesis
 HALF_MASKED = -3e4  # in float16, where 1e9 would be infinite
+BATCH_SENTENCES = 16
+LARGE_BYTES = 64 << 20  # of weights; larger ones are not packed in memory
 
 Values = dict[str, Array]  # by name
 
 
 def open_session(path: Path) -> ort.InferenceSession:
-    """Open a session on the CPU with one thread, so that results do not depend on the machine's load."""
+    """Open a session on the CPU with one thread, so that results do not depend on the machine's load.
+
+    Results of a large float model differ in their last bits with the number of rows: its weights are not packed.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -29,7 +37,24 @@ def open_session(path: Path) -> ort.InferenceSession:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Unsigned weights: int8 products are then exact on every x86 CPU, where some saturate; slower, which is fine here.
     options.add_session_config_entry("session.x64quantprecision", "1")
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    disabled: list[str] = []
+    weights = path.with_name(WeightFile.name)
+    if weights.exists() and weights.stat().st_size > LARGE_BYTES:
+        # The weights stay in their file, which is mapped: no packed copies, and no transposed table of floats.
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.enable_cpu_mem_arena = False
+        nodes = onnx.load(str(path), load_external_data=False).graph.node
+        disabled = [] if any(node.op_type == "MatMulIntegerToFloat" for node in nodes) else ["ConstantFolding"]
+    providers = ["CPUExecutionProvider"]
+    return ort.InferenceSession(str(path), options, providers=providers, disabled_optimizers=disabled)
+
+
+class GreedyStep(NamedTuple):
+    """One step of several sentences."""
+
+    tokens: Array  # int64 [B]
+    is_live: Array  # bool [B]: whether a sentence had not ended before
+    values: Values  # all outputs of the step graph but the caches
 
 
 class GraphRunner:
@@ -55,7 +80,7 @@ class GraphRunner:
         return dict(zip(names, outputs["cross"], strict=True))
 
     def step(self, tokens: Array, past_length: int, num_candidates: int, memory: Values) -> Values:
-        """Return all outputs of the step graph for one token of each sentence, all at the same position.
+        """Return the outputs of the step graph for one token of each sentence, all at the same position.
 
         `memory` has `source_lengths`, the encoder's outputs, and caches, which the step's own replace.
         """
@@ -78,7 +103,8 @@ class GraphRunner:
             feeds |= self._vocabulary | {"vocabulary_mask": np.tile(mask, (num_sentences, 1, 1))}
         given = {name: value for name, value in (feeds | memory).items() if name in self._input_types}
         outputs = _run(self._decoder_step, given)
-        memory |= {name.removesuffix("_out"): value for name, value in outputs.items() if name.endswith("_out")}
+        names = [name for name in outputs if name.endswith("_out") and name.removesuffix("_out") in memory]
+        memory |= {name.removesuffix("_out"): outputs.pop(name) for name in names}
         return outputs
 
     def empty_caches(self, num_sentences: int, num_columns: int) -> Values:
@@ -87,28 +113,38 @@ class GraphRunner:
         layers = range(self._config.num_decoder_layers)
         return {name: np.zeros(shape, self._dtype) for layer in layers for name in cache_names(layer)}
 
-    def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Array:
-        """Return log-probabilities [B, T, V] of every token after each prefix of the given target inputs [B, T]."""
+    def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Iterator[Array]:
+        """Yield log-probabilities [B, V] of every token after each prefix of the given target inputs [B, T]."""
         caches = self.empty_caches(*targets.shape)
         memory = {"source_lengths": source_lengths, **self.encode(source, source_lengths), **caches}
         num_logits = self._config.num_logits
-        log_probs = np.empty((*targets.shape, num_logits), np.float32)
         for position in range(targets.shape[1]):
             outputs = self.step(targets[:, position], position, num_logits, memory)
+            log_probs = np.empty((len(targets), num_logits), np.float32)
             order, values = outputs["candidate_ids"], outputs["candidate_scores"]  # K is 1: ids are tokens
-            np.put_along_axis(log_probs[:, position], order, values, axis=1)
-        return log_probs[:, :, : self._config.num_target_tokens]
+            np.put_along_axis(log_probs, order, values, axis=1)
+            yield log_probs[:, : self._config.num_target_tokens]
 
-    def greedy(self, source_ids: list[int], max_tokens: int) -> tuple[Values, list[Values]]:
-        """Translate one sentence greedily; return all outputs of the encoder and of each step."""
-        lengths = np.array([len(source_ids)], np.int32)
-        encoded = self.encode(np.array([source_ids]), lengths)
-        memory = {"source_lengths": lengths, **encoded, **self.empty_caches(1, max_tokens)}
-        token, steps = self._config.start_id, list[Values]()
-        while len(steps) < max_tokens and not (steps and token == self._config.eos_id):  # which may start, too
-            steps.append(self.step(np.array([token]), len(steps), 1, memory))
-            token = int(steps[-1]["candidate_ids"].item())
-        return encoded, steps
+    def greedy(self, sentences: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+        """Translate sentences greedily, and return the tokens of each, end-of-sentence included."""
+        source, lengths = padded(sentences)
+        steps = list(self.greedy_steps(self.encode(source, lengths), lengths, max_tokens))
+        return [
+            [int(step.tokens[number]) for step in steps if step.is_live[number]] for number in range(len(sentences))
+        ]
+
+    def greedy_steps(self, encoded: Values, source_lengths: Array, max_tokens: int) -> Iterator[GreedyStep]:
+        """Translate what `encode` returned, step by step, until the last sentence ends."""
+        num_sentences = len(source_lengths)
+        memory = {"source_lengths": source_lengths, **encoded, **self.empty_caches(num_sentences, max_tokens)}
+        tokens, is_live = np.full(num_sentences, self._config.start_id), np.ones(num_sentences, bool)
+        for position in range(max_tokens):
+            values = self.step(tokens, position, 1, memory)
+            tokens = values["candidate_ids"][:, 0]
+            yield GreedyStep(tokens, is_live, values)
+            is_live = is_live & (tokens != self._config.eos_id)
+            if not is_live.any():
+                return
 
 
 class ScorerRunner:
@@ -124,6 +160,26 @@ class ScorerRunner:
         given = {"tokens": targets, "next_tokens": next_tokens, "source_lengths": source_lengths}
         outputs = _run(self._scorer, given | memory)
         return outputs["log_probs"], outputs["attention"]
+
+
+def in_batches(sentences: Iterable[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    """Yield the sentences in lists of `BATCH_SENTENCES`."""
+    rest = iter(sentences)
+    while batch := list(islice(rest, BATCH_SENTENCES)):
+        yield batch
+
+
+def longest_target(config: ModelConfig, sentences: Sequence[Sequence[int]], most: int) -> int:
+    """Return how long translations may be made: a model without training never ends one."""
+    return min(most, config.max_positions, 2 * max(map(len, sentences)) + 8)
+
+
+def padded(sentences: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Return source ids [B, S] with zeros on the right, and lengths int32 [B]."""
+    lengths = np.array([len(sentence) for sentence in sentences], np.int32)
+    source = np.zeros((len(sentences), max(lengths, default=0)), np.int64)
+    source[np.arange(source.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
+    return source, lengths
 
 
 def _whole_vocabulary(projection: ort.InferenceSession) -> Values:

@@ -4,8 +4,9 @@ Both get the same sources and the same target prefixes, token by token; their lo
 Axes: B sentences, S source, T target, V vocabulary.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -13,14 +14,16 @@ import torch
 
 from export.builder import Array
 from export.linear import State
-from export.runner import GraphRunner, ScorerRunner
+from export.runner import GraphRunner, ScorerRunner, in_batches, longest_target, padded
 from model.attention import forced_attention
 from model.checkpoint import build_model
 from model.config import ModelConfig
+from model.layers import sinusoidal_positions
 from model.manifest import AlignmentHeads
 from model.transformer import Transformer
 
 MAX_TARGET_TOKENS = 64
+MAX_LOGITS = 1 << 26  # of a scorer at a time: 256 MB
 SHAPES = ((1, 1, 1), (1, 7, 5), (3, 12, 9), (8, 33, 17))  # B, S, T of the seeded inputs
 SEED = 20_170_612  # arXiv:1706.03762
 
@@ -98,53 +101,75 @@ class ScorerParity:
 
 
 class ForcedInputs(NamedTuple):
-    """Sources [B, S] with their lengths [B], and target inputs [B, T]."""
+    """Sources [B, S] with their lengths [B], and target inputs [B, T] with theirs."""
 
     source: Array
     source_lengths: Array
     targets: Array
+    target_lengths: Array  # [B]: what lies behind is not compared
+
+    @property
+    def is_counted(self) -> Array:
+        """Bool [B, T]."""
+        found: Array = np.arange(self.targets.shape[1]) < self.target_lengths[:, None]
+        return found
+
+    def split(self, num_logits: int) -> Iterator["ForcedInputs"]:
+        """Yield parts whose logits [B, T, V] fit into memory."""
+        num_parts = min(len(self.targets), -(-self.targets.size * num_logits // MAX_LOGITS))
+        for rows in np.array_split(np.arange(len(self.targets)), num_parts):
+            yield ForcedInputs(*(array[rows] for array in self))
 
 
 def seeded_samples(config: ModelConfig) -> list[ForcedInputs]:
     """Return random ids in batches of several shapes, the sentences of a batch of different lengths."""
     random = np.random.default_rng(SEED)
     samples = []
-    for B, longest_source, longest_target in SHAPES:
-        S, T = min(longest_source, config.max_positions), min(longest_target, config.max_positions)
+    for B, most_source, most_target in SHAPES:
+        S, T = min(most_source, config.max_positions), min(most_target, config.max_positions)
         lengths = random.integers(1, S + 1, B).astype(np.int32)
         lengths[0] = S
         source = random.integers(0, config.vocab_size, (B, S))
         source[np.arange(S) >= lengths[:, None]] = 0
         targets = random.integers(0, config.num_target_tokens, (B, T))
         targets[:, 0] = config.start_id
-        samples.append(ForcedInputs(source, lengths, targets))
+        samples.append(ForcedInputs(source, lengths, targets, np.full(B, T)))
     return samples
 
 
 def translated_samples(
     runner: GraphRunner, config: ModelConfig, sentences: Iterable[Sequence[int]]
 ) -> list[ForcedInputs]:
-    """Return real sentences, each with the graphs' own greedy translation as target."""
-    max_tokens = min(MAX_TARGET_TOKENS, config.max_positions)
+    """Return real sentences in batches, each with the graphs' own greedy translation as target."""
     samples = []
-    for sentence in sentences:
-        _, steps = runner.greedy(list(sentence), max_tokens)
-        produced = [int(step["candidate_ids"].item()) for step in steps]
-        targets = np.array([[config.start_id, *produced[:-1]]])  # the decoder's inputs
-        samples.append(ForcedInputs(np.array([sentence]), np.array([len(sentence)], np.int32), targets))
+    for batch in in_batches(sentences):
+        translations = runner.greedy(batch, longest_target(config, batch, MAX_TARGET_TOKENS))
+        lengths = np.array([len(translation) for translation in translations])
+        targets = np.full((len(batch), max(lengths)), config.eos_id)
+        targets[:, 0] = config.start_id  # the decoder's inputs
+        for row, translation in zip(targets, translations, strict=True):
+            row[1 : len(translation)] = translation[:-1]
+        samples.append(ForcedInputs(*padded(batch), targets, lengths))
     return samples
 
 
 def reference_model(config: ModelConfig, state: State) -> Transformer:
-    """Return the PyTorch model with these parameters, ready to run."""
-    model = build_model(config)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+    """Return the PyTorch model with these parameters themselves, not copies, ready to run."""
+    with torch.device("meta"):
+        model = build_model(config)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()}, assign=True)
+    if not config.position_table:
+        model.positions = sinusoidal_positions(config.max_positions, config.d_model)
     return model.eval()
 
 
 def compare(runner: GraphRunner, model: Transformer, samples: Iterable[ForcedInputs]) -> Parity:
     """Force every sample's target through both, one sample after the other."""
-    largest, sums, same, positions = zip(*(_differences(runner, model, sample) for sample in samples), strict=True)
+    found = [
+        _Differences(0.0, 0.0, 0, 0),
+        *(each for sample in samples for each in _differences(runner, model, sample)),
+    ]
+    largest, sums, same, positions = zip(*found, strict=True)
     num_positions = sum(positions)
     return Parity(
         largest_difference=float(np.max(largest)),  # NaN if one is
@@ -154,19 +179,32 @@ def compare(runner: GraphRunner, model: Transformer, samples: Iterable[ForcedInp
     )
 
 
-def _differences(runner: GraphRunner, model: Transformer, sample: ForcedInputs) -> tuple[float, float, int, int]:
-    """Largest difference, sum at the reference's best tokens, positions with the same best token, all positions.
+class _Differences(NamedTuple):
+    """Of one position of several sentences."""
 
-    Numbers, so that the [B, T, V] log-probabilities of one sample are in memory at a time.
-    """
+    largest: float
+    at_best: float  # sum, at the reference's best tokens
+    num_same: int  # sentences with the same best token
+    num_sentences: int
+
+
+def _differences(runner: GraphRunner, model: Transformer, sample: ForcedInputs) -> Iterator[_Differences]:
+    """Yield what is found at each position: the log-probabilities [B, V] of one are in memory at a time."""
+    source, source_lengths, targets = map(torch.from_numpy, (sample.source, sample.source_lengths, sample.targets))
     with torch.inference_mode():
-        reference: Array = model(*map(torch.from_numpy, sample)).log_softmax(dim=-1).numpy()  # [B, T, V]
-    ours = runner.forced_log_probs(*sample)
-    best = reference.argmax(-1)  # [B, T]
-    difference = _difference(ours, reference)
-    at_best = np.take_along_axis(difference, best[..., None], axis=-1)
-    num_same = int((ours.argmax(-1) == best).sum())
-    return float(difference.max()), float(at_best.sum(dtype=np.float64)), num_same, best.size
+        states = model.decode(targets, model.encode(source, source_lengths), source_lengths)  # [B, T, D]
+    all_ours = runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
+    for position, (log_probs, is_counted) in enumerate(zip(all_ours, sample.is_counted.T, strict=True)):
+        with torch.inference_mode():
+            reference: Array = model.project(states[:, position]).log_softmax(dim=-1).numpy()[is_counted]
+        ours = log_probs[is_counted]
+        best = reference.argmax(-1)
+        difference = _difference(ours, reference)
+        at_best = np.take_along_axis(difference, best[:, None], axis=-1)
+        num_same = int((ours.argmax(-1) == best).sum())
+        yield _Differences(
+            float(difference.max(initial=0.0)), float(at_best.sum(dtype=np.float64)), num_same, len(best)
+        )
 
 
 def _difference(ours: Array, reference: Array) -> Array:
@@ -180,13 +218,14 @@ def compare_scorer(
 ) -> ScorerParity:
     """Force every sample's target through both; each token follows the one before it, end-of-sentence the last."""
     likelihoods, attentions = list[Array](), list[Array]()
-    for sample in samples:
+    for sample in chain.from_iterable(whole.split(model.config.num_logits) for whole in samples):
         next_tokens = np.pad(sample.targets[:, 1:], ((0, 0), (0, 1)), constant_values=model.config.eos_id)
-        found, attention = runner.score(*sample, next_tokens)
+        found, attention = runner.score(sample.source, sample.source_lengths, sample.targets, next_tokens)
         expected, weights = reference_scores(model, sample, next_tokens, alignment)
         shown = weights.shape[1] - alignment.is_shifted  # the last row of shifted heads is nobody's
-        likelihoods.append(_difference(found, expected).ravel())
-        attentions.append(np.abs(attention - weights)[:, :shown].sum(axis=-1).ravel() / 2)
+        likelihoods.append(_difference(found, expected)[sample.is_counted])
+        apart = np.abs(attention - weights).sum(axis=-1) / 2
+        attentions.append(apart[:, :shown][sample.is_counted[:, :shown]])
     log_probs, rows = np.concatenate(likelihoods), np.concatenate(attentions)
     return ScorerParity(
         scorer_mean_difference=float(log_probs.mean()),
@@ -200,7 +239,8 @@ def reference_scores(
     model: Transformer, sample: ForcedInputs, next_tokens: Array, alignment: AlignmentHeads
 ) -> tuple[Array, Array]:
     """Return what a scorer computes, from PyTorch: log-probabilities [B, T] and attention [B, T, S]."""
-    logits, weights = forced_attention(model, *map(torch.from_numpy, sample))
+    inputs = (sample.source, sample.source_lengths, sample.targets)
+    logits, weights = forced_attention(model, *map(torch.from_numpy, inputs))
     log_probs: Array = logits.log_softmax(dim=-1).numpy()
     given = np.take_along_axis(log_probs, next_tokens[..., None], axis=-1)[..., 0]
     mean = torch.stack([weights[layer, :, head] for layer, head in alignment.heads]).mean(dim=0).numpy()

@@ -72,7 +72,8 @@ def test_engine_gives_the_model_s_log_probabilities_and_attention(model, tiny):
     for job, forced in zip(jobs, found, strict=True):
         assert job.scored_ids is not None
         source, lengths_of = np.array([job.source_ids]), np.array([len(job.source_ids)], np.int32)
-        sample = ForcedInputs(source, lengths_of, np.array([[BOS_ID, *job.scored_ids]]))
+        targets = np.array([[BOS_ID, *job.scored_ids]])
+        sample = ForcedInputs(source, lengths_of, targets, np.array([targets.size]))
         log_probs, attention = reference_scores(
             model, sample, np.array([[*job.scored_ids, EOS_ID]]), usual_heads(model.config)
         )
@@ -124,7 +125,8 @@ def test_heads_are_those_of_the_manifest(tmp_path):
 
     (forced,) = scored(CpuRunner(bundle), [job])
 
-    sample = ForcedInputs(np.array([job.source_ids]), np.array([9], np.int32), np.array([[BOS_ID, 7, 8, 9]]))
+    targets = np.array([[BOS_ID, 7, 8, 9]])
+    sample = ForcedInputs(np.array([job.source_ids]), np.array([9], np.int32), targets, np.array([4]))
     _, expected = reference_scores(model, sample, np.array([[7, 8, 9, EOS_ID]]), heads)
     assert np.abs(attention_of(job, forced)[:3] - expected[0, :3]).max() < 1e-3
 

@@ -38,7 +38,7 @@ def greedy_reference(model: Transformer, sentence: list[int], max_tokens: int) -
 
 
 def greedy_graphs(runner: GraphRunner, sentence: list[int], max_tokens: int) -> list[int]:
-    return [int(step["candidate_ids"].item()) for step in runner.greedy(sentence, max_tokens)[1]]
+    return runner.greedy([sentence], max_tokens)[0]
 
 
 @pytest.mark.parametrize("placement", list(NormPlacement))

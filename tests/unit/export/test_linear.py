@@ -52,7 +52,7 @@ def run_linear(tmp_path: Path):
     graph = GraphBuilder("linear", WeightFile())
     value = graph.input("inputs", TensorProto.FLOAT, ["R", 64])
     products = Int8Products({"layer": ActivationScale.of_range(-1.5, 3.0)})
-    graph.output(products.linear(graph, value, "layer", weight, bias), TensorProto.FLOAT)
+    graph.output(products.linear(graph, value, "layer", [weight], bias), TensorProto.FLOAT)
     (tmp_path / "linear.onnx").write_bytes(graph.build().SerializeToString())
     session = open_session(tmp_path / "linear.onnx")
     return weight, bias, lambda inputs: session.run(None, {"inputs": inputs})[0]

@@ -14,7 +14,6 @@ from export.runner import ScorerRunner
 from export.scorer import SCORER_NAME
 from export.verify import (
     TOLERANCES,
-    ForcedInputs,
     ParityError,
     compare_scorer,
     reference_scores,
@@ -75,7 +74,7 @@ def test_row_of_a_token_is_that_of_the_step_that_reads_it_where_heads_are_shifte
     sample = seeded_samples(graphs.config)[2]
     next_tokens = np.full_like(sample.targets, EOS_ID)
 
-    _, found = scorer.score(*sample, next_tokens)
+    _, found = scorer.score(sample.source, sample.source_lengths, sample.targets, next_tokens)
 
     _, unshifted = reference_scores(graphs.model, sample, next_tokens, AlignmentHeads(heads=((1, 2),)))
     assert np.abs(found[:, :-1] - unshifted[:, 1:]).max() < 1e-4
@@ -83,13 +82,13 @@ def test_row_of_a_token_is_that_of_the_step_that_reads_it_where_heads_are_shifte
 
 def test_padding_of_either_side_changes_nothing_and_rows_sum_up_to_one(tmp_path: Path) -> None:
     scorer, graphs = scorer_of(tmp_path, SOME_HEADS, NormPlacement.PRE)
-    source, lengths, targets = seeded_samples(graphs.config)[3]
+    source, lengths, targets, _ = seeded_samples(graphs.config)[3]
     next_tokens = np.roll(targets, -1, axis=1)
     S, T = source.shape[1], targets.shape[1]
 
     plain = scorer.score(source, lengths, targets, next_tokens)
-    wide = ForcedInputs(*(np.pad(array, ((0, 0), (0, 15))) for array in (source, targets, next_tokens)))
-    log_probs, attention = scorer.score(wide.source, lengths, wide.source_lengths, wide.targets)
+    wide, wide_targets, wide_tokens = (np.pad(array, ((0, 0), (0, 15))) for array in (source, targets, next_tokens))
+    log_probs, attention = scorer.score(wide, lengths, wide_targets, wide_tokens)
 
     assert np.abs(log_probs[:, :T] - plain[0]).max() < 1e-5
     assert np.abs(attention[:, :T, :S] - plain[1]).max() < 1e-6

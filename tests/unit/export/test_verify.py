@@ -1,5 +1,6 @@
 """A graph that differs from the model is told from one that does not, and refused."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -31,9 +32,9 @@ def test_a_number_that_is_none_is_found_in_the_first_sample_too(
 ) -> None:
     samples, forced = seeded_samples(graphs.config), graphs.runner.forced_log_probs
 
-    def spoiled(source: Array, source_lengths: Array, targets: Array) -> Array:
-        log_probs = forced(source, source_lengths, targets)
-        return np.full_like(log_probs, np.nan) if source is samples[0].source else log_probs
+    def spoiled(source: Array, source_lengths: Array, targets: Array) -> Iterator[Array]:
+        for log_probs in forced(source, source_lengths, targets):
+            yield np.full_like(log_probs, np.nan) if source is samples[0].source else log_probs
 
     monkeypatch.setattr(graphs.runner, "forced_log_probs", spoiled)
     parity = compare(graphs.runner, graphs.model, samples)
@@ -63,12 +64,29 @@ def test_one_wrong_parameter_is_refused(graphs: TinyGraphs, parameter: str) -> N
 
 def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs) -> None:
     sentences = random_sentences(graphs.config, lengths=(3, 8))
-    samples = translated_samples(graphs.runner, graphs.config, sentences)
+    (sample,) = translated_samples(graphs.runner, graphs.config, sentences)
 
-    assert [sample.source[0].tolist() for sample in samples] == sentences
-    for sample in samples:
-        log_probs = graphs.runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
-        assert log_probs[0, :-1].argmax(-1).tolist() == sample.targets[0, 1:].tolist()
+    assert [row[:length].tolist() for row, length in zip(sample.source, sample.source_lengths, strict=True)] == (
+        sentences
+    )
+    log_probs = np.stack(
+        list(graphs.runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)), axis=1
+    )
+    for best, row, length in zip(log_probs.argmax(-1), sample.targets, sample.target_lengths, strict=True):
+        assert best[: length - 1].tolist() == row[1:length].tolist()
+
+
+def test_what_lies_behind_a_target_is_not_compared(graphs: TinyGraphs) -> None:
+    whole = seeded_samples(graphs.config)[-1]
+    cut = whole._replace(target_lengths=np.arange(1, 9))
+
+    assert compare(graphs.runner, graphs.model, [cut]).positions == sum(range(1, 9))
+
+
+def test_batches_are_translated_as_each_sentence_alone(graphs: TinyGraphs) -> None:
+    sentences = random_sentences(graphs.config, lengths=range(2, 22))
+
+    assert graphs.runner.greedy(sentences, 12) == [graphs.runner.greedy([one], 12)[0] for one in sentences]
 
 
 @pytest.mark.parametrize(
