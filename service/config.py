@@ -62,7 +62,7 @@ class ListenConfig:
     grpc_host: Host = "127.0.0.1"  # address of the gRPC port; 0.0.0.0: every IPv4 address of the machine
     grpc_port: Port = 50_051  # 0: any free port
     http_host: Host = "127.0.0.1"  # address of the HTTP port
-    http_port: Port = 8_080  # /metrics /healthz /readyz; 0: any free port
+    http_port: Port = 8_080  # translation over HTTP, /metrics, /healthz, /readyz; 0: any free port
     http: bool = True  # whether there is an HTTP port at all
     metrics_host: Host = "127.0.0.1"  # address of the metrics port
     metrics_port: Port | None = None  # /metrics is served here instead of on the HTTP port; 0: any free port
@@ -77,7 +77,9 @@ class ListenConfig:
     max_connection_age_s: SecondsOrNever = None  # connections end gracefully after about this; `never`: they may stay
     max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
-    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 64  # at a time, on each HTTP port
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port
+    # Origins whose pages may call the HTTP port from a browser, like "https://a.example, https://b.example", or "*".
+    cors_origins: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

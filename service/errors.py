@@ -14,11 +14,11 @@
     |-- Unavailable             starting, draining, or the engine was lost: retry
     `-- InternalError           a bug, or a model that produced no numbers
 
-`status.py` maps each class to its gRPC status.  A message says what, given and limit.
+`code` is the name of the gRPC status, whatever the protocol.  A message says what, given and limit.
 """
 
 import copyreg
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Wait(NamedTuple):
@@ -31,6 +31,8 @@ class Wait(NamedTuple):
 
 class DragomanError(Exception):
     """Base of all errors below; `str(error)` is safe to show to a client."""
+
+    code: ClassVar[str] = "INTERNAL"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle type, message and attributes; the default calls the constructor with the message alone, which fails
@@ -45,6 +47,8 @@ class InvalidInput(DragomanError):
     `field` names the part at fault, as in the proto.  If that is one of several texts, `index` is its place, and the
     message begins with the verb: each edge names the text in its own way with `about`.
     """
+
+    code = "INVALID_ARGUMENT"
 
     def __init__(self, message: str, *, field: str, index: int | None = None) -> None:
         super().__init__(message)
@@ -67,25 +71,37 @@ class TooLong(InvalidInput):
 class NotFound(DragomanError):
     """No loaded model fits the request."""
 
+    code = "NOT_FOUND"
+
 
 class Unimplemented(DragomanError):
     """This server has no such method."""
+
+    code = "UNIMPLEMENTED"
 
 
 class Unauthenticated(DragomanError):
     """The call carries no API key, or none that the server knows."""
 
+    code = "UNAUTHENTICATED"
+
 
 class PermissionDenied(DragomanError):
     """The caller is known and may not do this."""
+
+    code = "PERMISSION_DENIED"
 
 
 class FailedPrecondition(DragomanError):
     """What was asked for cannot be done in the server's state; repeating it changes nothing."""
 
+    code = "FAILED_PRECONDITION"
+
 
 class Overloaded(DragomanError):
     """Refused at admission so that accepted work keeps its latency."""
+
+    code = "RESOURCE_EXHAUSTED"
 
     def __init__(self, message: str, *, reason: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -104,12 +120,16 @@ class OutOfMemory(Overloaded):
 class DeadlineExceeded(DragomanError):
     """The caller's deadline, or the server's own limit, passed."""
 
+    code = "DEADLINE_EXCEEDED"
+
 
 class Unavailable(DragomanError):
     """Not now, here; the same request can succeed later or elsewhere.
 
     `reason` is for the books, and only of calls that were refused before they cost anything.
     """
+
+    code = "UNAVAILABLE"
 
     def __init__(self, message: str, *, reason: str = "") -> None:
         super().__init__(message)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from service.calls.api_keys import KeyEntry, digest_of, generate_key, parse_keys
 from service.cli.options import examples
 from service.cli.reporting import reported
 from service.files import write_whole
-from service.grpc.api_keys import KeyEntry, digest_of, generate_key, parse_keys
 
 app = typer.Typer(
     name="keys", help="API keys for the server's `security.api_keys`.", no_args_is_help=True, rich_markup_mode=None

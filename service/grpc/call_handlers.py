@@ -8,49 +8,29 @@ before its message is received.
 """
 
 import asyncio
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from random import Random
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
 
-from service.errors import (
-    DeadlineExceeded,
-    DragomanError,
-    InternalError,
-    InvalidInput,
-    Overloaded,
-    Unavailable,
-    Unimplemented,
-)
-from service.grpc.authentication import Authenticator
-from service.grpc.status import Metadata, WireStatus, code_of, to_wire
+from service.calls.book import REQUEST_ID_KEY, CallBook
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
+from service.grpc.status import Metadata, WireStatus, to_wire
 from service.grpc.wire import Malformed
 from service.records import Call, Caller
 from service.telemetry.families import OTHER
-from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
-from service.telemetry.metrics import Metrics
-from service.telemetry.observers import CallObserver, SlowCalls
 
-REQUEST_ID_KEY = "x-request-id"
-TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
 # Open streams without limits of their own (health's Watch, reflection): they last for ever, nothing else bounds them.
 MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
-REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
-_STOPPING = "the server is stopping"
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
-_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
-
-_random = Random()
 
 
 class CallHandlers(grpc.GenericRpcHandler):
@@ -59,37 +39,26 @@ class CallHandlers(grpc.GenericRpcHandler):
     def __init__(
         self,
         methods: Mapping[str, Handler],
-        metrics: Metrics,
+        book: CallBook,
         *,
         max_request_seconds: float,
         own_limits: Mapping[str, float] | None = None,
-        authenticator: Authenticator | None = None,
         refuse: Refuse | None = None,
         refusable: frozenset[str] = frozenset(),
-        observers: Sequence[CallObserver] = (),
-        slow_calls: SlowCalls | None = None,
     ) -> None:
         """Wrap behaviours.
 
         Args:
             methods: by name, "package.Service/Method"; they take a request, or an iterator of requests, and a `Call`.
             own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
-            authenticator: None for one that lets everybody call.
             refuse: asked before the message of a call is received; None, or why this caller's call is refused.
             refusable: methods whose calls `refuse` is asked about.
-            observers: told of each call that has ended, after it was counted.
-            slow_calls: logs calls that took too long; None: nobody asks.
         """
-        self.calls: set[Call] = set()  # in progress
-        self._observers = observers
-        self._slow_calls = slow_calls
-        self._metrics = metrics
+        self._book = book
         self._own_limits = own_limits or {}
         self._max_request_seconds = max_request_seconds
-        self._authenticator = authenticator or Authenticator()
         self._refuse = refuse
         self._refusable = refusable
-        self._refusals = LogLimit(max_lines=REFUSALS_LOGGED, period_s=60.0)
         self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
         self._num_streams = 0
         self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
@@ -121,7 +90,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         async def answer(_: object, context: Context) -> object:
             call, metadata = self._begin(method, limit_s, context)
             try:
-                self._authenticate(method, metadata, call)
+                self._book.authenticate(method, metadata, call)
                 if refuse is not None:
                     _raise_if(refuse(call.caller, call.deadline))
                 if call.limit_s is None:  # gRPC itself cancels a call at its caller's deadline
@@ -147,7 +116,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         async def refuse(_: object, context: Context) -> None:
             call, metadata = self._begin(OTHER, self._max_request_seconds, context)
             try:
-                self._authenticate(method, metadata, call)
+                self._book.authenticate(method, metadata, call)
                 raise Unimplemented("Method not found!")
             except DragomanError as error:
                 await self._fail(error, context, call)
@@ -163,7 +132,7 @@ class CallHandlers(grpc.GenericRpcHandler):
             call, metadata = self._begin(method, limit_s, context)
             context.add_done_callback(lambda _: call.on_gone and call.on_gone())
             try:
-                self._authenticate(method, metadata, call)
+                self._book.authenticate(method, metadata, call)
                 with self._counted_stream(method):
                     async for response in behaviour(requests, call):
                         yield response
@@ -198,54 +167,15 @@ class CallHandlers(grpc.GenericRpcHandler):
 
     def _begin(self, method: str, limit_s: float, context: Context) -> tuple[Call, Metadata]:
         """Make the record of a call, count it in, and return it with what the caller sent beside its request."""
-        now = time.monotonic()
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
-        is_limit_ours = remaining is None or remaining > limit_s
         metadata: Any = context.invocation_metadata()
-        call = Call(
-            method=method,
-            request_id=_request_id(metadata),
-            caller=self._authenticator.caller_at(context.peer(), metadata),
-            trace_headers=_trace_headers(metadata) if self._observers else {},
-            started=now,
-            deadline=now + (limit_s if is_limit_ours else remaining),
-            limit_s=limit_s if is_limit_ours else None,
-        )
-        current_call.set(call)
-        self._metrics.call_received(method)
-        self.calls.add(call)
-        return call, metadata
-
-    def _authenticate(self, method: str, metadata: Metadata, call: Call) -> None:
-        """Note whose key the call is made with; raises as `Authenticator.authenticate`."""
-        try:
-            key = self._authenticator.authenticate(method, metadata)
-        except DragomanError as error:
-            left_out = self._refusals.take()
-            if left_out is not None:
-                event = {"code": code_of(error).name, "reason": str(error), "client": call.caller.name}
-                get_logger().warning("call_refused", **event, left_out=left_out)
-            raise
-        if key is not None:
-            call.caller, call.models = key.caller, key.models
+        return self._book.begin(method, context.peer(), metadata, limit_s=limit_s, remaining_s=remaining), metadata
 
     def _end(self, call: Call) -> None:
-        self.calls.discard(call)
+        self._book.end(call)
         if task := asyncio.current_task():  # it ends when gRPC has written the answer
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
-        call.duration_s = time.monotonic() - call.started
-        priority = call.priority.label if call.priority is not None else ""
-        model = OTHER if call.has_several_models else call.model
-        self._metrics.call_answered(call.method, model, call.code, call.duration_s, priority=priority)
-        observers = self._observers
-        if self._slow_calls is not None and call.duration_s > self._slow_calls.threshold_s:
-            observers = (*observers, self._slow_calls.log)
-        for observer in observers:
-            try:
-                observer(call)
-            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
-                get_logger().error("observer_failed", **describe_error(error))
 
     async def _fail(self, error: BaseException, context: Context, call: Call) -> NoReturn:
         """End the call with the status of `error` and note its code.
@@ -273,15 +203,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
             raise error
-        domain_error = _to_domain_error(error, call)
-        if isinstance(domain_error, DeadlineExceeded) and call.limit_s is not None:
-            message = f"the call took longer than {call.limit_s:g} s, the most this server allows"
-            domain_error = DeadlineExceeded(message)
-        if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
-            self._metrics.rejected(domain_error.reason)
-        status = to_wire(domain_error)
-        call.code = status.code.name
-        return status
+        return to_wire(self._book.fail(error, call))
 
 
 def _forget_way(*errors: BaseException) -> None:
@@ -314,24 +236,3 @@ async def _message(context: Any) -> object:
     if isinstance(request, Malformed):
         raise InvalidInput(request.message, field=request.field)
     return request
-
-
-def _request_id(metadata: Metadata) -> str:
-    """The caller's id if it sent a reasonable one, else a new one."""
-    for key, value in metadata:
-        if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
-            return value
-    return f"{_random.getrandbits(128):032x}"
-
-
-def _trace_headers(metadata: Metadata) -> dict[str, str]:
-    return {key: value for key, value in metadata if key in TRACE_KEYS and isinstance(value, str)}
-
-
-def _to_domain_error(error: BaseException, call: Call) -> DragomanError:
-    if isinstance(error, DragomanError):
-        return error
-    if isinstance(error, asyncio.CancelledError):
-        return Unavailable(_STOPPING)
-    get_logger().error("call_failed", **describe_error(error))
-    return InternalError(f"internal error; the server's log has it under request id {call.request_id}")

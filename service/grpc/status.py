@@ -26,7 +26,6 @@ from service.errors import (
     PermissionDenied,
     Unauthenticated,
     Unavailable,
-    Unimplemented,
 )
 
 ERROR_DOMAIN = "dragoman"
@@ -38,20 +37,17 @@ _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 _Detail = TypeVar("_Detail", bound=Message)
 Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 
-_CODES: dict[type[DragomanError], grpc.StatusCode] = {
-    InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
-    NotFound: grpc.StatusCode.NOT_FOUND,
-    Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
-    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
-    FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
-    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
-    Unavailable: grpc.StatusCode.UNAVAILABLE,
-    InternalError: grpc.StatusCode.INTERNAL,
-}
 _ERRORS: dict[grpc.StatusCode, type[DragomanError]] = {
-    code: kind for kind, code in _CODES.items() if kind not in (InvalidInput, Overloaded, Unimplemented)
+    grpc.StatusCode[kind.code]: kind
+    for kind in (
+        NotFound,
+        Unauthenticated,
+        PermissionDenied,
+        FailedPrecondition,
+        DeadlineExceeded,
+        Unavailable,
+        InternalError,
+    )
 }
 _ERRORS[grpc.StatusCode.CANCELLED] = Unavailable  # not by the caller itself, whose own cancel is no error
 _CODE_OF_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
@@ -68,10 +64,7 @@ class WireStatus:
 
 def code_of(error: DragomanError) -> grpc.StatusCode:
     """The status code of an error."""
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return grpc.StatusCode.INTERNAL
+    return grpc.StatusCode[error.code]
 
 
 def code_number(error: DragomanError) -> int:

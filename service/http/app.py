@@ -1,4 +1,4 @@
-"""The pages of a server for machines: /metrics, /healthz and /readyz, and what an error looks like."""
+"""The HTTP application: its routes, its pages for machines (/metrics, /healthz, /readyz), what an error looks like."""
 
 import asyncio
 import time
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import CONTENT_TYPE
 
+MAX_BODY_BYTES = 64 << 10  # of a request for a page, which needs none
 MAX_BLOCKED_S = 0.0005  # the longest that writing a page keeps the event loop from the calls
 # A page that more readers than this have shared is also given to readers who come soon after it was begun.  Without
 # this, a crowd of scrapers keeps the core writing pages while calls wait.
@@ -65,13 +67,16 @@ def create_apps(
     refresh: Callable[[], Awaitable[None]] | None = None,
     is_ready: Callable[[], bool],
     is_alive: Callable[[], bool],
-    max_body_bytes: int,
     separate_metrics: bool,
+    calls: Sequence[Route] = (),
+    cors_origins: str = "",
 ) -> tuple[Starlette, Starlette]:
     """Return the application of the HTTP port and that of the metrics port; they differ if `separate_metrics`.
 
     Args:
         refresh: awaited before `exposition` is read.
+        calls: routes of the HTTP port beside the pages for machines.
+        cors_origins: whose pages may read answers of the HTTP port, with commas between, or "*"; empty: nobody's.
     """
     page = SharedPage(exposition, refresh)
 
@@ -87,11 +92,15 @@ def create_apps(
     metrics, health = [Route("/metrics", get_metrics)], [Route("/healthz", get_healthz), Route("/readyz", get_readyz)]
     if not separate_metrics:
         health = metrics = [*metrics, *health]
-    return create_app(health, max_body_bytes=max_body_bytes), create_app(metrics, max_body_bytes=max_body_bytes)
+    return create_app([*health, *calls], cors_origins=cors_origins), create_app(metrics)
 
 
-def create_app(routes: Sequence[Route], *, max_body_bytes: int) -> Starlette:
-    """Return an application of these routes whose errors are a line of text that quotes nothing of the request."""
+def create_app(routes: Sequence[Route], *, max_body_bytes: int = MAX_BODY_BYTES, cors_origins: str = "") -> Starlette:
+    """Return an application of these routes whose errors are a line of text that quotes nothing of the request.
+
+    Args:
+        max_body_bytes: of a request to a route without a limit of its own.
+    """
 
     async def not_found(_: Request, __: Exception) -> Response:
         return PlainTextResponse(f"try {' '.join(route.path for route in routes)}\n", status_code=404)
@@ -107,5 +116,13 @@ def create_app(routes: Sequence[Route], *, max_body_bytes: int) -> Starlette:
 
     handlers = {404: not_found, HTTPException: refused, Exception: failed}
     app = Starlette(routes=routes, exception_handlers=handlers, max_body_size=max_body_bytes)
+    if origins := [origin.strip() for origin in cors_origins.split(",") if origin.strip()]:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["retry-after", "x-request-id"],
+        )
     app.router.redirect_slashes = False
     return app

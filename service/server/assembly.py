@@ -1,30 +1,36 @@
 """Builds the parts of the core from the settings and connects them; starts nothing."""
 
+import asyncio
 import os
 import time
+from collections.abc import Sequence
 
 import grpc.aio
+from starlette.routing import Route
 
 from protos.admin_pb2 import GetStatusResponse
 from service.addresses import Address
+from service.calls.authentication import authenticator
+from service.calls.book import CallBook, oldest
 from service.config import ServerConfig
 from service.edges.core import Core
+from service.edges.messages import ServingState
 from service.edges.pool import EdgePool
 from service.grpc import admin_servicer, reflection
 from service.grpc.admin_servicer import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
-from service.grpc.authentication import authenticator
 from service.grpc.call_handlers import CallHandlers
 from service.grpc.listening import grpc_options
 from service.grpc.tls import server_tls, warn_of_open_ports
 from service.http.app import create_apps
+from service.http.calls import HttpCalls
 from service.http.server import HttpServer
 from service.server import edge_process
+from service.server.call_parts import CallParts
 from service.server.edge_server import EdgeServer
 from service.server.model_hosting import ModelParts, num_edges
 from service.server.readiness import Readiness
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import Metrics, server_version
-from service.telemetry.observers import load_traces
 from service.translation.account import Account
 
 MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
@@ -46,17 +52,20 @@ class Parts:
             core = Core(registry.catalogue, limits)
             self.admission = core.admission
             self.edges = EdgeServer(config, core, metrics, self.account, models.executor)
+            self._call_parts = self.edges.call_parts
         else:
-            load_traces(config.telemetry)  # raises here what it would raise in the edges
             line = edge_process.command_line
             self.edges = EdgePool(config, num_edges=number, command_line=line, metrics=metrics, account=self.account)
             self.admission = self.edges.admission
-        guard = authenticator(config.security)
+            self._call_parts = CallParts(
+                config, registry.catalogue, self.admission, metrics, self.account, models.executor
+            )
+        admin_book = CallBook(metrics, authenticator=authenticator(config.security))
         admin_methods = admin_servicer.handlers(AdminServicer(self._read_status, self._set_log_level, models.reloader))
         if config.listen.reflection:
             admin_methods |= reflection.handlers((admin_servicer.SERVICE_NAME,), files=reflection.ADMIN_FILES)
         self.admin_server = grpc.aio.server(
-            handlers=[CallHandlers(admin_methods, metrics, max_request_seconds=MAX_ADMIN_SECONDS, authenticator=guard)],
+            handlers=[CallHandlers(admin_methods, admin_book, max_request_seconds=MAX_ADMIN_SECONDS)],
             options=grpc_options(config),
             maximum_concurrent_rpcs=MAX_ADMIN_CALLS,
         )
@@ -65,10 +74,35 @@ class Parts:
         metrics.watch("edges_missing", lambda: self.edges.missing)
         metrics.watch("ready", lambda: self.readiness.is_ready)
         self.tls = server_tls(config.security)  # for the admin port; None: no encryption
-        self.http_servers = _http_servers(config, metrics, self.readiness, self.edges)  # by the name of the port
+        self.http_calls = HttpCalls(
+            self._call_parts.book,
+            max_request_seconds=limits.max_request_seconds,
+            max_body_bytes=limits.max_message_bytes,
+            refuse=self._call_parts.pipeline.refusal,
+        )
+        self.http_servers = _http_servers(config, metrics, self.readiness, self.edges, ())  # by the name of the port
+
+    async def set_state(self, state: ServingState) -> None:
+        """Let calls in or refuse them, whatever their protocol, and say in health what the server is."""
+        self.http_calls.refusal = state.refusal
+        await self.edges.set_state(state)
+
+    async def all_left(self) -> None:
+        """Once every new call is refused: return when every call has been answered."""
+        await asyncio.gather(self.edges.all_left(), self.http_calls.all_left())
+
+    async def finish(self) -> None:
+        """Return when everything is sent, see `EdgeServer.finish`."""
+        if isinstance(self.edges, EdgePool):
+            await self._call_parts.close_traces()
+        await self.edges.finish()
 
     async def _read_status(self, max_requests: int) -> GetStatusResponse:
-        calls, num_calls = await self.edges.calls(max_requests or DEFAULT_MAX_REQUESTS)
+        most = max_requests or DEFAULT_MAX_REQUESTS
+        calls, num_calls = await self.edges.calls(most)
+        if isinstance(self.edges, EdgePool):  # whose calls are not those of this process
+            calls = oldest([*calls, *self._call_parts.book.calls], most)
+            num_calls += len(self._call_parts.book.calls)
         now, registry = time.monotonic(), self._models.registry
         return encode_status(
             registry.hosts,
@@ -95,7 +129,7 @@ class Parts:
 
 
 def _http_servers(
-    config: ServerConfig, metrics: Metrics, readiness: Readiness, edges: EdgeServer | EdgePool
+    config: ServerConfig, metrics: Metrics, readiness: Readiness, edges: EdgeServer | EdgePool, calls: Sequence[Route]
 ) -> dict[str, tuple[Address, HttpServer]]:
     listen = config.listen
     app, metrics_app = create_apps(
@@ -103,8 +137,9 @@ def _http_servers(
         refresh=edges.refresh,
         is_ready=lambda: readiness.is_ready,
         is_alive=lambda: readiness.is_alive(time.monotonic()),
-        max_body_bytes=config.limits.max_message_bytes,
         separate_metrics=listen.metrics_port is not None,
+        calls=calls,
+        cors_origins=listen.cors_origins,
     )
     servers = {}
     if listen.http:

@@ -10,11 +10,11 @@ from concurrent.futures import Executor
 import grpc.aio
 
 from service.addresses import Address
+from service.calls.book import oldest
 from service.config import LimitsConfig, ServerConfig
 from service.edges.core import Core
 from service.edges.messages import ServingState
 from service.grpc import google_servicer, health, open_inference_servicer, reflection, servicer, stream_servicer
-from service.grpc.authentication import authenticator
 from service.grpc.call_handlers import CallHandlers
 from service.grpc.google_servicer import GoogleServicer
 from service.grpc.health import Health
@@ -24,13 +24,10 @@ from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import server_tls
 from service.records import Call
-from service.registry.glossaries import Glossaries
 from service.registry.host import ModelHost
+from service.server.call_parts import CallParts
 from service.telemetry.metrics import Metrics
-from service.telemetry.observers import CallObserver, SlowCalls, load_traces
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
-from service.translation.routing import Router
 
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
@@ -64,20 +61,14 @@ class EdgeServer:
         core.admission.close("the server is starting", reason="starting")
         self._tls = server_tls(config.security)
         self._is_shared = is_shared
-        traces_class = load_traces(config.telemetry)
-        self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
-        observers: list[CallObserver] = [self._traces] if self._traces else []
-        slow_s = config.telemetry.slow_request_s
+        self.call_parts = parts = CallParts(config, core.catalogue, core.admission, metrics, account, executor)
         self._health = Health((servicer.SERVICE_NAME,))
-        glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
-        pipeline = Pipeline(core.catalogue, core.admission, account, limits, executor, glossaries)
-        router = Router(pipeline, executor)
-        self._streams = StreamServicer(router, core, metrics)
+        self._streams = StreamServicer(parts.router, core, metrics)
         methods = {
-            **servicer.handlers(TranslationServicer(router)),
+            **servicer.handlers(TranslationServicer(parts.router)),
             **stream_servicer.handlers(self._streams),
-            **google_servicer.handlers(GoogleServicer(router)),
-            **open_inference_servicer.handlers(OpenInferenceServicer(router)),
+            **google_servicer.handlers(GoogleServicer(parts.router)),
+            **open_inference_servicer.handlers(OpenInferenceServicer(parts.router)),
             **health.handlers(self._health),
         }
         if config.listen.reflection:
@@ -91,16 +82,13 @@ class EdgeServer:
             )
         self._handlers = CallHandlers(
             methods,
-            metrics,
+            parts.book,
             max_request_seconds=limits.max_request_seconds,
             own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
-            authenticator=authenticator(config.security),
-            refuse=pipeline.refusal,
+            refuse=parts.pipeline.refusal,
             refusable=frozenset(
                 {servicer.TRANSLATE, servicer.SCORE, google_servicer.TRANSLATE, open_inference_servicer.INFER}
             ),
-            observers=observers,
-            slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
         )
         self._server = grpc.aio.server(
             handlers=[self._handlers],
@@ -143,8 +131,8 @@ class EdgeServer:
 
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """Return the oldest calls in progress, and how many there are."""
-        calls = self._handlers.calls
-        return sorted(calls, key=lambda call: call.started)[:most], len(calls)
+        calls = self.call_parts.book.calls
+        return oldest(calls, most), len(calls)
 
     async def finish(self) -> None:
         """Return when everything is sent; the process then ends with its connections open.
@@ -153,18 +141,14 @@ class EdgeServer:
         client has read that.  Calls are therefore refused to the last moment.  Calls that nobody reads any more, and
         streams that have no end of their own, are lost with their connections, which is UNAVAILABLE for the client.
         """
-        await self._close_traces()
+        await self.call_parts.close_traces()
         await self._handlers.answers_sent(SENDING_S)
         await asyncio.sleep(LINGER_S)
 
     async def stop(self) -> None:
         """Release everything, in whatever state it is, after a start that has failed."""
         await self._server.stop(0)
-        await self._close_traces()
-
-    async def _close_traces(self) -> None:
-        if self._traces:
-            await asyncio.to_thread(self._traces.close)
+        await self.call_parts.close_traces()
 
 
 def max_calls(limits: LimitsConfig) -> int:

@@ -123,7 +123,7 @@ class Server:
         parts = self._parts
         await self._models.close()
         await asyncio.gather(*(server.stop() for _, server in parts.http_servers.values()))
-        await parts.edges.finish()
+        await parts.finish()
         parts.account.write()
         _end_process()
 
@@ -162,7 +162,7 @@ class Server:
         spare_what_is_loaded()
         await self._models.registry.offer_to(self._parts.edges.offer)
         self._parts.readiness.is_accepting = True
-        await self._parts.edges.set_state(ServingState(is_serving=True))
+        await self._parts.set_state(ServingState(is_serving=True))
         infos = [host.info for host in self._models.registry.models]
         models = [f"{info.name} {info.version} {info.precision}" for info in infos]
         self._log.info("serving", **ports, pid=os.getpid(), models=models)
@@ -183,21 +183,21 @@ class Server:
             if is_ready != was_ready and not parts.readiness.is_draining:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
-                await parts.edges.set_state(ServingState(is_serving=is_ready))
+                await parts.set_state(ServingState(is_serving=is_ready))
 
     async def _drain(self) -> None:
         parts, lifecycle = self._parts, self._config.lifecycle
         _, num_calls = await parts.edges.calls(0)
         self._log.info("draining", requests=num_calls)
         parts.readiness.drain()
-        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True))
+        await parts.set_state(ServingState(is_serving=False, is_draining=True))
         await self._models.reloader.freeze()
         await asyncio.sleep(lifecycle.drain_delay_s)
         refusal = Unavailable("the server is draining", reason="draining")
-        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True, refusal=refusal))
+        await parts.set_state(ServingState(is_serving=False, is_draining=True, refusal=refusal))
         try:
             async with asyncio.timeout(lifecycle.grace_s):
-                await parts.edges.all_left()
+                await parts.all_left()
         except TimeoutError:
             self._log.warning("grace_period_over", requests=parts.admission.requests)
             await self._models.reloader.close()  # their calls end with UNAVAILABLE

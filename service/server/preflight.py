@@ -5,8 +5,8 @@ Starts no engine and binds no port.  Opens, of each model, the bundles that a st
 
 from collections.abc import Callable, Iterator
 
+from service.calls.authentication import authenticator
 from service.config import ServerConfig
-from service.grpc.authentication import authenticator
 from service.grpc.tls import server_tls
 from service.registry.bundle_check import BundleChecker, check_until_good
 from service.registry.repository import bundle_source

@@ -61,7 +61,7 @@ FULL = {
 }
 PARTS = (  # beginnings of files below the repository or site-packages, and what they are
     ("service/grpc/call_handlers", "what every call goes through"),
-    ("service/grpc/authentication", "who calls"),
+    ("service/calls/authentication", "who calls"),
     ("service/grpc/status", "status and trailers"),
     ("service/grpc", "messages"),
     ("google/", "messages"),

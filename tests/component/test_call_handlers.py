@@ -14,6 +14,9 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2
 
+from service.calls.api_keys import digest_of, generate_key
+from service.calls.authentication import authenticator
+from service.calls.book import REFUSALS_LOGGED
 from service.config import SecurityConfig
 from service.errors import (
     DeadlineExceeded,
@@ -24,9 +27,7 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.grpc.api_keys import digest_of, generate_key
-from service.grpc.authentication import authenticator
-from service.grpc.call_handlers import MAX_WATCHES, REFUSALS_LOGGED
+from service.grpc.call_handlers import MAX_WATCHES
 from service.records import Call, Caller
 from tests.fakes.calls import eventually, failure, status_of
 from tests.fakes.handled_calls import (
@@ -104,7 +105,7 @@ class TestMessage:
     async def test_caller_that_leaves_before_its_message_is_there_has_cancelled(self, harness, leave):
         with Peer(harness.port) as peer:
             await asyncio.to_thread(peer.send, headers_frame(1, call_headers(f"/{ONE}")))
-            await eventually(lambda: bool(harness.handlers.calls))
+            await eventually(lambda: bool(harness.book.calls))
             await asyncio.to_thread(peer.send, leave)
             if not leave:
                 peer.close()

@@ -9,7 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from service.grpc.authentication import Authenticator
+from service.calls.authentication import Authenticator
+from service.calls.book import CallBook
 from service.grpc.call_handlers import CallHandlers, Refuse
 from service.grpc.wire import Malformed
 from service.records import Call
@@ -39,14 +40,13 @@ class Harness:
             ONE: grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
             MANY: grpc.stream_stream_rpc_method_handler(self._many, request_deserializer=self._parse),
         }
+        self.book = CallBook(self.metrics, authenticator=authenticator, observers=self.observers)
         self.handlers = CallHandlers(
             methods,
-            self.metrics,
+            self.book,
             max_request_seconds=max_request_seconds,
-            authenticator=authenticator,
             refuse=refuse,
             refusable=frozenset({ONE}),
-            observers=self.observers,
         )
         self.behaviour: Behaviour
         self.stream: Callable[..., AsyncIterator[bytes]]

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from service.calls.api_keys import generate_key
 from service.cli.keys import NewKey, append_entry, entry_of
-from service.grpc.api_keys import generate_key
 from tests.fakes.calls import Calls
 from tests.fakes.server_process import ServerProcess, StartServer
 

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
+from service.calls.book import CallBook
 from service.config import LimitsConfig
 from service.edges.core import Core
 from service.engine.job import FinishReason, SearchParams
@@ -106,10 +107,9 @@ class Harness:
         self.servicer = StreamServicer(Router(self.pipeline, ThreadPoolExecutor(1)), self.pipeline.core, self.metrics)
         handlers = CallHandlers(
             stream_servicer.handlers(self.servicer),
-            self.metrics,
+            CallBook(self.metrics, observers=[self.ended.append]),
             max_request_seconds=60.0,
             own_limits={METHOD: limits.max_stream_seconds},
-            observers=[self.ended.append],
         )
         self.server = grpc.aio.server(handlers=[handlers])
         self.port = self.server.add_insecure_port("127.0.0.1:0")

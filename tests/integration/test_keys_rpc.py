@@ -4,8 +4,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from service.calls.api_keys import generate_key
 from service.cli.keys import NewKey
-from service.grpc.api_keys import generate_key
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, eventually, failure
 from tests.fakes.secured_server import QUICK, Code, Keys, code_with, events, guarded, keys, retried, with_key
 from tests.fakes.server_process import ServerProcess

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service import files
+from service.calls.api_keys import parse_keys
 from service.cli import keys
 from service.cli.keys import NewKey, append_entry, entry_of
-from service.grpc.api_keys import parse_keys
 from service.records import Priority
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from service.calls.api_keys import digest_of, generate_key, watch_keys
+from service.calls.authentication import Authenticator, authenticator, identify, trusted_proxies
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
-from service.grpc.api_keys import digest_of, generate_key, watch_keys
-from service.grpc.authentication import Authenticator, authenticator, identify, trusted_proxies
 
 TRANSLATE = "dragoman.v1.TranslationService/Translate"
 STATUS = "dragoman.admin.v1.AdminService/GetStatus"

@@ -1,9 +1,10 @@
 """Whether a call may be made, and in whose name: API keys, roles, identity.
 
 Decides from the method and the metadata alone, so before a byte of the request is read.  A key is sent as
-`authorization: Bearer KEY`, or as `x-goog-api-key: KEY`, as Google's clients do.  Health needs none, so that balancers
-can ask; dragoman.admin.v1 needs one with admin rights; everything else, reflection and unknown methods included, needs
-any.  A caller without a key is the name that a trusted proxy gives it, or the address that it calls from.
+`authorization: Bearer KEY`, or as `x-goog-api-key: KEY`, as Google's clients do; an edge whose protocol has another
+place for keys puts them there.  Health needs none, so that balancers can ask; dragoman.admin.v1 needs one with admin
+rights; everything else, reflection and unknown methods included, needs any.  A caller without a key is the name that a
+trusted proxy gives it, or the address that it calls from.
 """
 
 import re
@@ -15,23 +16,23 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TypeAlias
 from urllib.parse import unquote
 
+from service.calls.api_keys import ApiKey, KeyRing, watch_keys
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
-from service.grpc import health
-from service.grpc.api_keys import ApiKey, KeyRing, watch_keys
 from service.records import Caller
 from service.telemetry.logs import printable
 from service.watched_files import WatchedFiles
 
 AUTHORIZATION = "authorization"
 GOOGLE_KEY = "x-goog-api-key"
+KEY_HEADERS = (AUTHORIZATION, GOOGLE_KEY)
 _OPEN = (
-    f"{health.SERVICE_NAME}/",
+    "grpc.health.v1.Health/",
     "inference.GRPCInferenceService/ServerLive",
     "inference.GRPCInferenceService/ServerReady",
 )
 _ADMIN = "dragoman.admin."
-_SCHEME = "bearer"
+_SCHEMES = ("bearer", "deepl-auth-key")  # the second one is that of DeepL's clients
 MAX_NAME_CHARACTERS = 128
 _PEERS_KEPT = 1_024  # each is parsed once, not for every call
 _IPV6_PREFIX = 64  # one customer's: every host of it can choose among 2**64 addresses
@@ -174,15 +175,15 @@ def authenticator(config: SecurityConfig) -> Authenticator:
 
 
 def _presented_key(metadata: Metadata) -> str:
-    values = [(name, value) for name, value in metadata if name in (AUTHORIZATION, GOOGLE_KEY)]
+    values = [(name, value) for name, value in metadata if name in KEY_HEADERS]
     if not values:
-        raise Unauthenticated("an API key is needed: send it as metadata `authorization: Bearer KEY`")
+        raise Unauthenticated("an API key is needed: send it as `authorization: Bearer KEY`")
     ((name, value),) = values if len(values) == 1 else [("", b"")]
     if not isinstance(value, str):
         raise Unauthenticated("one `authorization` is accepted, not several")
     if name == GOOGLE_KEY:
         return value.strip()
     scheme, _, key = value.partition(" ")
-    if scheme.lower() != _SCHEME or not key.strip():
+    if scheme.lower() not in _SCHEMES or not key.strip():
         raise Unauthenticated("`authorization` is accepted as `Bearer KEY` only")
     return key.strip()

@@ -7,9 +7,9 @@ from hmac import compare_digest
 
 import pytest
 
+from service.calls import api_keys
+from service.calls.api_keys import digest_of, generate_key, parse_keys, watch_keys
 from service.config import ConfigError
-from service.grpc import api_keys
-from service.grpc.api_keys import digest_of, generate_key, parse_keys, watch_keys
 from tests.fakes.logs import log
 
 __all__ = ["log"]

@@ -1,0 +1,114 @@
+"""What a request says, in fields: of its query, and of its body, which is JSON or a form.
+
+The forms are those of HTML: urlencoded, and multipart, in which files come.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from email.message import Message
+from email.parser import BytesParser
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.requests import Request
+
+from service.errors import InvalidInput
+
+MAX_FIELDS = 10_000  # of a form
+_INLINE_BYTES = 64 << 10  # a larger body is parsed in a thread
+
+Fields: TypeAlias = Mapping[str, Any]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class File(NamedTuple):
+    """A file in a form."""
+
+    name: str  # as its sender calls it
+    content: bytes
+
+
+async def read_fields(request: Request, body: bytes) -> Fields:
+    """Return what a request says; a field of the body goes before one of the query.
+
+    A field that a form has several times is a list.  A body without a type is JSON if it has a text at all.
+
+    Raises:
+        InvalidInput: the body is not what its type says.
+    """
+    content_type = request.headers.get("content-type", "")
+    if len(body) <= _INLINE_BYTES:
+        of_body = _parse(body, content_type)
+    else:
+        of_body = await asyncio.to_thread(_parse, body, content_type)
+    query = _joined(_urlencoded(request.scope["query_string"], "the query"))
+    return {**query, **of_body}
+
+
+def checked(model: type[_Model], fields: Fields) -> _Model:
+    """Return the fields as a record of this kind; raises InvalidInput, which names the field at fault."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        what = first["msg"].removeprefix("Value error, ")
+        raise InvalidInput(f"{name}: {what}", field=name) from None
+
+
+def _parse(body: bytes, content_type: str) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    kind = content_type.partition(";")[0].strip().lower()
+    match kind:
+        case "application/x-www-form-urlencoded":
+            return _joined(_urlencoded(body, "the body"))
+        case "multipart/form-data":
+            return _joined(_multipart(body, content_type))
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidInput(f"the body is not valid JSON, or its content-type is wrong: {error}", field="") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("the body is JSON, but no object: fields by their names are needed", field="")
+    return value
+
+
+def _urlencoded(data: bytes, what: str) -> list[tuple[str, Any]]:
+    try:
+        text = data.decode("ascii")
+        return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        reason = "it is no UTF-8" if isinstance(error, UnicodeError) else error
+        raise InvalidInput(f"{what} is not urlencoded: {reason}", field="") from None
+
+
+def _multipart(body: bytes, content_type: str) -> list[tuple[str, Any]]:
+    head = b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n"
+    message = BytesParser().parsebytes(head + body)
+    parts = message.get_payload() if message.is_multipart() else []
+    if message.defects or not isinstance(parts, list) or len(parts) > MAX_FIELDS:
+        raise InvalidInput(f"the body is no multipart/form-data of at most {MAX_FIELDS:,} fields", field="")
+    return [_part(part) for part in parts if isinstance(part, Message)]
+
+
+def _part(part: Message) -> tuple[str, Any]:
+    name = part.get_param("name", header="content-disposition")
+    content = part.get_payload(decode=True)
+    if not isinstance(name, str) or not isinstance(content, bytes):
+        raise InvalidInput("a part of the body has no name, or is of several parts", field="")
+    if (file_name := part.get_filename()) is not None:
+        return name, File(file_name, content)
+    try:
+        return name, content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{name[:40]} is not valid UTF-8 at byte {error.start}", field=name) from None
+
+
+def _joined(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
