@@ -27,7 +27,7 @@ class TestKeys:
 
         assert good.translations[0].hypotheses[0].text == "a"
         assert [error.code() for error in (missing, wrong, other_scheme)] == [Code.UNAUTHENTICATED] * 3
-        assert details_of(missing) == "an API key is needed: send it as metadata `authorization: Bearer KEY`"
+        assert details_of(missing) == "an API key is needed: send it as `authorization: Bearer KEY`"
         assert details_of(wrong) == "the API key is not known here"
         assert for_another_model.code() is Code.NOT_FOUND
         assert details_of(for_another_model) == "there is no model; loaded: none"  # no name that is not the caller's
