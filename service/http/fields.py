@@ -10,8 +10,7 @@ from email.parser import BytesParser
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import Request
 
 from service.errors import InvalidInput
@@ -20,6 +19,7 @@ MAX_FIELDS = 10_000  # of a form
 _INLINE_BYTES = 64 << 10  # a larger body is parsed in a thread
 
 Fields: TypeAlias = Mapping[str, Any]
+_OBJECT = TypeAdapter(dict[str, Any])
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -52,10 +52,15 @@ def checked(model: type[_Model], fields: Fields) -> _Model:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        what = first["msg"].removeprefix("Value error, ")
-        raise InvalidInput(f"{name}: {what}", field=name) from None
+        name = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
+        raise InvalidInput(f"{name}: {_what(error)}", field=name) from None
+
+
+def _what(error: ValidationError) -> str:
+    """Return what is wrong first; quotes nothing."""
+    return error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"].removeprefix(
+        "Value error, "
+    )
 
 
 def _parse(body: bytes, content_type: str) -> dict[str, Any]:
@@ -68,12 +73,10 @@ def _parse(body: bytes, content_type: str) -> dict[str, Any]:
         case "multipart/form-data":
             return _joined(_multipart(body, content_type))
     try:
-        value = from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise InvalidInput(f"the body is not valid JSON, or its content-type is wrong: {error}", field="") from None
-    if not isinstance(value, dict):
-        raise InvalidInput("the body is JSON, but no object: fields by their names are needed", field="")
-    return value
+        return _OBJECT.validate_json(body)
+    except ValidationError as error:
+        message = "the body is no JSON object with fields by their names, or its content-type is wrong"
+        raise InvalidInput(f"{message}: {_what(error)}", field="") from None
 
 
 def _urlencoded(data: bytes, what: str) -> list[tuple[str, Any]]:
