@@ -17,7 +17,7 @@ from export.report import show_bundle
 from export.samples import read_samples
 from export.source import FIRST_VERSION, ExportSource
 from model.config import EOS_ID
-from model.data import read_lines
+from model.corpus import read_lines
 from model.tokenizer import Tokenizer
 
 NUM_PAIRS = 30_000  # of the parallel text: a statistical alignment is learnt from them in some ten seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from export.onnx_export import Samples
 from model.config import ModelConfig
-from model.data import read_lines
+from model.corpus import read_lines
 from model.tokenizer import SupportsTokens
 
 NUM_SENTENCES = 320  # of the calibration file

@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from model.checkpoint import load_checkpoint
 from model.config import EOS_ID, PAD_ID
-from model.data import Pair, collate, cut_batches, encode_pairs, read_dev_set
+from model.corpus import Pair, read_dev_set
+from model.data import collate, cut_batches, encode_pairs
 from model.loss import projected_cross_entropy
 from model.recipe import BatchConfig, Languages
 from model.search import BeamConfig, beam_search, greedy_search

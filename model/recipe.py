@@ -45,6 +45,7 @@ class CorpusConfig:
     max_pairs: int | None = None  # a seeded sample of this many; None: all
     repeat: int = 1  # times each pair is seen in an epoch
     verbatim: bool = False  # every line as it stands: nothing left out, no spelling changed
+    document: bool = False  # the lines are in the order of a text: one is joined with the next
 
     def __post_init__(self) -> None:
         limit = {} if self.max_pairs is None else {"max_pairs": self.max_pairs}
@@ -55,9 +56,16 @@ class CorpusConfig:
 class AugmentationConfig:
     """Share of training pairs that are changed, drawn anew each epoch."""
 
-    concatenate: float = 0.0  # joined with the next pair: two sentences in one text
+    concatenate: float = 0.0  # joined with the next one to three pairs: two to four sentences in one text
     lowercase_source: float = 0.0
+    uppercase: float = 0.0  # both sides in capitals
     drop_final_punctuation: float = 0.0  # from both sides
+    typos: float = 0.0  # letters swapped or lost, signs left out, in the source
+    emoji: float = 0.0  # the same pictures on both sides
+    brackets: float = 0.0  # both sides in the same brackets, or behind the same sign
+    sentinels: float = 0.0  # names, numbers, addresses and placeholders that stand on both sides become sentinels
+    tags: float = 0.0  # sentinels as tags around the same span, around a sentence, or beside it
+    templates: float = 0.0  # of the number of pairs: so many more are made by rule (`templates.py`)
     sample_pieces: float = 0.0  # texts cut into pieces drawn at random; source and target are drawn separately
 
     def __post_init__(self) -> None:
@@ -132,13 +140,17 @@ class ScheduleConfig:
     keep_last: int = 10  # newest checkpoints kept on disk, beside those up to the best
     validation_sets: tuple[str, ...] = ("tatoeba_dev",)
     validation_sentences: int = 300  # of each set, for loss, BLEU and chrF during training
+    held_out: float = 0.0  # share of the corpora's pairs that is not trained on, and one more validation set
     bleu_tokenizer: str = "13a"  # sacrebleu's; "none" for text that is tokenised already
 
     def __post_init__(self) -> None:
         names = ("max_updates", "validate_every", "patience", "average_last", "validation_sentences")
         _require_positive("schedule", **{name: getattr(self, name) for name in names})
-        if not self.validation_sets:
-            raise ValueError("schedule.validation_sets is empty, at least one is needed")
+        _require(
+            "schedule", lambda share: 0 <= share <= 0.5, "it must be at least 0 and at most 0.5", held_out=self.held_out
+        )
+        if not self.validation_sets and not self.held_out:
+            raise ValueError("schedule.validation_sets is empty and held_out is 0, one of them is needed")
         if self.keep_last < self.average_last:
             raise ValueError(
                 f"schedule.keep_last is {self.keep_last}, at least average_last ({self.average_last}) is needed"

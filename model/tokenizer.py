@@ -11,7 +11,7 @@ import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from model.manifest import TokenizerFiles, TokenizerKind
-from model.pieces import CONTROL_TO_SPACE, TokenSpan, load_processor, normalize_text
+from model.pieces import CONTROL_TO_SPACE, SENTINELS, TokenSpan, load_processor, normalize_marked, normalize_text
 from model.spelling import WORD_MARK, Speller, Spellings
 from model.vocabulary_tokenizers import PieceTokenizer, SpaceTokenizer
 
@@ -61,6 +61,9 @@ class Tokenizer:
         self._processor = processor
         self.vocab_size: int = processor.get_piece_size()
         self.target_vocab_size = self.vocab_size
+        is_sentinel = processor.id_to_piece(self.vocab_size - 1) == SENTINELS[-1]  # they are the last pieces
+        # Ids of `SENTINELS`; empty where the model has none.
+        self.sentinels = tuple(range(self.vocab_size - len(SENTINELS), self.vocab_size)) if is_sentinel else ()
         self._speller: Speller | None = None  # until a phrase is spelled
 
     @classmethod
@@ -106,13 +109,18 @@ class Tokenizer:
         ids, spans = self.encode_with_spans(text)
         return ids[:-1], spans[:-1]
 
+    def encode_marked(self, text: str) -> list[int]:
+        """Return the token ids of a text in which the characters `SENTINELS` are sentinels."""
+        ids: list[int] = self._processor.encode(normalize_marked(text), out_type=int)
+        return [*ids, EOS_ID] if ids else []
+
     def sample(self, text: str, alpha: float) -> list[int]:
-        """Encode a sentence in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
+        """Encode a text in pieces drawn at random (subword regularisation, Kudo 2018, equation 8); keep sentinels.
 
         `alpha` is the exponent of a segmentation's probability; the smaller, the more random.
         """
         pieces: list[int] = self._processor.encode(
-            normalize_text(text), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
+            normalize_marked(text), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
         )
         return [*pieces, EOS_ID] if pieces else []
 

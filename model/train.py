@@ -1,6 +1,7 @@
 """Train a model from a recipe; a killed run goes on with --resume from its last checkpoint."""
 
 import itertools
+import random
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,8 @@ from model.checkpoint import (
     step_name,
     write_recipe,
 )
-from model.data import EpochBatches, Pair, TrainingBatch, read_corpus, read_dev_set
+from model.corpus import Pair, read_corpus, read_dev_set, split_held_out
+from model.data import EpochBatches, TrainingBatch
 from model.evaluate import mean_nll, score_translations, translate_greedily
 from model.layers import Dropout
 from model.loss import projected_cross_entropy
@@ -94,20 +96,36 @@ class Trainer:
         self.precision = precision
         self.console = Console(stderr=True)
         pairs: list[Pair] = []
+        following: dict[Pair, Pair] = {}
         for corpus in recipe.corpora:
             found = read_corpus(data, corpus, recipe.languages, recipe.seed)
             self.console.log(f"{corpus.name}: {len(found):,} pairs")
             pairs += found
+            if corpus.document:
+                following |= itertools.pairwise(found)
         if not pairs:
             raise ValueError(f"the corpora of recipe {recipe.name} have no pairs")
+        schedule = recipe.schedule
+        pairs, held_out = split_held_out(pairs, schedule.held_out)
+        trained_on = set(pairs)
+        following = {pair: after for pair, after in following.items() if after in trained_on}
         self.tokenizer_path = run / TOKENIZER
         self.tokenizer = self._tokenizer(pairs, initial)
-        self.batches = EpochBatches(pairs, self.tokenizer, recipe.batches, recipe.augmentation, recipe.seed)
+        self.batches = EpochBatches(
+            pairs,
+            self.tokenizer,
+            recipe.batches,
+            recipe.augmentation,
+            recipe.seed,
+            languages=recipe.languages,
+            following=following,
+        )
         self.dev_pairs = [
             pair
-            for name in recipe.schedule.validation_sets
-            for pair in read_dev_set(data, name, recipe.languages)[: recipe.schedule.validation_sentences]
+            for name in schedule.validation_sets
+            for pair in read_dev_set(data, name, recipe.languages)[: schedule.validation_sentences]
         ]
+        self.dev_pairs += random.Random(recipe.seed).sample(held_out, min(len(held_out), schedule.validation_sentences))
         self.model = build_model(recipe.config, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
         if initial is not None:
             self.model.load_state_dict(initial.weights)

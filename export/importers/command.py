@@ -21,7 +21,7 @@ from export.report import show_bundle
 from export.samples import read_samples
 from export.source import ExportSource
 from model.bundle import Bundle
-from model.data import read_lines
+from model.corpus import read_lines
 from model.tokenizer import load_tokenizer
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from model.checkpoint import load_checkpoint, step_directories
-from model.data import Pair, read_dev_set
+from model.corpus import Pair, read_dev_set
 from model.evaluate import score_translations, translate
 from model.optimizer import FASTEST, PRECISION_HELP
 from model.recipe import Recipe, load_recipe

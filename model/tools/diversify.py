@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 from sacrebleu import CHRF
 
-from model.data import Pair, read_corpus, read_lines
+from model.corpus import Pair, read_corpus, read_lines
 from model.recipe import CorpusConfig, Languages
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.progress import track
 
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from model.data import Example, encode_pairs, read_corpus, read_pairs
+from model.corpus import read_corpus, read_pairs
+from model.data import Example, encode_pairs
 from model.recipe import BatchConfig, load_recipe
 from model.shortlist import Shortlist
 from model.tokenizer import Tokenizer

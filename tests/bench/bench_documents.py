@@ -21,7 +21,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from model.data import Pair, read_dev_set
+from model.corpus import Pair, read_dev_set
 from model.evaluate import score_translations
 from model.recipe import Languages
 from service.records import Segmentation, TranslateOptions, Translation, TranslationRequest

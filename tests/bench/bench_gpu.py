@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle, default_bundle_dir
-from model.data import read_lines
+from model.corpus import read_lines
 from model.manifest import GPU_PRECISION
 from model.tokenizer import Tokenizer
 from service.engine.cpu.session import open_session

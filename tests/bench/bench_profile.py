@@ -22,7 +22,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from model.data import read_lines
+from model.corpus import read_lines
 from model.tokenizer import Tokenizer
 from service.engine.cpu import session
 from service.engine.cpu.runner import CpuRunner

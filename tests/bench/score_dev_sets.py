@@ -18,7 +18,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from model.data import read_dev_set
+from model.corpus import read_dev_set
 from model.evaluate import score_translations
 from model.recipe import Languages
 from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly

@@ -13,7 +13,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import PRETRAINED_DIR
-from model.data import read_dev_set
+from model.corpus import read_dev_set
 from model.recipe import Languages
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions

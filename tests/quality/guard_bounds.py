@@ -24,7 +24,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import PRETRAINED_DIR
-from model.data import Pair, read_dev_set
+from model.corpus import Pair, read_dev_set
 from model.recipe import Languages
 from model.tokenizer import Tokenizer
 from service.engine.job import Job, JobResult, SearchParams

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.data import read_lines
+from model.corpus import read_lines
 from model.tokenizer import Tokenizer
 from tests.fakes.own_text import own_sentences
 

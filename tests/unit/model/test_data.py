@@ -1,122 +1,19 @@
-"""From files to batches: reading, cleaning, augmenting, the budget, and the order a resumed run repeats."""
+"""From pairs to batches: the budget, sentinels, and the order that a resumed run repeats."""
 
-import gzip
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
 
 from model.config import BOS_ID, EOS_ID
-from model.data import (
-    EpochBatches,
-    Example,
-    Pair,
-    augment,
-    collate,
-    cut_batches,
-    encode_pairs,
-    modernize_german,
-    read_corpus,
-    read_dev_set,
-    read_lines,
-    sampling_encoder,
-)
-from model.recipe import AugmentationConfig, BatchConfig, CorpusConfig, Languages
+from model.corpus import Pair
+from model.data import EpochBatches, Example, collate, cut_batches, encode_pairs, sampling_encoder
+from model.recipe import AugmentationConfig, BatchConfig, Languages
 from model.tokenizer import Tokenizer
+from model.tools.extend_vocabulary import extend_pieces
 from tests.conftest import ENGLISH, GERMAN
 
 EN_DE = Languages(source="en", target="de")
-
-
-def write_corpus(data: Path, name: str, pairs: list[tuple[str, str]]) -> None:
-    folder = data / "train" / name
-    folder.mkdir(parents=True)
-    for side, language in enumerate(("en", "de")):
-        with gzip.open(folder / f"{name}.{language}.gz", "wt", encoding="utf-8") as out:
-            out.writelines(f"{pair[side]}\n" for pair in pairs)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("Ich weiß, daß er muß.", "Ich weiß, dass er muss."),
-        ("Der Ausschuß faßt den Beschluß.", "Der Ausschuss fasst den Beschluss."),
-        ("ein bißchen bewußt, gewiß", "ein bisschen bewusst, gewiss"),
-        ("Mißbrauch in Rußland", "Missbrauch in Russland"),
-        ("Er mußte das Faß holen.", "Er musste das Fass holen."),
-        *((word, word) for word in ("Maß", "groß", "Straße", "ließ", "heißt", "Spaß", "Fuß", "müßig", "saß", "Gruß")),
-        *((word, word) for word in ("Mußestunden", "Litfaßsäule")),
-    ],
-)
-def test_old_spelling_becomes_new_and_long_vowels_keep_their_sharp_s(old, new):
-    assert modernize_german(old) == new
-
-
-def test_markup_copies_and_lines_without_letters_are_left_out_unless_verbatim(tmp_path):
-    good = [("Good morning.", "Guten Morgen."), ("OK", "OK")]
-    bad = [("<b>bold</b>", "<b>fett</b>"), ("123", "123"), ("This was never translated.", "This was never translated.")]
-    write_corpus(tmp_path, "small", [*good, *bad])
-
-    cleaned, whole = (
-        read_corpus(tmp_path, CorpusConfig(name="small", verbatim=verbatim), EN_DE, seed=1)
-        for verbatim in (False, True)
-    )
-
-    assert (cleaned, whole) == (good, [*good, *bad])
-
-
-def test_cap_takes_a_seeded_sample_and_repeat_multiplies(tmp_path):
-    write_corpus(tmp_path, "many", [(f"word {n}", f"Wort {n}") for n in range(100)])
-    config = CorpusConfig(name="many", max_pairs=10, repeat=2)
-
-    one, two, other = (read_corpus(tmp_path, config, EN_DE, seed=seed) for seed in (1, 1, 2))
-
-    assert one == two != other
-    assert (len(one), len(set(one))) == (20, 10)
-
-
-def test_what_is_missing_unequal_or_empty_is_refused(tmp_path):
-    write_corpus(tmp_path, "broken", [("one", "eins")])
-    (tmp_path / "train/broken/broken.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
-    write_corpus(tmp_path, "empty", [])
-
-    with pytest.raises(ValueError, match=r"has 1 lines, .*broken\.de\.gz has 2: they must be aligned"):
-        read_corpus(tmp_path, CorpusConfig(name="broken"), EN_DE, seed=1)
-    with pytest.raises(ValueError, match="development set train/empty/empty has no sentences"):
-        read_dev_set(tmp_path, "train/empty/empty", EN_DE)
-    with pytest.raises(FileNotFoundError, match=r"none\.en\.gz does not exist; expected DATA/train"):
-        read_corpus(tmp_path, CorpusConfig(name="none"), EN_DE, seed=1)
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (gzip.compress(b"a line\n" * 99)[:-9], "Compressed file ended"),
-        (b"a line\n", "Not a gzipped file"),
-        (gzip.compress(b"")[:10] + b"\x07" * 9, "invalid block type"),
-        (gzip.compress("gr\xfcn\n".encode("latin-1")), "codec can't decode"),
-    ],
-    ids=["cut off", "not compressed", "damaged", "not UTF-8"],
-)
-def test_a_file_that_cannot_be_read_is_named(tmp_path, content, why):
-    (tmp_path / "broken.gz").write_bytes(content)
-
-    with pytest.raises(ValueError, match=rf"broken\.gz cannot be read: .*{why}"):
-        read_lines(tmp_path / "broken.gz")
-
-
-def test_augmentation_changes_its_share_and_repeats():
-    pairs = [Pair(f"Hello {n}.", f"Hallo {n}.") for n in range(1_000)]
-    config = AugmentationConfig(concatenate=0.3, lowercase_source=0.2, drop_final_punctuation=0.1)
-
-    changed = list(augment(pairs, config, seed=5))
-
-    assert changed == list(augment(pairs, config, seed=5))
-    assert sum(pair.target.count("Hallo") == 2 for pair in changed) == pytest.approx(300, abs=60)
-    assert sum(pair.source[0] == "h" for pair in changed) == pytest.approx(200, abs=50)
-    assert sum(not pair.target.endswith(".") for pair in changed) == pytest.approx(100, abs=40)
-    assert list(augment(pairs, AugmentationConfig(), seed=1)) == pairs
 
 
 class PieceTokenizer:
@@ -125,7 +22,7 @@ class PieceTokenizer:
     def seed(self, seed: int) -> None:
         pass
 
-    def encode(self, text: str) -> list[int]:
+    def encode_marked(self, text: str) -> list[int]:
         return [0]
 
     def sample(self, text: str, alpha: float) -> list[int]:
@@ -188,3 +85,21 @@ def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
 
     for ours, expected in zip(resumed, whole[4:], strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+
+
+def test_sentinels_need_a_tokenizer_that_has_them(tokenizer):
+    with pytest.raises(ValueError, match="the tokenizer has no sentinels: start with --init"):
+        EpochBatches([Pair("a", "b")], tokenizer, BatchConfig(), AugmentationConfig(tags=0.1), seed=1)
+
+
+def test_batches_hold_sentinels_and_generated_pairs(tmp_path, tiny_tokenizer_path):
+    extend_pieces(tiny_tokenizer_path, tmp_path / "extended.spm")
+    extended = Tokenizer.load(tmp_path / "extended.spm")
+    augmentation = AugmentationConfig(sentinels=1.0, templates=1.0)
+    pairs = [Pair(f"I saw Anna {n} times.", f"Ich sah Anna {n} Mal.") for n in range(50)]
+    batches = EpochBatches(pairs, extended, BatchConfig(), augmentation, seed=1, languages=EN_DE)
+
+    rows = [row for batch in batches.epoch(0) for row in batch.source.tolist()]
+
+    assert len(rows) > 90
+    assert sum(not set(extended.sentinels).isdisjoint(row) for row in rows) >= 50

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import model.evaluate
 from model.config import ModelConfig
-from model.data import Pair
+from model.corpus import Pair
 from model.evaluate import mean_nll, translate_greedily
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer

@@ -54,7 +54,7 @@ def test_a_shipped_recipe_loads(path):
         ("optimizer = 3", "optimizer is 3, it must be a table"),
         ("model.norm_placement = 'none'", r"model\.norm_placement is 'none', accepted are 'pre' and 'post'"),
         ("schedule.average_last = 11", r"schedule\.keep_last is 10, at least average_last \(11\) is needed"),
-        ("schedule.validation_sets = []", r"schedule\.validation_sets is empty, at least one is needed"),
+        ("schedule.validation_sets = []", r"schedule\.validation_sets is empty and held_out is 0"),
         ("optimizer.peak_learning_rate = nan", r"optimizer\.peak_learning_rate is nan, it must be above 0"),
         ("optimizer.dropout = 1.0", r"optimizer\.dropout is 1\.0, it must be at least 0 and below 1"),
         ("corpora = [{}]", r"corpora\[0\]\.name is missing"),

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import model.tools.diversify
-from model.data import Pair, read_corpus
+from model.corpus import Pair, read_corpus
 from model.recipe import CorpusConfig, Languages
 from model.tools.diversify import new_wording, write_corpus
 
