@@ -87,6 +87,13 @@ class GraphBuilder:
         self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
         return name
 
+    def optional_input(self, name: str, default: Array) -> str:
+        """Declare a graph input that need not be given; to declare it again changes nothing."""
+        if name not in self._initializers:
+            self.input(name, helper.np_dtype_to_tensor_dtype(default.dtype), list(default.shape))
+            self.constant(name, default)
+        return name
+
     def output(self, name: str, dtype: int, shape: Sequence[int | str] | None = None) -> str:
         """Declare an existing value as a graph output."""
         self._outputs.append(helper.make_tensor_value_info(name, dtype, shape))

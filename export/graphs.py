@@ -29,6 +29,8 @@ SHORTLIST_STEP_NAME = "shortlist_step.onnx"
 PROJECTION_NAME = "projection.onnx"
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 BLOCK_WIDTH = VOCABULARY_MULTIPLE  # tokens that are ranked by their maximum first
+SHOWN = "num_shown"
+AFTER_SOFTMAX = 3  # what the fourth output of Attention is
 
 Sublayer = Callable[[str], str]  # name of a value -> name of a value
 
@@ -154,13 +156,27 @@ class TransformerGraph:
         """Shape of keys or values with the heads apart: [B, H, columns, d]."""
         return ["B", self.config.num_heads, columns, self.config.d_head]
 
+    def show(self, name: str, weights: str, axes: Sequence[str | int]) -> None:
+        """Make attention weights [B, H, ..] of the first `num_shown` sentences an output; of none unless it is given.
+
+        An output of all would keep the memory of every layer until the run ends.
+        """
+        shown = self.graph.optional_input(SHOWN, np.array([0]))
+        begin = self.graph.constant("first_shown", np.array([0]))
+        self.graph.node("Slice", weights, begin, shown, begin, name=name)
+        self.graph.output(name, self.dtype, [SHOWN, self.config.num_heads, *axes])
+
     def packed_projections(self, name: str, states: str) -> str:
         """Query, key and value of self-attention in one product: [B, Q, D] -> [B, Q, 3D]."""
         return self.linear(f"{name}.query_key_value", states, [f"{name}.{part}" for part in ("query", "key", "value")])
 
 
 class EncoderGraph(TransformerGraph):
-    """source_ids int64 [B, S], source_lengths int32 [B] -> cross_key_i, cross_value_i float32 [B, H, S, d]."""
+    """source_ids int64 [B, S], source_lengths int32 [B] -> cross_key_i, cross_value_i float32 [B, H, S, d].
+
+    Further, of the first `num_shown` sentences, int64 [1], the weights of each encoder layer's heads: self_weights_i
+    [num_shown, H, S, S].
+    """
 
     def __init__(self, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:
         super().__init__("encoder", config, state, products, weights)
@@ -183,8 +199,12 @@ class EncoderGraph(TransformerGraph):
         names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
         parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
         inputs, heads = [*parts, "", "", "", self.source_lengths], self.config.num_heads
-        mixed = self.graph.node("Attention", *inputs, q_num_heads=heads, kv_num_heads=heads)
-        return self.linear(f"{name}.output", mixed)
+        layer = name.split(".")[2]
+        outputs = [f"{name}.mixed", "", "", f"{name}.weights"]
+        sizes = {"q_num_heads": heads, "kv_num_heads": heads}
+        self.graph.nodes("Attention", *inputs, names=outputs, domain="", **sizes, qk_matmul_output_mode=AFTER_SOFTMAX)
+        self.show(f"self_weights_{layer}", outputs[3], ["S", "S"])
+        return self.linear(f"{name}.output", outputs[0])
 
     def cross_keys_and_values(self, memory: str) -> None:
         """Every decoder layer's keys and values of the memory [B, S, D], in one product; the graph's outputs."""

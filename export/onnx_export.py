@@ -167,7 +167,8 @@ def _export_variant(
         scores.require(precision, TOLERANCES[precision])
         found[0] |= asdict(scores)
     parity = {name: round(value, 9) for name, value in found[0].items()}
-    return Variant(**graphs, repetition_penalty=True, parity=parity)
+    shows = precision != GPU_PRECISION
+    return Variant(**graphs, repetition_penalty=True, attention_weights=shows, parity=parity)
 
 
 def _scales(

@@ -75,7 +75,7 @@ class GraphRunner:
         """Return keys and values by the step graph's names, of source ids [B, S], padded on the right."""
         outputs = _run(self._encoder, {"source_ids": source, "source_lengths": source_lengths})
         if "cross" not in outputs:
-            return outputs
+            return {name: value for name, value in outputs.items() if not name.startswith("self_weights")}
         names = [name for layer in range(self._config.num_decoder_layers) for name in cross_names(layer)]
         return dict(zip(names, outputs["cross"], strict=True))
 

@@ -24,7 +24,8 @@ class ScorerGraph(TransformerGraph):
     Inputs: tokens int64 [B, T], the decoder's inputs, begin-of-sentence first; next_tokens int64 [B, T], those that
         follow; source_lengths int32 [B]; cross_key_i, cross_value_i float32 [B, H, S, d] of each decoder layer i.
     Outputs: log_probs float32 [B, T] of `next_tokens`, and attention float32 [B, T, S], rows that sum up to 1.  Padding
-        on the right of either side changes nothing, but the row of the last token with shifted heads.
+        on the right of either side changes nothing, but the row of the last token with shifted heads.  Further, of the
+        first `num_shown` sentences, int64 [1], the weights of each layer's heads: cross_weights_i [num_shown, H, T, S].
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ScorerGraph(TransformerGraph):
         query = node("Mul", query, constant("head_scale", np.float32(self.config.d_head**-0.5)))
         products = node("MatMul", query, node("Transpose", key, perm=[0, 1, 3, 2]))  # [B, H, T, S]
         weights = node("Softmax", node("Add", products, self.source_mask), axis=-1)
+        self.show(f"cross_weights_{layer}", weights, ["T", "S"])
         for head in [head for of_layer, head in self.alignment.heads if of_layer == layer]:
             self.aligning.append(node("Gather", weights, constant(f"head_{head}", np.array([head])), axis=1))
         mixed = node("Transpose", node("MatMul", weights, value), perm=[0, 2, 1, 3])  # [B, T, H, d]

@@ -87,6 +87,7 @@ class Variant:
     extend: str = ""  # on a GPU: moves keys and values, and adds those of sentences that join
     scorer: str = ""  # one pass over a given translation: its log-probabilities and its attention to the source
     repetition_penalty: bool = False  # whether the steps take the factors that it needs
+    attention_weights: bool = False  # whether encoder and scorer give the weights of each head on request
     parity: dict[str, float] = field(default_factory=dict)
 
     @property

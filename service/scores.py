@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from service.engine.job import HeadWeights
 from service.errors import DragomanError
 from service.records import Link, Priority
+
+MAX_SHOWN_TOKENS = 64  # of either side of a pair whose attention is shown; of more, nobody sees anything
 
 
 class ScorePair(NamedTuple):
@@ -26,6 +29,15 @@ class ScoreRequest:
     target_language: str = ""
     priority: Priority | None = None
     return_alignments: bool = False
+    return_heads: bool = False  # of sentences of at most `MAX_SHOWN_TOKENS`
+
+
+class AttentionHeads(NamedTuple):
+    """What each attention head looks at: `HeadWeights` with the tokens of both sides, end-of-sentence last, empty."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: HeadWeights
 
 
 class ScoredToken(NamedTuple):
@@ -41,6 +53,7 @@ class PairScore:
 
     tokens: tuple[ScoredToken, ...] = ()  # end-of-sentence last
     links: tuple[Link, ...] = ()  # between words of source and target
+    heads: AttentionHeads | None = None
     source_tokens: int = 0  # end-of-sentence included
     error: DragomanError | None = None
 

@@ -77,6 +77,7 @@ class Job(NamedTuple):
     submitted_at: float | None = None  # same clock; None: when the engine gets it
     prefix_ids: tuple[int, ...] = ()  # every hypothesis begins with them
     scored_ids: tuple[int, ...] | None = None  # a translation, without end-of-sentence, to score; None: search for one
+    shows_heads: bool = False  # of a translation to score: whether the attention weights of all heads are wanted
 
     @property
     def num_tokens(self) -> int:
@@ -97,11 +98,23 @@ class Hypothesis(NamedTuple):
     finish_reason: FinishReason
 
 
+class HeadWeights(NamedTuple):
+    """Attention weights of each head for a source of S and a translation of T tokens, ends included; 255 stands for 1.
+
+    Encoder layers and decoder layers need not be equally many: uint8 [layers, H, S, S] and [layers, H, T, S].
+    """
+
+    num_heads: int
+    encoder: bytes
+    cross: bytes
+
+
 class Forced(NamedTuple):
     """What the model says of a given translation of T - 1 tokens and its end-of-sentence, for a source of S tokens."""
 
     log_probs: tuple[float, ...]  # T natural logarithms
     attention: bytes  # float16 [T, S], row by row: of the heads that align best; each row sums up to 1
+    heads: HeadWeights | None = None  # where they were asked for
 
 
 class JobResult(NamedTuple):

@@ -218,6 +218,10 @@ class EngineLoop:
         try:
             encoded = [(encoding.batch, encoding.index) for _, encoding in started]
             found = self._runner.score(encoded, [job.scored_ids or () for job, _ in started])
+            for index, (job, _) in enumerate(started):
+                if job.shows_heads:
+                    heads = self._runner.head_weights(job.source_ids, job.scored_ids or ())
+                    found[index] = found[index]._replace(heads=heads)
         except Exception as error:  # noqa: BLE001 - whatever the runtime raises, only its sentence may fail
             self._was_short = self._was_short or isinstance(error, MemoryError)
             if len(started) > 1:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from model.bundle import Bundle, BundleError
 from model.config import DecoderIds, ModelConfig
 from service.engine.beam import Candidates
-from service.engine.job import Forced
+from service.engine.job import Forced, HeadWeights
 from service.engine.scheduler import SchedulerConfig
 from service.engine.steering import Edits
 
@@ -87,6 +87,14 @@ class Runner(Protocol):
         """
         ...
 
+    def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
+        """Return what each head attends to in a sentence and its translation, which has no end-of-sentence.
+
+        Raises:
+            BundleError: the bundle's graphs do not give it.
+        """
+        ...
+
     def decode_step(
         self, tokens: Ints, scores: Floats, state: Any, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
@@ -129,6 +137,12 @@ def no_scorer(bundle: Bundle, device: str) -> BundleError:
     return BundleError(
         f"{where} has no graph that scores and aligns translations; `python -m export BUNDLE BUNDLE` draws it"
     )
+
+
+def no_head_weights(bundle: Bundle) -> BundleError:
+    """Return the error of a bundle whose graphs do not give the weights of each head."""
+    where = f"{bundle.directory} ({bundle.manifest.name} {bundle.manifest.version})"
+    return BundleError(f"{where} does not show its attention; `python -m export BUNDLE BUNDLE` draws graphs that do")
 
 
 class StepGraph(NamedTuple):

@@ -139,6 +139,7 @@ class Dispatcher:
         *,
         prefix_ids: Sequence[int] = (),
         scored_ids: Sequence[int] | None = None,
+        shows_heads: bool = False,
     ) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
 
@@ -149,6 +150,7 @@ class Dispatcher:
                 and its deadline; None: interactive work of nobody in particular, without a deadline.
             prefix_ids: what every hypothesis begins with.
             scored_ids: a translation without end-of-sentence to score; None: search for one.
+            shows_heads: whether the attention weights of that translation are wanted.
 
         Returns:
             A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
@@ -165,6 +167,7 @@ class Dispatcher:
             submitted_at=now,
             prefix_ids=tuple(prefix_ids),
             scored_ids=None if scored_ids is None else tuple(scored_ids),
+            shows_heads=shows_heads,
         )
         pending = Pending(job, caller, priority, now, future=loop.create_future(), call=call)
         if refusal := self._refusal():

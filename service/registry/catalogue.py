@@ -25,6 +25,7 @@ class Work(NamedTuple):
     allow_smaller_beam: bool = False  # where much work waits
     prefixes: tuple[tuple[int, ...], ...] = ()  # what each translation begins with; none: nothing
     scored: tuple[tuple[int, ...], ...] = ()  # translations without end-of-sentence to score, instead of a search
+    shows_heads: bool = False  # of those to score: whether the attention weights of all heads are wanted
     is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
 
 

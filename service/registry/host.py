@@ -153,7 +153,8 @@ async def run_work(
     def submit(index: int) -> "asyncio.Future[JobResult]":
         prefix = work.prefixes[index] if work.prefixes else ()
         scored = work.scored[index] if work.scored else None
-        return dispatcher.submit(work.sources[index], params, call, prefix_ids=prefix, scored_ids=scored)
+        source, shows = work.sources[index], work.shows_heads
+        return dispatcher.submit(source, params, call, prefix_ids=prefix, scored_ids=scored, shows_heads=shows)
 
     results = [await _run_one(submit(0), call)] if len(lengths) == 1 else await _run_all(submit, lengths, call)
     return WorkDone(results, params.beam_size)

@@ -64,6 +64,7 @@ def describe(
         has_shortlist=bool(manifest.shortlist) and device == "cpu",
         reliable_source_tokens=decoding.reliable_source_tokens,
         has_scorer=variant is not None and bool(variant.scorer),
+        has_head_weights=variant is not None and variant.attention_weights,
         has_repetition_penalty=variant is not None and variant.repetition_penalty,
     )
 

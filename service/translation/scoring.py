@@ -16,7 +16,15 @@ from service.queue.admission import Permit
 from service.records import Call, Link, ModelInfo, Span
 from service.registry.catalogue import Work
 from service.registry.model_info import TextCodec
-from service.scores import PairScore, ScoredToken, ScorePair, ScoreRequest, ScoreResult
+from service.scores import (
+    MAX_SHOWN_TOKENS,
+    AttentionHeads,
+    PairScore,
+    ScoredToken,
+    ScorePair,
+    ScoreRequest,
+    ScoreResult,
+)
 from service.text.alignment import links, matrix, word_attention
 from service.translation.pipeline import INLINE_CHARACTERS, Pipeline
 
@@ -57,13 +65,15 @@ async def _score_admitted(pipeline: Pipeline, request: ScoreRequest, call: Call,
     )
     call.use_model(model.info.name)
     require_scorer(model.info)
+    if request.return_heads:
+        _require_head_weights(model.info)
     with model.lease:
         num_characters = sum([len(source) + len(target) for source, target in request.pairs])
         permit.take_characters(num_characters)
         if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
             model.refuse_early(call, permit)
         call.phase, started = "tokenize", time.monotonic()
-        encoded = await _run(lambda: _encode_all(request.pairs, model.info, model.codec), pipeline, num_characters)
+        encoded = await _run(lambda: _encode_all(request, model.info, model.codec), pipeline, num_characters)
         call.tokenize_s = time.monotonic() - started
         good = [one for one in encoded if isinstance(one, _Encoded)]
         call.source_tokens = sum([len(one.source_ids) for one in good])
@@ -73,6 +83,7 @@ async def _score_admitted(pipeline: Pipeline, request: ScoreRequest, call: Call,
                 tuple([one.source_ids for one in good]),
                 model.default_params,
                 scored=tuple([one.target_ids for one in good]),
+                shows_heads=request.return_heads,
             )
             results = (await model.run(work, call, permit)).results
         call.phase, started = "detokenize", time.monotonic()
@@ -98,6 +109,13 @@ def require_scorer(info: ModelInfo) -> None:
     raise FailedPrecondition(f"the model {info.name} {info.version} cannot score or align translations: {how}")
 
 
+def _require_head_weights(info: ModelInfo) -> None:
+    """Raise FailedPrecondition if the model's graphs do not give the attention weights of each head."""
+    if not info.has_head_weights:
+        how = "`python -m export BUNDLE BUNDLE` draws graphs that do"
+        raise FailedPrecondition(f"the model {info.name} {info.version} does not show its attention: {how}")
+
+
 async def _run(function: Callable[[], _Result], pipeline: Pipeline, num_characters: int) -> _Result:
     """Return what the function returns; of much text in a thread, as other calls would wait."""
     if num_characters <= INLINE_CHARACTERS:
@@ -105,16 +123,21 @@ async def _run(function: Callable[[], _Result], pipeline: Pipeline, num_characte
     return await asyncio.get_running_loop().run_in_executor(pipeline.executor, function)
 
 
-def _encode_all(pairs: Sequence[ScorePair], info: ModelInfo, codec: TextCodec) -> list[_Encoded | InvalidInput]:
-    return [_encode(pair, index, info, codec) for index, pair in enumerate(pairs)]
+def _encode_all(request: ScoreRequest, info: ModelInfo, codec: TextCodec) -> list[_Encoded | InvalidInput]:
+    most = MAX_SHOWN_TOKENS if request.return_heads else None
+    return [_encode(pair, index, info, codec, most) for index, pair in enumerate(request.pairs)]
 
 
-def _encode(pair: ScorePair, index: int, info: ModelInfo, codec: TextCodec) -> _Encoded | InvalidInput:
+def _encode(
+    pair: ScorePair, index: int, info: ModelInfo, codec: TextCodec, most: int | None
+) -> _Encoded | InvalidInput:
     field = f"pairs[{index}].source"
     try:
         source_ids, source_spans = _encode_source(pair.source, index, codec)
         field = f"pairs[{index}].target"
         target_ids, target_spans = _encode_target(pair.target, index, info, codec)
+        if most is not None and (longest := max(len(source_ids), len(target_ids) + 1)) > most:
+            raise TooLong(f"has {longest} tokens, attention is shown of at most {most}", field="", index=index)
     except InvalidInput as error:
         return type(error)(error.about(field), field=field)
     return _Encoded(tuple(source_ids), source_spans, tuple(target_ids), target_spans)
@@ -155,8 +178,10 @@ def _score(
     if not isinstance(outcome, JobResult):
         return PairScore(error=outcome, source_tokens=len(encoded.source_ids))
     assert outcome.forced is not None, "a job that scores has scores"
-    pieces = [pair.target[begin:end] for begin, end in encoded.target_spans]
-    tokens = zip([*pieces, ""], outcome.forced.log_probs, strict=True)
+    source_pieces = _pieces(pair.source, encoded.source_spans, len(encoded.source_ids))
+    pieces = _pieces(pair.target, encoded.target_spans, len(encoded.target_ids) + 1)
+    tokens = zip(pieces, outcome.forced.log_probs, strict=True)
+    weights = outcome.forced.heads
     found = list[Link]()
     if wants_links:
         rows = matrix(outcome.forced.attention, len(encoded.source_ids))
@@ -165,5 +190,11 @@ def _score(
     return PairScore(
         tokens=tuple([ScoredToken(text, log_prob) for text, log_prob in tokens]),
         links=tuple(found),
+        heads=AttentionHeads(source_pieces, pieces, weights) if weights is not None else None,
         source_tokens=len(encoded.source_ids),
     )
+
+
+def _pieces(text: str, spans: Sequence[Span], num_tokens: int) -> tuple[str, ...]:
+    """Return what each token covers of the text, nothing for those at the end that cover none."""
+    return (*[text[begin:end] for begin, end in spans], *[""] * (num_tokens - len(spans)))

@@ -53,6 +53,7 @@ def write_echo_bundle(
                     encoder="encoder.onnx",
                     decoder_step="decoder_step.onnx",
                     scorer="scorer.onnx" if has_scorer else "",
+                    attention_weights=has_scorer,
                 )
             },
             golden=GOLDEN_NAME if golden else "",

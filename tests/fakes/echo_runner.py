@@ -32,7 +32,7 @@ from model.config import EOS_ID, UNK_ID, USUAL_IDS
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.faults import explained
-from service.engine.job import Forced
+from service.engine.job import Forced, HeadWeights
 from service.engine.key_value_cache import CacheShape
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
@@ -72,6 +72,11 @@ class PlainRunner:
 
     def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
         return CpuCache(self.cache_shape, beam_size)
+
+    def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
+        """One head of one layer a side; every token attends to the last one of the source."""
+        row = bytes([0] * (len(source) - 1) + [255])
+        return HeadWeights(1, encoder=row * len(source), cross=row * (len(translation) + 1))
 
 
 @dataclass

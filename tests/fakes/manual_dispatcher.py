@@ -49,6 +49,7 @@ class Submitted:
     call: Call | None
     prefix_ids: tuple[int, ...] = ()
     scored_ids: tuple[int, ...] | None = None
+    shows_heads: bool = False
 
 
 class ManualDispatcher:
@@ -73,8 +74,9 @@ class ManualDispatcher:
         *,
         prefix_ids: tuple[int, ...] = (),
         scored_ids: tuple[int, ...] | None = None,
+        shows_heads: bool = False,
     ) -> "asyncio.Future[JobResult]":
-        self.jobs.append(Submitted(tuple(source_ids), params, call, prefix_ids, scored_ids))
+        self.jobs.append(Submitted(tuple(source_ids), params, call, prefix_ids, scored_ids, shows_heads))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 

@@ -170,6 +170,7 @@ def _manifest(model: Transformer, precisions: Sequence[str], shortlist: str) -> 
                 shortlist_step=f"{precision}/shortlist_step.onnx",
                 projection=f"{precision}/projection.onnx",
                 repetition_penalty=True,
+                attention_weights=True,
                 scorer=f"{precision}/scorer.onnx",
             )
             for precision in precisions

@@ -12,6 +12,7 @@ from model.bundle import Bundle, included_bundle_dirs
 from model.config import BOS_ID, EOS_ID
 from model.manifest import AlignmentHeads
 from model.tokenizer import Tokenizer
+from model.tools.attention import AttentionPart, attention_weights
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import FailureKind, Forced, Job, JobFailure, JobResult, SearchParams
@@ -79,6 +80,20 @@ def test_engine_gives_the_model_s_log_probabilities_and_attention(model, tiny):
         )
         assert forced.log_probs == pytest.approx(log_probs[0].tolist(), abs=1e-4)
         assert np.abs(attention_of(job, forced) - attention[0]).max() < 1e-3  # float16
+
+
+def test_engine_shows_what_each_head_of_the_model_attends_to(model, tiny):
+    source, target = random_sentences(model.config, [9])[0], [7, 8, 9, 10]
+    job = jobs_of([(source, target)])[0]._replace(shows_heads=True)
+
+    (forced,) = scored(CpuRunner(tiny, precision="fp32"), [job])
+
+    expected, heads = attention_weights(model, source, target), forced.heads
+    assert heads is not None
+    for part, weights in ((AttentionPart.ENCODER, heads.encoder), (AttentionPart.CROSS, heads.cross)):
+        found = np.frombuffer(weights, np.uint8).reshape(expected[part].shape) / 255
+        assert heads.num_heads == expected[part].shape[1]
+        assert np.abs(found - expected[part].numpy()).max() <= 0.5 / 255 + 1e-4
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

@@ -5,10 +5,11 @@ Decides nothing: what runs, for whom and what follows from it is decided by the 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
 from service.engine.beam import Candidates
@@ -16,7 +17,7 @@ from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.cpu.session import load_shortlist, open_graph, open_session
 from service.engine.cpu.vocabulary import LiveVocabulary, Projection
 from service.engine.faults import explained
-from service.engine.job import Forced
+from service.engine.job import Forced, HeadWeights
 from service.engine.key_value_cache import CacheShape
 from service.engine.runner import (
     Floats,
@@ -24,6 +25,7 @@ from service.engine.runner import (
     StepGraph,
     check_limits,
     layer_names,
+    no_head_weights,
     no_scorer,
     pad,
     shortest_source,
@@ -35,6 +37,8 @@ from service.engine.steering import NO_EDITS, Edits
 
 _MAX_LAYOUTS = 128  # bindings that are kept of a state; of the included model 16 kB each
 
+SHOWN = "num_shown"  # input of encoder and scorer: sentences, from the first on, whose attention weights are given
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -99,7 +103,7 @@ class CpuRunner:
             self._projection = Projection(outputs["rows"], outputs.get("scales"), outputs.get("bias"))
 
         self._scorer = open_graph(bundle, variant.scorer, num_threads, prepared_dir) if variant.scorer else None
-        self._bundle = bundle
+        self._bundle, self._variant = bundle, variant
 
     @property
     def has_scorer(self) -> bool:
@@ -151,6 +155,26 @@ class CpuRunner:
             for row, translation in enumerate(translations)
         ]
 
+    def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
+        if self._scorer is None or not self._variant.attention_weights:
+            raise no_head_weights(self._bundle)
+        lengths, shown = np.array([len(source)], np.int32), np.array([1])
+        tokens = np.array([[self.decoder_ids.start, *translation]])
+        next_tokens = np.array([[*translation, self.decoder_ids.end]])
+        given = {"source_ids": np.array([source]), "tokens": tokens, "next_tokens": next_tokens}
+        given |= {"source_lengths": lengths, SHOWN: shown}
+        with explained():
+            given |= _all_outputs(self._encoder, given)
+            given |= _all_outputs(self._scorer, given)
+        num_heads, config = self.cache_shape.num_heads, self._bundle.manifest.config
+        layers = {"self": config.num_encoder_layers, "cross": config.num_decoder_layers}
+        found = {
+            kind: np.stack([given[f"{kind}_weights_{layer}"] for layer in range(number)])
+            for kind, number in layers.items()
+        }
+        encoder, cross = (np.rint(found[kind] * 255).astype(np.uint8).tobytes() for kind in layers)
+        return HeadWeights(num_heads, encoder, cross)
+
     def _padded(self, sentences: Sequence[Floats], lengths: npt.NDArray[np.int32], num_columns: int) -> Floats:
         """Keys or values [H, S, d] of sentences with zeros beyond their lengths: [B, H, num_columns, d]."""
         shape = self.cache_shape
@@ -176,6 +200,14 @@ class CpuRunner:
         parents, found = np.divmod(binding.ids, num_columns)
         tokens = found if vocabulary is None else vocabulary.tokens.take(found)
         return Candidates(binding.best, tokens, parents, binding.check)
+
+
+def _all_outputs(graph: ort.InferenceSession, given: Arrays) -> Arrays:
+    """Return all outputs of a graph by name; of what is given it takes what it knows."""
+    inputs = [*graph.get_inputs(), *graph.get_overridable_initializers()]
+    names = [value.name for value in graph.get_outputs()]
+    feeds = {value.name: given[value.name] for value in inputs}
+    return dict(zip(names, graph.run(names, feeds), strict=True))
 
 
 class _Binding:

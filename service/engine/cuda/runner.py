@@ -21,7 +21,7 @@ from service.engine.beam import Candidates
 from service.engine.cuda.cache import CudaEncoded, CudaSlots, CudaStorage, SlotAddress
 from service.engine.cuda.session import free_memory, on_device, open_on_cuda, require_cuda
 from service.engine.faults import explained
-from service.engine.job import Forced
+from service.engine.job import Forced, HeadWeights
 from service.engine.key_value_cache import CacheShape, KeyValueCache
 from service.engine.runner import (
     Floats,
@@ -29,6 +29,7 @@ from service.engine.runner import (
     StepGraph,
     check_limits,
     layer_names,
+    no_head_weights,
     no_scorer,
     pad,
     shortest_source,
@@ -108,6 +109,10 @@ class CudaRunner:
     def score(self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
         """Raise BundleError: there is no scorer for a GPU."""
         raise no_scorer(self._bundle, "cuda")
+
+    def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
+        """Raise BundleError: the graphs for a GPU do not give them."""
+        raise no_head_weights(self._bundle)
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         """Return the budgets as far as the device has memory for them; weights are loaded already."""

@@ -54,13 +54,15 @@ def test_precision_and_largest_beam_are_those_that_are_asked_for(bundle):
 @pytest.mark.parametrize(("precision", "expected"), [(None, True), ("fp32", True), ("int8", False)])
 def test_what_graphs_can_do_is_that_of_the_precision(bundle, precision, expected):
     able = replace(bundle.manifest.variants["fp32"], scorer="fp32/scorer.onnx", repetition_penalty=True)
-    unable = replace(able, scorer="", repetition_penalty=False)
+    able = replace(able, attention_weights=True)
+    unable = replace(able, scorer="", repetition_penalty=False, attention_weights=False)
 
     def described(fp32: Variant) -> ModelInfo:
         return describe(replace(bundle, manifest=replace(bundle.manifest, variants={"fp32": fp32})), precision)
 
     assert (described(able).has_scorer, described(unable).has_scorer) == (expected, False)
     assert (described(able).has_repetition_penalty, described(unable).has_repetition_penalty) == (expected, False)
+    assert (described(able).has_head_weights, described(unable).has_head_weights) == (expected, False)
 
 
 class TestDefaults:

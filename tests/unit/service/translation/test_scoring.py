@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from service.config import LimitsConfig
-from service.engine.job import Forced, JobResult
+from service.engine.job import Forced, HeadWeights, JobResult
 from service.errors import FailedPrecondition, InternalError, InvalidInput, NotFound, Overloaded, TooLong
 from service.queue.admission import Admission
 from service.records import Call, Caller, Link, Priority, Span
-from service.scores import ScorePair, ScoreRequest, ScoreResult
+from service.scores import AttentionHeads, ScorePair, ScoreRequest, ScoreResult
 from service.telemetry.metrics import Metrics
 from service.translation import scoring
 from service.translation.account import Account
@@ -171,6 +171,33 @@ async def test_a_model_without_a_scorer_says_how_to_get_one(setup, device):
 
     assert ("python -m export" if device == "cpu" else "serve it on a CPU") in str(raised.value)
     require_scorer(INFO)
+
+
+async def test_heads_come_with_the_tokens_of_both_sides(setup):
+    setup.model.info = replace(INFO, has_head_weights=True)
+    request = ScoreRequest(pairs=[ScorePair("ab", "xyz")], return_heads=True)
+    task = asyncio.create_task(score(setup.pipeline, request, setup.call))
+    await setup.dispatcher.submitted(1)
+    weights = HeadWeights(1, bytes(9), bytes(12))
+    forced = Forced((-0.5,) * 4, np.ones((4, 3), np.float16).tobytes(), weights)
+    setup.dispatcher.futures[0].set_result(JobResult(0, (), 0.0, 0.0, 0.0, 1, forced=forced))
+
+    (scored,) = (await task).scores
+
+    assert setup.dispatcher.jobs[0].shows_heads
+    assert scored.heads == AttentionHeads(("a", "b", ""), ("x", "y", "z", ""), weights)
+
+
+async def test_heads_are_shown_of_models_that_have_them_and_of_short_sentences(setup, monkeypatch):
+    monkeypatch.setattr(scoring, "MAX_SHOWN_TOKENS", 3)
+    request = ScoreRequest(pairs=[ScorePair("abc", "b")], return_heads=True)
+    with pytest.raises(FailedPrecondition, match="the model m 1 does not show its attention: `python -m export"):
+        await score(setup.pipeline, request, setup.call)
+    setup.model.info = replace(INFO, has_head_weights=True)
+
+    (scored,) = (await score(setup.pipeline, request, setup.call)).scores
+
+    assert "has 4 tokens, attention is shown of at most 3" in str(scored.error)
 
 
 async def test_much_text_is_read_in_a_thread(setup, monkeypatch):
