@@ -6,6 +6,7 @@ would change the translations.
 
 import pickle
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from export.builder import Array
 from export.importers.foreign import ForeignModelError, read_settings, whole_number
+from export.importers.stored import stored_float32
 from model.config import Activation, ModelConfig
 from model.manifest import DecodingDefaults
 
@@ -172,10 +174,13 @@ class CheckpointWeights:
             raise ForeignModelError(
                 f"{self._directory}: {name} has shape {tuple(tensor.shape)}, config.json says {shape}"
             )
-        array: Array = tensor.float().numpy()
-        if not np.isfinite(array).all():
-            raise ForeignModelError(f"{self._directory}: {name} has numbers that are not finite")
-        return array
+        if not tensor.is_contiguous():  # one number in the file could stand for a gigabyte
+            raise ForeignModelError(f"{self._directory}: {name} is no plain tensor: its numbers overlap or are turned")
+        matrix = tensor.reshape(shape[0], -1)
+        try:
+            return stored_float32(lambda first, last: matrix[first:last].float().numpy(), shape)
+        except ValueError as error:
+            raise ForeignModelError(f"{self._directory}: {name} has {error}") from error
 
     def pair(self, key: str, name: str, shape: tuple[int, ...]) -> State:
         """Return weight and bias of a layer."""
@@ -275,9 +280,9 @@ def _open_pickle(path: Path) -> Tensors:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the pickle's protocol
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:  # its advice is to trust
         raise ForeignModelError(f"{path} is damaged, or holds more than tensors ({type(error).__name__})") from error
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise ForeignModelError(f"{path} is no dictionary of tensors")
-    return {name: tensor.clone for name, tensor in found.items()}
+    return {name: tensor.detach for name, tensor in found.items()}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from export.builder import Array
+from export.importers.stored import stored_float32
 from model.pieces import load_processor
 
 SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabulary.json"
@@ -128,7 +129,13 @@ def half_sinusoids(num_positions: int, d_model: int) -> Array:
 
 def with_zero_row(table: Array) -> Array:
     """Return the table with one more row, of zeros."""
-    return np.pad(table, [(0, 1)] + [(0, 0)] * (table.ndim - 1))
+    matrix, zeros = table.reshape(len(table), -1), np.zeros((1, table[:1].size), np.float32)
+
+    def rows(first: int, last: int) -> Array:
+        found: Array = np.concatenate([matrix[first:last], zeros])[: last - first]
+        return found
+
+    return stored_float32(rows, (len(table) + 1, *table.shape[1:]))
 
 
 def require_one_language(tokens: Sequence[str], options: ImportOptions) -> None:

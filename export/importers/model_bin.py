@@ -14,9 +14,12 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from export.importers.stored import stored_float32
 
 Array = NDArray[np.float32]
 
@@ -25,7 +28,7 @@ _MAX_RANK = 8
 _MAX_VARIABLES = 100_000  # a model of 100 layers has some 5,000
 _TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # by their number, from version 4 on
 _TYPES_BY_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
-_ITEM_BYTES = {"float32": 4, "int8": 1, "int16": 2, "int32": 4, "float16": 2, "bfloat16": 2}
+_NUMPY_TYPES = {name: np.dtype("<u2" if name == "bfloat16" else name).newbyteorder("<") for name in _TYPES}
 _OLD_INT16_SCALE = 1000.0  # of files without scales
 
 
@@ -44,7 +47,12 @@ class Variable:
     @property
     def num_bytes(self) -> int:
         """Size in the file."""
-        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
+        return math.prod(self.shape) * _NUMPY_TYPES[self.dtype].itemsize
+
+    @property
+    def num_rows(self) -> int:
+        """The first dimension; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
 
 
 class ModelFile:
@@ -117,10 +125,21 @@ class ModelFile:
         name, variable = self._named(name), self._variable(name)
         if shape is not None and variable.shape != shape:
             raise ModelFileError(f"{self.path}: {name} has shape {variable.shape}, {shape} is needed")
-        values = self._values(name, variable).reshape(variable.shape)
-        if not np.isfinite(values).all():
-            raise ModelFileError(f"{self.path}: {name} has numbers that are not finite")
-        return values
+        self._unread.discard(name)
+        matrix = self._raw(variable).view(_NUMPY_TYPES[variable.dtype]).reshape(variable.num_rows, -1)
+        scales = self._scales(name, variable)
+        is_brain = variable.dtype == "bfloat16"
+
+        def rows(first: int, last: int) -> NDArray[Any]:
+            block = matrix[first:last]
+            if is_brain:  # the upper half of a float32
+                return (block.astype(np.uint32) << 16).view(np.float32)
+            return block if scales is None else block.astype(np.float32) * scales[first:last]
+
+        try:
+            return stored_float32(rows, variable.shape)
+        except ValueError as error:
+            raise ModelFileError(f"{self.path}: {name} has {error}") from error
 
     def scalar(self, name: str, default: float) -> float:
         """Return a variable of one number, or the default where the file does not have it."""
@@ -162,30 +181,22 @@ class ModelFile:
     def _raw(self, variable: Variable) -> NDArray[np.uint8]:
         return self._bytes[variable.offset : variable.offset + variable.num_bytes]
 
-    def _values(self, name: str, variable: Variable) -> Array:
-        """Return a fresh float32 array, flat."""
-        self._unread.discard(name)
-        raw = self._raw(variable)
-        if variable.dtype == "bfloat16":  # the upper half of a float32
-            return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
-        with np.errstate(all="ignore"):  # `array` refuses what is not finite
-            values: Array = raw.view(np.dtype(variable.dtype).newbyteorder("<")).astype(np.float32)
-            is_scaled = variable.dtype in ("int8", "int16") and name.endswith("weight")
-            return self._scaled(name, variable, values) if is_scaled else values
-
-    def _scaled(self, name: str, variable: Variable, values: Array) -> Array:
-        """Divide by the scale: one number, or for int8 one for each row."""
+    def _scales(self, name: str, variable: Variable) -> Array | None:
+        """Return what each row of an integer weight is multiplied by, [rows, 1]; None: it is no such weight."""
+        if variable.dtype not in ("int8", "int16") or not name.endswith("weight"):
+            return None
+        rows = variable.num_rows
         if f"{name}_scale" not in self._variables:
             if variable.dtype == "int16":
-                return values * np.float32(1.0 / _OLD_INT16_SCALE)
+                return np.full((rows, 1), 1.0 / _OLD_INT16_SCALE, np.float32)
             raise ModelFileError(f"{self.path}: {name} is int8 and has no {name}_scale")
-        scale = self.array(f"{name}_scale").reshape(-1)
+        scale = self.array(f"{name}_scale").reshape(-1, 1)
         if (scale == 0).any():
             raise ModelFileError(f"{self.path}: {name}_scale has zeros")
-        rows = variable.shape[0] if variable.shape else 1
         if scale.size not in (1, rows):
             raise ModelFileError(f"{self.path}: {name}_scale has {scale.size} numbers for {rows} rows")
-        return (values.reshape(scale.size, -1) * (np.float32(1.0) / scale)[:, None]).reshape(-1)
+        with np.errstate(all="ignore"):  # `array` refuses what is not finite
+            return np.broadcast_to(np.float32(1.0) / scale, (rows, 1))
 
 
 class _Headers:
@@ -251,7 +262,7 @@ class _Headers:
             self.refuse(f"{name!r} has shape {shape}, without any number", at)
         dtype = self._dtype(name, version)
         size = self.number(4, f"the size of {name!r}")
-        num_bytes = size if version >= 4 else size * _ITEM_BYTES[dtype]
+        num_bytes = size if version >= 4 else size * _NUMPY_TYPES[dtype].itemsize
         variable = Variable(dtype, shape, self._at)
         if num_bytes != variable.num_bytes:
             self.refuse(f"{name!r} has {num_bytes} bytes, its shape {shape} of {dtype} needs {variable.num_bytes}", at)
