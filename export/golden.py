@@ -58,8 +58,8 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
         if precision in manifest.variants:
             variant = manifest.variants[precision]
             runner = GraphRunner(directory / variant.encoder, directory / variant.decoder_step, manifest.config)
-            for text in texts:
-                translation = tokenizer.decode(runner.greedy([tokenizer.encode(text)], limit)[0])
+            translations = runner.greedy([tokenizer.encode(text) for text in texts], limit) if texts else []
+            for text, translation in zip(texts, map(tokenizer.decode, translations), strict=True):
                 if _is_plain(translation):
                     golden.append(GoldenSentence(precision=precision, source=text, translation=translation))
     if not golden:

@@ -10,7 +10,7 @@ Axes: D model width, V vocabulary, I inputs and O outputs of a layer, N chosen t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -85,22 +85,32 @@ class ActivationScale:
         return cls(scale, int(np.clip(np.rint(-low / scale), 0, ACTIVATION_LEVELS)))
 
 
+class Product(NamedTuple):
+    """What calibration must know of a product: where its input is seen, and its weight."""
+
+    graph: GraphBuilder  # the first one that has it
+    value: str  # that enters it
+    blocks: Callable[[], Iterable[Array]]  # rows of the weight [O, I], some at a time
+
+
 @dataclass
 class FloatProducts:
-    """Plain float32, or float16.  `inputs` remembers the value that enters each product, for calibration."""
+    """Plain float32, or float16.  `products` remembers each product by its layer's name, for calibration."""
 
-    inputs: dict[str, tuple[GraphBuilder, str]] = field(default_factory=dict)  # by layer; the first graph that has it
+    products: dict[str, Product] = field(default_factory=dict)
     dtype: int = TensorProto.FLOAT  # of what flows through a graph beside products: activations, norms, caches
+    stored: int | None = None  # type of the weights in their file, which are cast when it is loaded; None: `dtype`
 
     def linear(self, graph: GraphBuilder, inputs: str, name: str, weights: Sequence[Array], bias: Array) -> str:
         """Inputs times weights^T [O, I] plus bias [O]: [.., I] -> [.., O]; ONNX Runtime fuses MatMul and Add.
 
         `weights` are layers on top of each other, each [its outputs, I].
         """
-        self.inputs.setdefault(name, (graph, inputs))
-        shape = (weights[0].shape[1], len(bias))
-        matrix = Deferred(self._numpy_dtype, shape, lambda: [self._cast(np.concatenate(weights).T)])
-        product = graph.node("MatMul", inputs, graph.constant(f"{name}.weight", matrix))
+        self.products.setdefault(name, Product(graph, inputs, lambda: weights))
+        matrix = self._weight(
+            graph, name, (weights[0].shape[1], len(bias)), lambda: [np.concatenate(weights, dtype=np.float32).T]
+        )
+        product = graph.node("MatMul", inputs, matrix)
         return graph.node("Add", product, graph.constant(f"{name}.bias", self._cast(bias)))
 
     def embed(self, graph: GraphBuilder, tokens: str, table: Table, scale: float) -> str:
@@ -112,7 +122,7 @@ class FloatProducts:
 
     def logits(self, graph: GraphBuilder, inputs: str, table: Table, bias: Array | None) -> str:
         """Inputs times table^T, which becomes a constant when the graph is loaded, plus bias: [.., D] -> [.., V]."""
-        self.inputs.setdefault(table.name, (graph, inputs))
+        self.products.setdefault(table.name, Product(graph, inputs, table.blocks))
         product = graph.node("MatMul", inputs, graph.node("Transpose", self._rows(graph, table), perm=[1, 0]))
         if bias is None:
             return product
@@ -127,15 +137,18 @@ class FloatProducts:
         return [("rows", self._rows(graph, table), self.dtype, list(table.shape))]
 
     def _rows(self, graph: GraphBuilder, table: Table) -> str:
-        rows = Deferred(self._numpy_dtype, table.shape, lambda: map(self._cast, table.blocks()))
-        return graph.constant(f"{table.name}.weight", rows)
+        return self._weight(graph, table.name, table.shape, table.blocks)
 
-    @property
-    def _numpy_dtype(self) -> np.dtype[Any]:
-        return helper.tensor_dtype_to_np_dtype(self.dtype)
+    def _weight(
+        self, graph: GraphBuilder, name: str, shape: tuple[int, int], blocks: Callable[[], Iterable[Array]]
+    ) -> str:
+        stored = helper.tensor_dtype_to_np_dtype(self.stored or self.dtype)
+        tensor = Deferred(stored, shape, lambda: (block.astype(stored) for block in blocks()))
+        weight = graph.constant(f"{name}.weight", tensor)
+        return graph.node("Cast", weight, to=self.dtype) if self.stored else weight
 
     def _cast(self, array: Array | np.generic) -> Array:
-        return np.asarray(array, self._numpy_dtype)
+        return np.asarray(array, helper.tensor_dtype_to_np_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -143,14 +156,18 @@ class Int8Products:
     """int8 weights with a scale for each output, activations with one calibrated scale for each layer.
 
     QuantizeLinear and MatMulIntegerToFloat: whole numbers in between, so a row's result is the same in every batch.
-    The methods take and return what those of `FloatProducts` do.
+    A layer without a scale keeps float products, with weights stored in float16.  The methods take and return what
+    those of `FloatProducts` do.
     """
 
     scales: Mapping[str, ActivationScale]  # by layer: how its input is quantised
     dtype: int = TensorProto.FLOAT
+    floats: FloatProducts = field(default_factory=lambda: FloatProducts(stored=TensorProto.FLOAT16))
 
     def linear(self, graph: GraphBuilder, inputs: str, name: str, weights: Sequence[Array], bias: Array) -> str:
         """Quantise the input, multiply integers, scale back and add the bias: [.., I] -> [.., O]."""
+        if name not in self.scales:
+            return self.floats.linear(graph, inputs, name, weights, bias)
         integers, scales = _quantized(lambda: weights, (len(bias), weights[0].shape[1]))
         transposed = Deferred(integers.dtype, integers.shape[::-1], lambda: [np.concatenate(list(integers.blocks())).T])
         matrix = graph.constant(f"{name}.int8", transposed)
@@ -170,6 +187,8 @@ class Int8Products:
 
     def logits(self, graph: GraphBuilder, inputs: str, table: Table, bias: Array | None) -> str:
         """Inputs times the table's integers, whose transpose becomes a constant when the graph is loaded, plus bias."""
+        if table.name not in self.scales:
+            return self.floats.logits(graph, inputs, table, bias)
         rows, scales = self._rows(graph, table)
         transposed = graph.node("Transpose", rows, perm=[1, 0])
         bias_name = "" if bias is None else graph.constant(LOGITS_BIAS, bias)
@@ -177,12 +196,16 @@ class Int8Products:
 
     def chosen_logits(self, graph: GraphBuilder, inputs: str, table: Table) -> str:
         """Inputs times the graph's inputs `vocabulary_weights` int8 [D, N] and `vocabulary_scales` float32 [N]."""
+        if table.name not in self.scales:
+            return self.floats.chosen_logits(graph, inputs, table)
         matrix = graph.input("vocabulary_weights", TensorProto.INT8, ["D", "N"])
         scales = graph.input("vocabulary_scales", TensorProto.FLOAT, ["N"])
         return self._product(graph, inputs, table.name, matrix, scales, "")
 
     def projection(self, graph: GraphBuilder, table: Table) -> list[Output]:
         """What the inputs of `chosen_logits` are taken from: the table's integers and their scales."""
+        if table.name not in self.scales:
+            return self.floats.projection(graph, table)
         rows, scales = self._rows(graph, table)
         return [
             ("rows", rows, TensorProto.INT8, list(table.shape)),

@@ -14,7 +14,14 @@ from typing import Any
 from onnx import TensorProto
 
 from export.builder import OPSET, save_graphs
-from export.calibrate import COVERAGE, activation_scales, observe
+from export.calibrate import (
+    COVERAGE,
+    MAX_DIVERGENCE,
+    LayerPrecision,
+    activation_scales,
+    layer_precisions,
+    observe,
+)
 from export.cuda import draw_cuda_graphs
 from export.golden import choose_texts, write_golden
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, PROJECTION_NAME, SHORTLIST_STEP_NAME, draw_graphs
@@ -39,6 +46,7 @@ from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer
 
 PRECISIONS = ("int8", "fp32")  # unless others are asked for
+LAYERS_NAME = "layers.tsv"  # beside int8 graphs: each layer, its divergence, and the type of its weights
 ALL_PRECISIONS = (*PRECISIONS, GPU_PRECISION)
 
 Sentences = Sequence[Sequence[int]]  # source ids, each ending with end-of-sentence
@@ -53,6 +61,7 @@ class ExportOptions:
     keep_weights: bool = True
     shortlist: Path | None = None  # of model/tools/learn_shortlist.py
     coverage: float = COVERAGE
+    max_divergence: float = MAX_DIVERGENCE  # of a layer's outputs as int8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +155,14 @@ def _export_variant(
         runners = [write_cuda_graphs(config, state, FloatProducts(dtype=TensorProto.FLOAT16), directory)]
     else:
         products: Products = FloatProducts()
+        layers: list[LayerPrecision] = []
         if precision == "int8":
-            products = Int8Products(_scales(source, options, samples, track, directory.parent))
+            scales, layers = _scales(source, options, samples, track, directory.parent)
+            products = Int8Products(scales)
         has_shortlist = options.shortlist is not None
         runners = write_graphs(config, state, products, directory, source.alignment, has_shortlist=has_shortlist)
+        if layers:
+            (directory / LAYERS_NAME).write_text("".join(f"{layer}\n" for layer in layers), encoding="utf-8")
     found: list[dict[str, float]] = []
     reference, inputs = reference_model(config, state), list[ForcedInputs]()
     for runner in runners:
@@ -173,12 +186,17 @@ def _export_variant(
 
 def _scales(
     source: ExportSource, options: ExportOptions, samples: Samples, track: Track, scratch: Path
-) -> dict[str, ActivationScale]:
-    """Return one scale for each layer: calibrated, or else those of the bundle that is exported again."""
-    if samples.calibration or source.scales is None:
-        histograms = observe(source.config, source.state, track(samples.calibration, "int8: calibrate"), scratch)
-        return activation_scales(histograms, options.coverage)
-    return source.scales
+) -> tuple[dict[str, ActivationScale], list[LayerPrecision]]:
+    """Return a scale for each layer that becomes int8, and what was found out about all of them.
+
+    Scales are calibrated, or else those of the bundle that is exported again.
+    """
+    if source.scales is not None and not samples.calibration:
+        return source.scales, []
+    seen = observe(source.config, source.state, track(samples.calibration, "int8: calibrate"), scratch)
+    scales = activation_scales(seen, options.coverage)
+    layers = layer_precisions(seen, scales, options.max_divergence)
+    return {layer.layer: scales[layer.layer] for layer in layers if not layer.is_float}, layers
 
 
 def _manifest(source: ExportSource, options: ExportOptions, samples: Samples, variants: dict[str, Variant]) -> Manifest:

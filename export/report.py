@@ -3,8 +3,11 @@
 from rich.console import Console
 from rich.table import Table
 
+from export.onnx_export import LAYERS_NAME
 from model.bundle import Bundle
 from model.manifest import PREFERRED_PRECISIONS
+
+NUM_SHOWN = 5  # layers, even if all are int8
 
 
 def show_bundle(bundle: Bundle, console: Console) -> None:
@@ -20,6 +23,7 @@ def show_bundle(bundle: Bundle, console: Console) -> None:
         same = f"{parity['same_best_token']:.2%}"
         table.add_row(precision, f"{size / 1e6:.1f} MB", *numbers, same, str(parity["positions"]))
     Console().print(table)
+    _show_layers(bundle)
     if aligned := manifest.alignment:
         heads = ", ".join(f"{layer}.{head}" for layer, head in aligned.heads)
         how = f"agreement {aligned.agreement:.3f} on {aligned.pairs} pairs" if aligned.pairs else "not measured"
@@ -28,3 +32,18 @@ def show_bundle(bundle: Bundle, console: Console) -> None:
         how = f"`python -m export.golden {bundle.directory} SENTENCES` adds them"
         warning = f"{bundle.directory} has no golden sentences for a server to try it with; {how}"
         console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False, soft_wrap=True)
+
+
+def _show_layers(bundle: Bundle) -> None:
+    """Print the layers that lose most as int8, and all that keep float weights."""
+    name = f"int8/{LAYERS_NAME}"
+    if name not in bundle.manifest.files:
+        return
+    rows = [line.split("\t") for line in bundle.path(name).read_text(encoding="utf-8").splitlines()]
+    rows.sort(key=lambda row: -float(row[1]))
+    floats = sum(row[2] != "int8" for row in rows)
+    table = Table("layer", "divergence", "weights", title_justify="left")
+    table.title = f"{floats} of {len(rows)} layers keep float weights; all in {bundle.path(name)}"
+    for row in rows[: max(floats, NUM_SHOWN)]:
+        table.add_row(*row)
+    Console().print(table)

@@ -3,7 +3,7 @@
 Knows files and tokenizers; not what is done with the sentences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from export.onnx_export import Samples
@@ -25,7 +25,11 @@ def read_samples(
         return Samples(verification=[tokenizer.encode(text) for text in golden])
     lines = read_lines(path)
     stride = max(1, len(lines) // NUM_SENTENCES)
-    encoded = [tokenizer.encode(line) for line in lines[::stride][:NUM_SENTENCES]]
-    usable = [ids for ids in encoded if 0 < len(ids) <= config.max_positions]
+    return split_samples(map(tokenizer.encode, lines[::stride][:NUM_SENTENCES]), config)
+
+
+def split_samples(sentences: Iterable[Sequence[int]], config: ModelConfig) -> Samples:
+    """Use four of five sentences that the model can read for calibration, and the fifth for verification."""
+    usable = [ids for ids in sentences if 0 < len(ids) <= config.max_positions]
     calibration = [ids for number, ids in enumerate(usable) if number % 5 != 4]
     return Samples(calibration=calibration, verification=usable[4::5])

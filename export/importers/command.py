@@ -17,6 +17,7 @@ from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.marian import is_marian, read_marian
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
+from export.prompts import prompt_texts, prompted_samples
 from export.report import show_bundle
 from export.samples import read_samples
 from export.source import ExportSource
@@ -47,7 +48,7 @@ CTranslate2: [cyan]python -m export import my-ct2-model bundles/en-de --source-l
 
 OPUS-MT: [cyan]python -m export import opus-mt-en-de bundles/en-de[/cyan]
 
-int8, too: [cyan]python -m export import opus-mt-en-de bundles/en-de --calibration sentences.en[/cyan]
+int8: [cyan]python -m export import opus-mt-en-de bundles/en-de --precision int8 --calibration sentences.en[/cyan]
 """
 
 
@@ -69,8 +70,8 @@ def main(
     calibration: Annotated[
         Path | None,
         typer.Option(
-            help="Source sentences, one a line, plain or .gz: int8 needs them, and the first short ones become the "
-            "bundle's self-test.",
+            help="Source sentences, one a line, plain or .gz, that int8 is calibrated with; the first short ones "
+            "become the bundle's self-test. Default: built-in sentences in English, else tokens at random.",
             exists=True,
             dir_okay=False,
         ),
@@ -133,11 +134,13 @@ def import_model(
     """
     with tempfile.TemporaryDirectory() as scratch:
         model = READERS[_format_of(source) if kind is Format.AUTO else kind](source, options, Path(scratch))
-        samples = Samples()
+        tokenizer = load_tokenizer(model.tokenizer_path, model.tokenizer)
+        samples, texts = Samples(), list(prompt_texts(model))
         if calibration is not None:
-            tokenizer = load_tokenizer(model.tokenizer_path, model.tokenizer)
-            samples = read_samples(calibration, tokenizer, model.config)
-            model = replace(model, golden_texts=tuple(short_texts(tokenizer, read_lines(calibration))))
+            samples, texts = read_samples(calibration, tokenizer, model.config), read_lines(calibration)
+        elif "int8" in precisions:
+            samples = prompted_samples(model, tokenizer)
+        model = replace(model, golden_texts=tuple(short_texts(tokenizer, texts)))
         progress = partial(track, console=console, transient=True)
         exported = ExportOptions(precisions=precisions, keep_weights=False)
         return export_bundle(model, destination, exported, samples, progress)
