@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
+from pathlib import PurePath
 
 from service.documents import markup_files, subtitles, xliff
 from service.documents.draft import Draft
@@ -23,7 +23,7 @@ class DocumentFormat(StrEnum):
     PO = "po"
 
 
-_SUFFIXES = {
+SUFFIXES = {
     ".txt": DocumentFormat.TEXT,
     ".html": DocumentFormat.HTML,
     ".htm": DocumentFormat.HTML,
@@ -48,15 +48,15 @@ _READERS: dict[DocumentFormat, Callable[[str], Draft]] = {
 }
 
 
-def format_of(file: Path) -> DocumentFormat:
+def format_of(file: PurePath) -> DocumentFormat:
     """Return the format that a file's suffix names.
 
     Raises:
         ValueError: it names none.
     """
-    known = _SUFFIXES.get(file.suffix.lower())
+    known = SUFFIXES.get(file.suffix.lower())
     if known is None:
-        raise ValueError(f"{file} has none of the suffixes {', '.join(_SUFFIXES)}: say what it is with --format")
+        raise ValueError(f"{file} has none of the suffixes {', '.join(SUFFIXES)}: say what it is with --format")
     return known
 
 

@@ -111,13 +111,15 @@ class HttpCalls:
         method: str,
         verbs: Sequence[str] = ("POST",),
         is_work: bool = True,
+        needs_key: bool = True,
     ) -> Route:
         """Return the route whose requests are calls of this method, answered by `behaviour`.
 
         Args:
             is_work: whether the models work for it, so that it can be refused when they have too much.
+            needs_key: whether a caller without a key is refused where there are keys; a bad key always is.
         """
-        endpoint = _Endpoint(self, dialect, f"{dialect.name}/{method}", behaviour, is_work)
+        endpoint = _Endpoint(self, dialect, f"{dialect.name}/{method}", behaviour, is_work, needs_key)
         return Route(path, endpoint, methods=list(verbs), max_body_size=self._max_body_bytes)
 
     async def all_left(self) -> None:
@@ -177,7 +179,8 @@ class HttpCalls:
         return HttpRequest(fields=fields, priority=priority, request=request)
 
     def _let_in(self, endpoint: "_Endpoint", metadata: Metadata, call: Call) -> None:
-        self._book.authenticate(endpoint.method, metadata, call)
+        if endpoint.needs_key or any(name in KEY_HEADERS for name, _ in metadata):
+            self._book.authenticate(endpoint.method, metadata, call)
         if self._refuse is not None and endpoint.is_work:
             _raise_if(self._refuse(call.caller, call.deadline))
 
@@ -191,6 +194,7 @@ class _Endpoint:
     method: str
     behaviour: Behaviour
     is_work: bool
+    needs_key: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.calls.answer(self, Request(scope, receive), send)

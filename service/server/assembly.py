@@ -23,6 +23,9 @@ from service.grpc.listening import grpc_options
 from service.grpc.tls import server_tls, warn_of_open_ports
 from service.http.app import create_apps
 from service.http.calls import HttpCalls
+from service.http.deepl import DeepL
+from service.http.libretranslate import LibreTranslate
+from service.http.operations import routes_of
 from service.http.server import HttpServer
 from service.server import edge_process
 from service.server.call_parts import CallParts
@@ -80,7 +83,17 @@ class Parts:
             max_body_bytes=limits.max_message_bytes,
             refuse=self._call_parts.pipeline.refusal,
         )
-        self.http_servers = _http_servers(config, metrics, self.readiness, self.edges, ())  # by the name of the port
+        dialect = LibreTranslate(
+            self._call_parts.router,
+            limits,
+            has_keys=config.security.api_keys is not None,
+            is_ready=lambda: self.readiness.is_ready,
+        )
+        deepl = DeepL(self._call_parts.router, metrics.characters_of)
+        routes = [*routes_of(self.http_calls, [*dialect.operations(), *deepl.operations()]), *dialect.pages()]
+        self.http_servers = _http_servers(
+            config, metrics, self.readiness, self.edges, routes
+        )  # by the name of the port
 
     async def set_state(self, state: ServingState) -> None:
         """Let calls in or refuse them, whatever their protocol, and say in health what the server is."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from model.bundle import Bundle
+from service import http
 from service.config import EngineConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import Device, EngineSpec
@@ -130,6 +131,7 @@ def counted_methods() -> tuple[str, ...]:
         stream_servicer.METHOD,
         google_servicer.TRANSLATE,
         open_inference_servicer.INFER,
+        *http.METHODS,
     )
 
 

@@ -90,6 +90,11 @@ class Metrics:
         of_target_tokens.inc(target_tokens)
         of_row_steps.inc(row_steps)
 
+    def characters_of(self, client: str) -> int:
+        """Return how many characters were translated for a client, by its label, in all processes."""
+        (family,) = self.families.client_characters.collect()
+        return int(sum(sample.value for sample in family.samples if sample.labels["client"] == client))
+
     def observe_lag(self, seconds: float) -> None:
         self.families.event_loop_lag.observe(seconds)
         self._lags.append(seconds)

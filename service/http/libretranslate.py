@@ -1,0 +1,271 @@
+"""LibreTranslate's protocol: its requests as `TranslationRequest`, and what its clients read in the answers.
+
+A list of texts is answered with lists.  An error is {"error": ...}, and of an unknown language 400.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from service.config import LimitsConfig
+from service.documents.formats import SUFFIXES
+from service.http.calls import Dialect, HttpRequest
+from service.http.fields import File, checked
+from service.http.languages import infos_for, name_of, offered, source_of
+from service.http.operations import MULTIPART, Operation, answer_with
+from service.http.translated_files import TranslatedFiles, download, translate_file
+from service.records import NO_OPTIONS, Call, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
+from service.translation.routing import Router
+
+DIALECT = Dialect(name="libretranslate", text_field="q", key_field="api_key", statuses={"NOT_FOUND": 400})
+AUTO = "auto"
+_CODES = {AUTO: "", "zt": "zh-Hant"}  # others are BCP 47, deprecated ones such as iw included
+_FORMATS = {"text": TextFormat.PLAIN, "html": TextFormat.HTML}
+MAX_ALTERNATIVES = 15
+
+_Text = Annotated[str, Field(min_length=1)]
+_Key = Annotated[str | None, Field(description="API key, where the server asks for one.")]
+_Source = Annotated[str, Field(description="Language of the texts, BCP 47; `auto`: the server detects it.")]
+_Target = Annotated[str, Field(min_length=1, description="Language to translate into, BCP 47.")]
+
+
+class KeyBody(BaseModel):
+    """Nothing but a key."""
+
+    api_key: _Key = None
+
+
+class TranslateBody(KeyBody):
+    """What is to be translated."""
+
+    q: Annotated[_Text | Annotated[list[str], Field(min_length=1)], Field(description="The text, or a list of texts.")]
+    source: _Source = AUTO
+    target: _Target
+    format: Annotated[Literal["text", "html"] | None, Field(description="What the texts are written in.")] = "text"
+    alternatives: Annotated[
+        int, Field(ge=0, le=MAX_ALTERNATIVES, description="Number of other translations of each text.")
+    ] = 0
+
+
+class FileBody(KeyBody):
+    """A file to translate."""
+
+    file: Annotated[
+        InstanceOf[File],
+        WithJsonSchema(
+            {"type": "string", "format": "binary", "description": f"One of {' '.join(SUFFIXES)}, in UTF-8."}
+        ),
+    ]
+    source: _Source = AUTO
+    target: _Target
+
+
+class DetectBody(KeyBody):
+    """A text whose language is asked for."""
+
+    q: Annotated[_Text, Field(description="The text.")]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class Detected(_Answer):
+    """A language that a text may be written in."""
+
+    confidence: float  # from 0 to 100
+    language: str
+
+
+class TranslateAnswer(_Answer):
+    """Translations: lists where the texts were a list."""
+
+    translated_text: str | list[str]
+    detected_language: Detected | list[Detected] | None = None
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+class FileAnswer(_Answer):
+    """Where the translated file is for some minutes."""
+
+    translated_file_url: str
+
+
+class Language(_Answer):
+    """A language, and those that it can be translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class Named(_Answer):
+    """A language of a choice."""
+
+    code: str
+    name: str
+
+
+class Choice(_Answer):
+    """The languages that a page begins with."""
+
+    source: Named
+    target: Named
+
+
+class Settings(_Answer):
+    """What a page that uses the server has to know."""
+
+    char_limit: int
+    frontend_timeout: int = 500  # milliseconds without a keystroke after which LibreTranslate's page translates
+    api_keys: bool
+    key_required: bool
+    suggestions: bool = False
+    files_translation: bool = True
+    supported_files_format: list[str]
+    language: Choice
+
+
+class LibreTranslate:
+    """Answers the requests of LibreTranslate's clients."""
+
+    def __init__(self, router: Router, limits: LimitsConfig, *, has_keys: bool, is_ready: Callable[[], bool]) -> None:
+        """Keep no file yet; `has_keys`: whether callers need a key."""
+        self._router = router
+        self._limits = limits
+        self._has_keys = has_keys
+        self._is_ready = is_ready
+        self._files = TranslatedFiles()
+
+    def operations(self) -> list[Operation]:
+        """Return what can be asked for."""
+        # For these LibreTranslate's clients send no key, and some a GET with a body.
+        listing = {"verbs": ("GET", "POST"), "is_work": False, "needs_key": False}
+        return [
+            _operation("/translate", self.translate, "Translate texts", TranslateAnswer, TranslateBody),
+            _operation(
+                "/translate_file", self.translate_file, "Translate a file", FileAnswer, FileBody, kinds=[MULTIPART]
+            ),
+            _operation("/detect", self.detect, "Detect the language of a text", list[Detected], DetectBody),
+            _operation("/languages", self.languages, "List the languages", list[Language], KeyBody, **listing),
+            _operation("/frontend/settings", self.settings, "Say what a page needs", Settings, KeyBody, **listing),
+        ]
+
+    def pages(self) -> list[Route]:
+        """Return the routes that are no calls."""
+        return [Route("/health", self._health), Route("/download_file/{name}", self._download)]
+
+    async def translate(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /translate."""
+        body = checked(TranslateBody, asked.fields)
+        source = _language(body.source)
+        request = TranslationRequest(
+            texts=(body.q,) if isinstance(body.q, str) else tuple(body.q),
+            source_language=source,
+            target_language=_language(body.target),
+            format=_FORMATS[body.format or "text"],
+            options=self._options(body.alternatives),
+            priority=asked.priority,
+        )
+        result = await self._router.translate(request, call)
+        texts = [translation.text for translation in result.translations]
+        detected = None if source else [self._detected(result, place) for place in range(len(texts))]
+        others = [[one.text for one in translation.hypotheses[1:]] for translation in result.translations]
+        alternatives = others if body.alternatives else None
+        if isinstance(body.q, str):
+            answer = TranslateAnswer(
+                translated_text=texts[0],
+                detected_language=detected[0] if detected else None,
+                alternatives=alternatives[0] if alternatives else None,
+            )
+        else:
+            answer = TranslateAnswer(translated_text=texts, detected_language=detected, alternatives=alternatives)
+        return answer_with(answer)
+
+    async def translate_file(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /translate_file."""
+        body = checked(FileBody, asked.fields)
+        wish = TranslationRequest(
+            source_language=_language(body.source), target_language=_language(body.target), priority=asked.priority
+        )
+        content = await translate_file(body.file, wish, call, self._router)
+        name = self._files.keep(File(body.file.name, content))
+        return answer_with(FileAnswer(translated_file_url=f"{asked.request.base_url}download_file/{name}"))
+
+    async def detect(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /detect: with no language if none can be told."""
+        (found,) = await self._router.detect((checked(DetectBody, asked.fields).q,), call)
+        languages = [Detected(confidence=found.confidence * 100, language=found.language)] if found.language else []
+        return JSONResponse([one.model_dump(by_alias=True) for one in languages])
+
+    async def languages(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /languages."""
+        languages = [
+            Language(code=one.code, name=name_of(one.code), targets=list(one.targets))
+            for one in offered(infos_for(self._router, call))
+        ]
+        return JSONResponse([one.model_dump() for one in languages])
+
+    async def settings(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /frontend/settings."""
+        languages = offered(infos_for(self._router, call))
+        target = next((one.targets[0] for one in languages if one.targets), "")
+        return answer_with(
+            Settings(
+                char_limit=self._limits.max_characters,
+                api_keys=self._has_keys,
+                key_required=self._has_keys,
+                supported_files_format=list(SUFFIXES),
+                language=Choice(
+                    source=Named(code=AUTO, name="Auto Detect"), target=Named(code=target, name=name_of(target))
+                ),
+            )
+        )
+
+    def _options(self, alternatives: int) -> TranslateOptions:
+        """Return options that give so many alternatives, with a beam that is wide enough for them."""
+        if not alternatives:
+            return NO_OPTIONS
+        beams = [model.info.default_options.beam_size or 1 for model in self._router.pipeline.catalogue.models]
+        return TranslateOptions(num_hypotheses=alternatives + 1, beam_size=max([alternatives + 1, *beams]))
+
+    def _detected(self, result: TranslationResult, place: int) -> Detected:
+        """Return the language of a text; where only one was possible, that one."""
+        translation = result.translations[place]
+        if translation.detected_language:
+            return Detected(confidence=translation.detection_confidence * 100, language=translation.detected_language)
+        return Detected(confidence=0.0, language=source_of(result, self._router))
+
+    async def _health(self, _: Request) -> Response:
+        is_ready = self._is_ready()
+        return JSONResponse({"status": "ok" if is_ready else "not ready"}, 200 if is_ready else 503)
+
+    async def _download(self, request: Request) -> Response:
+        file = self._files.find(request.path_params["name"])
+        if file is None:
+            error = {"error": "there is no such file: translated files are kept for some minutes"}
+            return JSONResponse(error, DIALECT.statuses["NOT_FOUND"])
+        return download(file)
+
+
+def _operation(path: str, behaviour: Any, summary: str, answer: Any, body: type[BaseModel], **others: Any) -> Operation:
+    method = path.strip("/").replace("/", "_")
+    return Operation(
+        path=path,
+        behaviour=behaviour,
+        summary=summary,
+        answer=answer,
+        body=body,
+        dialect=DIALECT,
+        method=method,
+        **others,
+    )
+
+
+def _language(code: str) -> str:
+    return _CODES.get(code, code)

@@ -1,0 +1,291 @@
+"""LibreTranslate's and DeepL's protocols at the real server, whose models say everything again as it is."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from service import http
+from tests.fakes.calls import eventually
+from tests.fakes.echo_bundle import ModelRepository
+from tests.fakes.edges import TWO_EDGES
+from tests.fakes.http_requests import ask, post, post_form, post_multipart
+from tests.fakes.secured_server import guarded, keys
+from tests.fakes.server_process import ServerProcess, start
+
+__all__ = ["guarded", "keys"]
+
+ENGLISH, GERMAN = "The cat sleeps in the garden.", "Die Katze schnurrt laut im Garten."
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """English to German and back, to Hebrew and to traditional Chinese, and a glossary."""
+    repository = ModelRepository(tmp_path_factory.mktemp("models"))
+    for source, target in (("en", "de"), ("de", "en"), ("en", "he"), ("en", "zh-Hant")):
+        repository.put(f"{source}-{target}", "1", languages=(source, target))
+    glossaries = tmp_path_factory.mktemp("glossaries")
+    (glossaries / "animals.tsv").write_text("cat\tKatze\n")
+    server = start(
+        None,
+        tmp_path_factory.mktemp("server"),
+        DRAGOMAN_MODELS__DIRECTORY=str(repository.directory),
+        DRAGOMAN_MODELS__GLOSSARIES=str(glossaries),
+    )
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+class TestLibreTranslate:
+    def test_text_gives_a_text_and_a_list_gives_lists(self, server):
+        one = post(server.http_port, "/translate", q=ENGLISH, source="en", target="de").json()
+        many = post(server.http_port, "/translate", q=[ENGLISH, "ok"], source="en", target="de", alternatives=2).json()
+
+        assert one == {"translatedText": ENGLISH}
+        assert many["translatedText"] == [ENGLISH, "ok"]
+        assert [len(texts) for texts in many["alternatives"]] == [2, 2]
+
+    def test_detected_languages_come_as_the_texts_do(self, server):
+        one = post(server.http_port, "/translate", q=ENGLISH, source="auto", target="he").json()
+        many = post(server.http_port, "/translate", q=[ENGLISH, GERMAN], source="auto", target="he").json()
+
+        assert one["detectedLanguage"]["language"] == "en"
+        assert [found["language"] for found in many["detectedLanguage"]] == ["en", "de"]
+        assert all(50 < found["confidence"] <= 100 for found in many["detectedLanguage"])
+
+    def test_forms_say_the_same_as_json(self, server):
+        fields = [("q", "déjà vu\r\nok"), ("source", "en"), ("target", "de"), ("format", "text"), ("api_key", "")]
+        answers = [
+            post(server.http_port, "/translate", **dict(fields)),
+            post_form(server.http_port, "/translate", *fields),
+            post_multipart(server.http_port, "/translate", fields),
+        ]
+
+        assert [answer.status for answer in answers] == [200] * 3
+        assert len({answer.body for answer in answers}) == 1
+
+    def test_html_keeps_its_tags(self, server):
+        text = '<p title="a">The <b>cat</b> sleeps.</p><!-- x -->'
+        answer = post(server.http_port, "/translate", q=text, source="en", target="de", format="html").json()
+
+        assert answer["translatedText"] == text
+
+    @pytest.mark.parametrize("target", ["iw", "he", "zt", "zh-TW", "zh-Hant"])
+    def test_codes_of_other_days_mean_what_they_meant(self, server, target):
+        assert post(server.http_port, "/translate", q="ok", source="en", target=target).status == 200
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"source": "xx"}, "there is no model for 'xx' to 'de'"),
+            ({"target": "zh-Hans"}, "there is no model"),
+            ({"q": ""}, "q"),
+            ({"q": [1]}, "q"),
+            ({"q": None}, "q"),
+            ({"format": "docx"}, "format"),
+            ({"alternatives": -1}, "alternatives"),
+            ({"q": ["ok", "x" * 20_000]}, "q[1] has 20000 characters, at most 10000 are accepted"),
+        ],
+    )
+    def test_wrong_request_is_an_error_that_names_the_field(self, server, fields, words):
+        answer = post(server.http_port, "/translate", **{"q": "ok", "source": "en", "target": "de", **fields})
+
+        assert answer.status == 400
+        assert words in answer.json()["error"]
+
+    def test_languages_have_their_targets_also_in_a_get_with_a_body(self, server):
+        plain = ask(server.http_port, "GET", "/languages").json()
+        with_body = post_form(server.http_port, "/languages", ("api_key", "x"), verb="GET").json()
+
+        assert {one["code"]: one["targets"] for one in plain} == {
+            "en": ["de", "he", "zh-Hant"],
+            "de": ["en", "he", "zh-Hant"],
+        }
+        assert {one["name"] for one in plain} == {"English", "German"}
+        assert with_body == plain
+
+    def test_detection_gives_a_list_that_is_empty_where_there_is_no_language(self, server):
+        (found,) = post(server.http_port, "/detect", q=GERMAN).json()
+
+        assert found["language"] == "de"
+        assert post(server.http_port, "/detect", q="123 456").json() == []
+
+    def test_settings_and_health_are_as_pages_read_them(self, server):
+        settings = ask(server.http_port, "GET", "/frontend/settings").json()
+
+        assert (settings["charLimit"], settings["keyRequired"], settings["suggestions"]) == (10_000, False, False)
+        assert ".html" in settings["supportedFilesFormat"]
+        assert settings["language"]["source"] == {"code": "auto", "name": "Auto Detect"}
+        assert ask(server.http_port, "GET", "/health").json() == {"status": "ok"}
+
+    def test_translated_file_is_fetched_where_the_answer_says(self, server):
+        content = b"1\n00:00:01,000 --> 00:00:02,000\nThe cat sleeps.\n"
+        wish = [("source", "en"), ("target", "de")]
+        answer = post_multipart(server.http_port, "/translate_file", wish, ("a b.srt", content))
+        url = urlsplit(answer.json()["translatedFileUrl"])
+        file = ask(url.port or 0, "GET", url.path)
+
+        assert (file.status, file.body) == (200, content)
+        assert file.headers["content-disposition"] == "attachment; filename*=UTF-8''a%20b.srt"
+        assert ask(server.http_port, "GET", "/download_file/other.srt").status == 400
+
+    @pytest.mark.parametrize(
+        ("name", "content", "words"),
+        [
+            ("a.docx", b"x", "suffixes"),
+            ("a.txt", b"\xff", "UTF-8"),
+            ("a.xml", b"<a>", "file"),
+            ("a.txt", b"ok\n\n" + b"x" * 20_000, "line 3 of the file has 20000 characters"),
+        ],
+    )
+    def test_file_that_cannot_be_translated_is_refused_by_name(self, server, name, content, words):
+        wish = [("source", "en"), ("target", "de")]
+        answer = post_multipart(server.http_port, "/translate_file", wish, (name, content))
+
+        assert answer.status == 400
+        assert words in answer.json()["error"]
+
+
+class TestDeepL:
+    def test_texts_come_back_in_order_with_language_and_characters(self, server):
+        answer = post(server.http_port, "/v2/translate", text=[ENGLISH, GERMAN, ""], target_lang="HE").json()
+
+        assert [one["text"] for one in answer["translations"]] == [ENGLISH, GERMAN, ""]
+        assert [one["detected_source_language"] for one in answer["translations"]][:2] == ["EN", "DE"]
+        assert [one["billed_characters"] for one in answer["translations"]] == [len(ENGLISH), len(GERMAN), 0]
+
+    def test_form_has_a_field_for_each_text(self, server):
+        fields = [("text", "one"), ("text", "two"), ("target_lang", "EN-US"), ("source_lang", "DE")]
+        answer = post_form(server.http_port, "/v2/translate", *fields).json()
+
+        assert [one["text"] for one in answer["translations"]] == ["one", "two"]
+        assert answer["translations"][0]["detected_source_language"] == "DE"
+
+    def test_what_is_not_supported_is_named_and_does_no_harm(self, server):
+        wish = {"text": "ok", "target_lang": "DE", "preserve_formatting": True, "split_sentences": "1"}
+        plain = post(server.http_port, "/v2/translate", **wish)
+        more = post(server.http_port, "/v2/translate", formality="more", ignore_tags="x", context="a house", **wish)
+
+        assert plain.json() == more.json()
+        assert "x-ignored-parameters" not in plain.headers
+        assert set(more.headers["x-ignored-parameters"].split(", ")) == {"formality", "ignore_tags", "context"}
+
+    def test_ignored_tags_keep_their_texts(self, server):
+        wish = {"target_lang": "DE", "source_lang": "EN", "tag_handling": "xml", "glossary_id": "animals"}
+        text = 'The cat <k a="1">The cat</k> sleeps. <kk>The cat</kk>'
+        kept = post(server.http_port, "/v2/translate", text=[text], ignore_tags="k", **wish).json()
+        plain = post(server.http_port, "/v2/translate", text=[text], **wish).json()
+
+        assert '<k a="1">The cat</k>' in kept["translations"][0]["text"]
+        assert "<kk>The cat</kk>" not in kept["translations"][0]["text"]
+        assert plain["translations"][0]["text"].count("Katze") == 3
+
+    def test_text_that_is_not_to_be_split_is_whole(self, server):
+        """A sentence that the model gets as it is may have line breaks that become spaces."""
+        wish = {"text": ["One.\nTwo."], "target_lang": "DE", "source_lang": "EN"}
+        split, whole = (
+            post(server.http_port, "/v2/translate", split_sentences=how, **wish).json()["translations"][0]["text"]
+            for how in ("1", "0")
+        )
+
+        assert (split, whole) == ("One.\nTwo.", "One. Two.")
+
+    def test_targets_have_the_regions_that_clients_ask_for(self, server):
+        sources = ask(server.http_port, "GET", "/v2/languages").json()
+        targets = post_form(server.http_port, "/v2/languages", ("type", "target"), verb="GET").json()
+
+        assert [one["language"] for one in sources] == ["DE", "EN"]
+        assert [one["language"] for one in targets] == ["DE", "EN-GB", "EN-US", "HE", "ZH-HANT"]
+        assert all(one["supports_formality"] is False for one in targets)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [{"text": []}, {"target_lang": "XX"}, {"tag_handling": "x"}, {"glossary_id": "none"}, {"text": [None]}],
+    )
+    def test_wrong_request_is_a_message(self, server, fields):
+        answer = post(server.http_port, "/v2/translate", **{"text": ["ok"], "target_lang": "DE", **fields})
+
+        assert answer.status == 400
+        assert answer.json()["message"]
+
+
+def test_description_names_every_operation_and_its_page_asks_for_nothing(server):
+    spec = ask(server.http_port, "GET", "/spec").json()
+    page = ask(server.http_port, "GET", "/docs")
+
+    assert spec["openapi"] == "3.1.0"
+    assert {"/translate", "/translate_file", "/detect", "/languages", "/v2/translate", "/v2/usage"} <= spec[
+        "paths"
+    ].keys()
+    assert all(path in page.body.decode() for path in spec["paths"])
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert not {"<script", "http:", "https:"} & set(page.body.decode().split())
+    assert json.dumps(spec).count("#/components/schemas/") == sum(
+        json.dumps(spec).count(f'"#/components/schemas/{name}"') for name in spec["components"]["schemas"]
+    )
+
+
+def test_counted_methods_are_those_of_the_dialects(server):
+    post(server.http_port, "/translate", q=ENGLISH, source="en", target="de")
+    post(server.http_port, "/v2/translate", text=ENGLISH, target_lang="DE")
+    file = ("a.txt", b"ok")
+    post_multipart(server.http_port, "/translate_file", [("source", "en"), ("target", "de")], file)
+
+    for method in http.METHODS:
+        assert server.metric("dragoman_queue_duration_seconds_count", method=method) >= 1
+
+
+def test_keys_of_all_dialects_are_those_of_the_server(guarded, keys):
+    text = {"q": "a", "source": "en", "target": "de"}
+    good = post(guarded.http_port, "/translate", api_key=keys.shop, **text)
+    deepl = {"Authorization": f"DeepL-Auth-Key {keys.shop}"}
+    also_good = post(guarded.http_port, "/v2/translate", deepl, text="abc", target_lang="DE")
+    bad = [
+        post(guarded.http_port, "/translate", **text),
+        post(guarded.http_port, "/translate", api_key="other", **text),
+        post(guarded.http_port, "/v2/translate", text="a", target_lang="DE"),
+        post_form(guarded.http_port, "/languages", ("api_key", "other")),
+        post(guarded.http_port, "/translate", api_key=keys.elsewhere, **text),
+    ]
+
+    assert (good.status, also_good.status) == (200, 200)
+    assert [answer.status for answer in bad] == [403, 403, 403, 403, 400]
+    assert ask(guarded.http_port, "GET", "/languages").status == 200
+    assert ask(guarded.http_port, "GET", "/v2/usage", headers=deepl).json()["character_count"] == 4
+    assert guarded.metric("dragoman_client_characters_total", client="shop") == 4
+
+
+async def test_full_server_says_when_to_come_again(start_server):
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1", ECHO_STEP_S="0.02")
+    long = {"q": "x" * 200, "source": "en", "target": "de"}
+    first = asyncio.create_task(asyncio.to_thread(post, server.http_port, "/translate", **long))
+    await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+    refused = [
+        await asyncio.to_thread(post, server.http_port, "/translate", **long),
+        await asyncio.to_thread(post, server.http_port, "/v2/translate", text="a", target_lang="DE"),
+    ]
+
+    assert [answer.status for answer in refused] == [429, 429]
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert (await first).status == 200
+    assert server.metric("dragoman_requests_total", code="RESOURCE_EXHAUSTED") == 2
+
+
+async def test_http_works_beside_several_edges_and_is_counted_once(start_server):
+    server = start_server(**TWO_EDGES)
+    answer = await asyncio.to_thread(post, server.http_port, "/translate", q="ok", source="en", target="de")
+
+    assert answer.json() == {"translatedText": "ok"}
+    assert server.metric("dragoman_requests_total", method="libretranslate/translate", code="OK") == 1
+
+
+def test_pages_of_other_origins_may_call_where_a_setting_says_so(start_server, server):
+    origin = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
+    open_server = start_server(DRAGOMAN_LISTEN__CORS_ORIGINS="https://a.example")
+
+    assert "access-control-allow-origin" not in ask(server.http_port, "OPTIONS", "/translate", headers=origin).headers
+    allowed = ask(open_server.http_port, "OPTIONS", "/translate", headers=origin)
+    assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, "https://a.example")
