@@ -135,6 +135,10 @@ class ModelsConfig:
     watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
     watch_period_s: Seconds = 5.0  # time between two looks
     self_test: bool = True  # a bundle's golden sentences must come out before it serves
+    # MB (2**20 bytes) of memory for the whole server, its engines and edges included.  With it, the first call that
+    # needs a model loads it, and the least recently used one makes room for the next.  None: the start loads all.
+    max_memory_mb: Count | None = None
+    idle_s: SecondsOrNever = 600.0  # with max_memory_mb, a model without calls for so long is unloaded; `never`: none
     public_key: Path | None = None  # Ed25519, PEM; bundles without a signature that fits it are refused (extra `sign`)
     # Holds NAME.tsv, each a glossary that requests may name: source, tab, target in each line; changes are noticed by
     # the first request that names one after watch_period_s.

@@ -14,7 +14,7 @@ from service.engine.job import FinishReason, JobResult
 from service.errors import DragomanError, PermissionDenied
 
 Identity = tuple[str, str]  # source and name: a proxy's word "10.0.0.7" is not the peer 10.0.0.7
-Phase = Literal["admission", "tokenize", "queue", "decode", "detokenize", "stream"]
+Phase = Literal["admission", "load", "tokenize", "queue", "decode", "detokenize", "stream"]
 PHASES = ("tokenize", "queue", "encode", "decode", "detokenize")  # those with a duration, in order
 
 # A client that reaches its deadline cancels the call, and the server's own clock may not be there yet: gRPC rounds a

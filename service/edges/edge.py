@@ -84,7 +84,7 @@ class Edge:
         self._port = 0
         self._version, self._models = 0, tuple[ModelHost, ...]()  # what is offered
         self._state = STARTING
-        self._used: dict[int, ModelHost] = {}  # models that its calls may use, each of which has a lease for it
+        self._used: dict[int, ModelHost] = {}  # models that its calls may use, each of which counts it in its offers
         self._switched_to = 0  # version of the offer that its calls find
         self._runs: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[int, Permit] = {}
@@ -179,7 +179,7 @@ class Edge:
                     self._streams.pop(number).release()
             case Unused(model):
                 if model in self._used:
-                    self._used.pop(model).lease.__exit__(None, None, None)
+                    self._used.pop(model).offers.__exit__(None, None, None)
             case _:
                 self._take_reply(record)
 
@@ -204,7 +204,7 @@ class Edge:
 
     def _make_offer(self) -> Offer:
         offered = (
-            OfferedModel(host.number, host.info, host.bundle.directory, host.bundle.manifest_sha256)
+            OfferedModel(host.number, host.info, host.bundle.directory, host.bundle.manifest_sha256, host.is_loaded)
             for host in self._models
         )
         return Offer(self._version, tuple(offered))
@@ -212,7 +212,7 @@ class Edge:
     def _send_offer(self) -> None:
         for host in self._models:
             if host.number not in self._used:
-                host.lease.__enter__()
+                host.offers.__enter__()
                 self._used[host.number] = host
         self.send(self._make_offer())
 
@@ -232,7 +232,7 @@ class Edge:
         for permit in self._streams.values():
             permit.release()
         for host in self._used.values():
-            host.lease.__exit__(None, None, None)
+            host.offers.__exit__(None, None, None)
         self._streams.clear()
         self._used.clear()
         self.lag_s = 0.0
@@ -274,8 +274,10 @@ class Edge:
         on_room = partial(self.send, Room(run.number)) if run.wants_room else None
         self.calls[run.number] = call
         try:
-            with permit:
+            with permit, host.lease:
                 permit.take_characters(run.characters)
+                if not host.is_loaded:
+                    await host.load(call, permit)
                 return await host.run(run.work, call, permit, on_room)
         except Overloaded:
             self._wants_departures = self._wants_departures or run.is_part

@@ -7,11 +7,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import TypeAlias
 
 from model.bundle import Bundle
-from model.tokenizer import SupportsTokens
 from service.config import LimitsConfig
 from service.edges.core import Core
 from service.edges.messages import (
@@ -29,13 +27,14 @@ from service.edges.messages import (
     Unused,
 )
 from service.engine.job import JobResult
-from service.errors import DragomanError
+from service.errors import DragomanError, Unavailable
 from service.queue.admission import Permit
 from service.records import NO_OPTIONS, Call, Caller, Priority
 from service.registry.bundle_check import load_tokenizer
 from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
 from service.registry.daemon_threads import in_daemon_thread
 from service.registry.model_info import TextCodec, search_params
+from service.telemetry.logs import get_logger
 
 Reply: TypeAlias = WorkDone | DragomanError | None
 
@@ -131,12 +130,13 @@ class CoreLink(Core):
             reply.set_result(outcome)
 
     async def load(self, offer: Offer) -> "list[RemoteModel]":
-        """Have calls find these models, once their tokenizers are loaded; return those that they find no more."""
+        """Have calls find these models, with tokenizers where the core has engines; return those they find no more."""
         wanted = {offered.number for offered in offer.models}
         async with self._switching:
             for offered in offer.models:
                 if offered.number not in self._models:
-                    self._models[offered.number] = await self._load(offered)
+                    self._models[offered.number] = RemoteModel(self, offered, self._limits)
+                await self._models[offered.number].follow(is_loaded=offered.is_loaded)
             self.catalogue.replace(self._models[offered.number] for offered in offer.models)
             return [self._models.pop(number) for number in self._models.keys() - wanted]
 
@@ -148,26 +148,61 @@ class CoreLink(Core):
             await model.lease.wait_idle()
             self._send(Unused(model.number))
 
-    async def _load(self, offered: OfferedModel) -> "RemoteModel":
-        tokenizer = await in_daemon_thread(partial(_load_tokenizer, offered.bundle_dir, offered.manifest_sha256))
-        codec = TextCodec(
-            tokenizer,
-            max_characters=self._limits.max_characters,
-            max_source_tokens=offered.info.max_source_tokens,
-        )
-        return RemoteModel(self, offered, codec)
-
 
 class RemoteModel:
     """A model whose work the core does; the `ServedModel` of an edge process."""
 
-    def __init__(self, link: CoreLink, offered: OfferedModel, codec: TextCodec) -> None:
+    def __init__(self, link: CoreLink, offered: OfferedModel, limits: LimitsConfig) -> None:
+        """Load nothing yet."""
         self.info = offered.info
-        self.codec = codec
         self.default_params = search_params(offered.info, NO_OPTIONS)
         self.lease = Lease()
-        self._link = link
         self.number = offered.number
+        self._link = link
+        self._offered = offered
+        self._limits = limits
+        self._codec: TextCodec | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its tokenizer is; the core loads the engines for the run."""
+        return self._codec is not None
+
+    @property
+    def codec(self) -> TextCodec:
+        """The tokenizer with the limits on texts; only of a model that is loaded."""
+        assert self._codec is not None
+        return self._codec
+
+    async def follow(self, *, is_loaded: bool) -> None:
+        """Have a tokenizer where the core has engines; drop it where it has none, unless calls use it."""
+        if is_loaded:
+            await self._open()
+        elif not self.lease.calls:
+            self._codec = None
+
+    async def load(self, call: Call, permit: Permit) -> None:
+        """Return when its tokenizer is loaded."""
+        call.phase = "load"
+        try:
+            await self._open()
+        except (ValueError, OSError) as error:
+            get_logger().error("model_not_loaded", model=self.info.name, reason=str(error))
+            raise Unavailable(f"the model {self.info.name} cannot be loaded; the server's log says why") from error
+
+    async def _open(self) -> None:
+        """Load the tokenizer of the very bundle that the engines run, once for all who wait; or raise ValueError."""
+        async with self._opening:
+            if self._codec is None:
+                offered = self._offered
+                open_bundle = partial(Bundle.load, verify=False, manifest_sha256=offered.manifest_sha256)
+                tokenizer = await in_daemon_thread(lambda: load_tokenizer(open_bundle(offered.bundle_dir)))
+                self._codec = TextCodec(
+                    tokenizer,
+                    max_characters=self._limits.max_characters,
+                    max_source_tokens=offered.info.max_source_tokens,
+                )
 
     def refuse_early(self, call: Call, permit: Permit) -> None:
         """Refuse nothing: only the core knows how much work waits."""
@@ -175,8 +210,3 @@ class RemoteModel:
     async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
         """Have the core translate; raises as `ServedModel.run`."""
         return await self._link.run(self.number, work, call, permit, on_room)
-
-
-def _load_tokenizer(bundle_dir: Path, manifest_sha256: str) -> SupportsTokens:
-    """Return the tokenizer of the very bundle that the engines run, or raise ValueError."""
-    return load_tokenizer(Bundle.load(bundle_dir, verify=False, manifest_sha256=manifest_sha256))

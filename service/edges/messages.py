@@ -34,6 +34,7 @@ class OfferedModel(NamedTuple):
     info: ModelInfo
     bundle_dir: Path
     manifest_sha256: str
+    is_loaded: bool  # in the core
 
 
 class Offer(NamedTuple):

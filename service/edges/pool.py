@@ -74,6 +74,10 @@ class EdgePool:
         """Number of edges that were lost and not replaced yet."""
         return sum(edge.supervisor.is_missing for edge in self.edges)
 
+    def pids(self) -> list[int]:
+        """Process ids of the edges."""
+        return [edge.supervisor.process.pid for edge in self.edges if edge.supervisor.process is not None]
+
     async def listen(self, address: Address) -> int:
         """Return the port once all edges listen there.
 

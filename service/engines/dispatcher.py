@@ -66,6 +66,11 @@ class Dispatcher:
         return sum(engine.is_up for engine in self._engines)
 
     @property
+    def can_grow(self) -> bool:
+        """Whether there are engines that `start` left out."""
+        return not all(engine.supervisor.is_started for engine in self._engines)
+
+    @property
     def missing_engines(self) -> int:
         """Number of engines that were lost and not replaced yet; not those that start or end with this dispatcher."""
         return 0 if self._is_closing else sum(engine.supervisor.is_missing for engine in self._engines)
@@ -103,8 +108,8 @@ class Dispatcher:
         """
         return [engine.snapshot(now) for engine in self._engines]
 
-    async def start(self) -> None:
-        """Return when all engines are warm.
+    async def start(self, most: int | None = None) -> None:
+        """Return when all engines, or at most so many, are warm.
 
         Raises:
             InternalError: one does not start; the message says why.
@@ -112,15 +117,26 @@ class Dispatcher:
         try:
             await self._graphs.prepare(self._start_timeout_s)
             async with asyncio.TaskGroup() as starts:
-                for engine in self._engines:
+                for engine in self._engines[:most]:
                     starts.create_task(engine.supervisor.start())
         except BaseException as error:
-            await self._stop_engines()
+            await self.stop()
             reason = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
             if isinstance(reason, StartError):
                 raise InternalError(f"the engine did not start: {reason}") from reason
             raise
         self._schedule()
+
+    async def add_engine(self) -> None:
+        """Start one more of the engines that `start` left out; raises StartError."""
+        await next(engine for engine in self._engines if not engine.supervisor.is_started).supervisor.start()
+        self._schedule()
+
+    async def remove_engine(self) -> None:
+        """End an engine that has no jobs, if there is one beside another."""
+        idle = [engine for engine in self._engines if engine.is_up and not engine.jobs]
+        if idle and self.engines > 1:
+            await idle[-1].stop()
 
     def forecast(self, sources: Sequence[int], params: SearchParams, call: Call | None = None) -> tuple[float, float]:
         """Return what `JobQueue.forecast` says of sentences with so many source tokens each in this call."""
@@ -188,7 +204,14 @@ class Dispatcher:
         self._fail_queue(error)
         for engine in self._engines:
             engine.fail_all(error)
-        await self._stop_engines()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End the engines, for which nobody waits; `start` may follow."""
+        try:
+            await asyncio.gather(*(engine.stop() for engine in self._engines))
+        finally:  # also when the server stops in the meantime
+            self._graphs.remove()
 
     def _schedule(self) -> None:
         """Hand out jobs after everything that happens now, so that the texts of a request cross in one frame."""
@@ -225,9 +248,10 @@ class Dispatcher:
         """Why a job cannot be taken now."""
         if self._is_closing:
             return Unavailable("the server is stopping")
-        if not all(engine.supervisor.is_delayed for engine in self._engines):
+        engines = [engine for engine in self._engines if engine.supervisor.is_started] or self._engines
+        if not all(engine.supervisor.is_delayed for engine in engines):
             return None  # one is up, or comes back at once
-        pauses = [engine.supervisor.retry_in_s for engine in self._engines]
+        pauses = [engine.supervisor.retry_in_s for engine in engines]
         if None in pauses:
             return Unavailable("no engine process is running; one is being started")
         next_s = min(pause_s for pause_s in pauses if pause_s is not None)
@@ -255,12 +279,6 @@ class Dispatcher:
     def _fail_queue(self, error: DragomanError) -> None:
         for pending in self._waiting.values():
             pending.fail(error)
-
-    async def _stop_engines(self) -> None:
-        try:
-            await asyncio.gather(*(engine.supervisor.stop() for engine in self._engines))
-        finally:  # also when the server stops in the meantime
-            self._graphs.remove()
 
 
 def _expire(pending: Pending) -> None:

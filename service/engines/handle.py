@@ -145,6 +145,13 @@ class EngineHandle:
         self.jobs.clear()
         self.load.clear()
 
+    async def stop(self) -> None:
+        """End the process; what it holds is of no use to anybody."""
+        self.jobs.clear()
+        self.load.clear()
+        self.live_rows = 0
+        await self.supervisor.stop()
+
     def snapshot(self, now: float) -> EngineSnapshot:
         """Describe the engine at this moment."""
         process = self.supervisor.process

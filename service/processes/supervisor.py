@@ -56,6 +56,11 @@ class Supervisor:
         self.retry_in_s: float | None = None  # the pause before the next start, while it lasts
 
     @property
+    def is_started(self) -> bool:
+        """Whether there is to be a process."""
+        return self._task is not None
+
+    @property
     def is_missing(self) -> bool:
         """Whether the process was lost, or is being ended, and no other has taken its place yet."""
         return self._task is not None and (self.process is None or self.process.is_condemned)
@@ -70,13 +75,14 @@ class Supervisor:
         self._task = asyncio.create_task(self._supervise(self.process))
 
     async def stop(self) -> None:
-        """End the process at once and do not replace it; without one, no error."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self.process is not None:
-            await self.process.kill()  # it has nothing to save, and a step that is under way can be long
-            self.process = None
+        """End the process at once and do not replace it; without one, no error.  `start` may follow."""
+        (process, self.process), (task, self._task) = (self.process, None), (self._task, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if process is not None:
+            await process.kill()  # it has nothing to save, and a step that is under way can be long
+        self.is_delayed, self.retry_in_s = False, None
 
     async def _supervise(self, process: ChildProcess) -> None:
         num_attempts = 0  # to start one, since one was stable

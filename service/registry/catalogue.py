@@ -1,6 +1,7 @@
 """The models that calls can ask for, as calls meet them, and which of them a call means."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
@@ -39,8 +40,11 @@ class WorkDone(NamedTuple):
 class Lease:
     """Counts the calls that use a version now; each call enters it with `with model.lease:` before it waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_idle: Callable[[], None] | None = None) -> None:
+        """Nobody uses the version; `on_idle` is called whenever that is so again."""
         self.calls = 0
+        self.used_at = time.monotonic()  # when the last call left it, or it was loaded
+        self._on_idle = on_idle
         self._is_idle = asyncio.Event()  # cleared by who waits for it
 
     async def wait_idle(self) -> None:
@@ -58,6 +62,9 @@ class Lease:
         self.calls -= 1
         if self.calls == 0:
             self._is_idle.set()
+            self.used_at = time.monotonic()
+            if self._on_idle is not None:
+                self._on_idle()
 
 
 class ServedModel(Protocol):
@@ -68,8 +75,22 @@ class ServedModel(Protocol):
     lease: Lease
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether it can tokenise and run now; one that calls use stays so."""
+        ...
+
+    @property
     def codec(self) -> TextCodec:
-        """The tokenizer with the limits on texts."""
+        """The tokenizer with the limits on texts; only of a model that is loaded."""
+        ...
+
+    async def load(self, call: Call, permit: Permit) -> None:
+        """Return when it is loaded, for a call that has entered its lease.
+
+        Raises:
+            Overloaded: the call would be too late, or there is no room for the model in memory.
+            Unavailable, FailedPrecondition: it cannot be loaded.
+        """
         ...
 
     def refuse_early(self, call: Call, permit: Permit) -> None:

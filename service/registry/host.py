@@ -1,6 +1,8 @@
 """One version of one model in the core, from its start to its end: its engines, its tokenizer, its work for calls.
 
-    LOADING -> SERVING -> DRAINING        and from LOADING, whatever goes wrong, -> DRAINING
+    UNLOADED -> LOADING -> SERVING -> DRAINING        and from each, whatever goes wrong, -> DRAINING
+
+Where memory is limited it goes back to UNLOADED, and its tokenizer and engines with it, and may be loaded again.
 
 A host knows one bundle; not which others there are, nor why it is started or stopped.  What it does for a call:
 
@@ -13,10 +15,12 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import count
+from pathlib import PurePosixPath
 
 from model.bundle import Bundle
 from service.config import LimitsConfig, ServerConfig
 from service.engine.job import JobResult, SearchParams
+from service.engine.process import return_freed_memory
 from service.engines.dispatcher import Dispatcher
 from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
 from service.queue.admission import Permit
@@ -26,6 +30,7 @@ from service.registry.catalogue import Lease, OnRoom, Settled, Work, WorkDone
 from service.registry.daemon_threads import in_daemon_thread
 from service.registry.model_info import TextCodec, search_params, smaller_beam
 from service.registry.repository import BundleCandidate
+from service.registry.residents import Residents
 from service.registry.self_test import run_self_test
 
 _numbers = count()
@@ -34,6 +39,7 @@ _numbers = count()
 class HostState(StrEnum):
     """Where a version is in its life; the values are those of `admin.proto`."""
 
+    UNLOADED = "unloaded"
     LOADING = "loading"
     SERVING = "serving"
     DRAINING = "draining"
@@ -50,6 +56,7 @@ class ModelHost:
         dispatcher: Dispatcher,
         config: ServerConfig,
         wait_of: Callable[[Call], Wait | None] = lambda _: None,
+        residents: Residents | None = None,
     ) -> None:
         """Nothing runs yet.
 
@@ -58,6 +65,7 @@ class ModelHost:
             info: how the server offers the model.
             dispatcher: of engines that run this bundle, not started.
             wait_of: see `Registry.wait_of`.
+            residents: loads the model for a call; None: it is loaded before any call finds it.
         """
         self.number = next(_numbers)  # among all hosts of this process
         self.candidate = candidate
@@ -66,15 +74,36 @@ class ModelHost:
         self.info = info
         self.default_params = search_params(info, TranslateOptions())
         self.dispatcher = dispatcher
-        self.lease = Lease()
-        self.state = HostState.LOADING
+        self.lease = Lease(residents.wake if residents else None)
+        self.offers = Lease()  # edges whose calls may find it
+        self.state = HostState.UNLOADED
         self._config = config
         self._wait_of = wait_of
+        self._residents = residents
         self._codec: TextCodec | None = None
+        self._is_tested = False
+        self._changing = asyncio.Lock()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it has a tokenizer and engines."""
+        return self._codec is not None
+
+    @property
+    def may_unload(self) -> bool:
+        """Whether no call uses it, and calls that come may load it again."""
+        return self.is_loaded and self.state is HostState.SERVING and self.lease.calls == 0
+
+    @property
+    def graph_bytes(self) -> int:
+        """Size of the files that an engine loads."""
+        manifest = self.bundle.manifest
+        folder = PurePosixPath(manifest.variants[self.info.precision].encoder).parent
+        return sum(entry.bytes for name, entry in manifest.files.items() if PurePosixPath(name).is_relative_to(folder))
 
     @property
     def codec(self) -> TextCodec:
-        """The tokenizer with the limits on texts; exists only after `start`."""
+        """The tokenizer with the limits on texts; only of a model that is loaded."""
         assert self._codec is not None
         return self._codec
 
@@ -85,9 +114,34 @@ class ModelHost:
             ValueError: tokenizer or self-test say that the bundle is not what it should be.
             DragomanError: its engines do not start, or give no translations.
         """
-        await self.dispatcher.start()
+        async with self._changing:
+            self._enter(HostState.LOADING)
+            try:
+                await self._start()
+            except BaseException:
+                self._enter(HostState.UNLOADED)
+                await self.dispatcher.stop()
+                raise
+            self._enter(HostState.SERVING)
+
+    async def unload(self) -> None:
+        """End its engines and drop its tokenizer; no call uses it now, and `start` may follow."""
+        self._codec = None
+        self._enter(HostState.UNLOADED)
+        async with self._changing:
+            await self.dispatcher.stop()
+        return_freed_memory()
+
+    async def load(self, call: Call, permit: Permit) -> None:
+        """Return when it is loaded, for a call that has entered its lease; raises as `ServedModel.load`."""
+        assert self._residents is not None
+        await self._residents.load_for(self, call, permit)
+
+    async def _start(self) -> None:
+        on_demand = self._config.models.max_memory_mb is not None
+        await self.dispatcher.start(1 if on_demand else None)
         tokenizer = await in_daemon_thread(partial(load_tokenizer, self.bundle))  # an engine has tried it before
-        if self._config.models.self_test:
+        if self._config.models.self_test and not self._is_tested:
             await run_self_test(
                 tokenizer,
                 self.dispatcher,
@@ -95,12 +149,17 @@ class ModelHost:
                 max_target_tokens=self.bundle.manifest.decoding.max_target_tokens,
                 timeout_s=self._config.lifecycle.start_timeout_s,
             )
+        self._is_tested = True
+        self.lease.used_at = time.monotonic()
         self._codec = TextCodec(
             tokenizer,
             max_characters=self._config.limits.max_characters,
             max_source_tokens=self.info.max_source_tokens,
         )
-        self.state = HostState.SERVING
+
+    def _enter(self, state: HostState) -> None:
+        if self.state is not HostState.DRAINING:  # calls that have found it may still need it loaded
+            self.state = state
 
     def refuse_early(self, call: Call, permit: Permit) -> None:
         """Raise Overloaded if no text, however short, can be taken."""
@@ -120,6 +179,7 @@ class ModelHost:
         self.state = HostState.DRAINING
         try:
             async with asyncio.timeout(within_s):
+                await self.offers.wait_idle()
                 await self.lease.wait_idle()
         except TimeoutError:
             return False

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from service.config import ServerConfig
 from service.engine.process import return_freed_memory
 from service.engines.dispatcher import Dispatcher
 from service.errors import DragomanError, Wait
@@ -18,6 +19,7 @@ from service.records import Call
 from service.registry.catalogue import Catalogue
 from service.registry.host import HostState, ModelHost
 from service.registry.repository import BundleCandidate
+from service.registry.residents import Residents
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
 
@@ -77,9 +79,11 @@ class Refusal:
 class Registry:
     """Owns the hosts of all versions and says which of them serve; only for the event loop's thread."""
 
-    def __init__(self, metrics: Metrics, *, drain_s: float) -> None:
+    def __init__(self, metrics: Metrics, residents: Residents | None = None, *, drain_s: float) -> None:
         """Start without any model; a version that is replaced ends after `drain_s` even if calls still use it."""
         self._metrics = metrics
+        self.residents = residents or Residents(ServerConfig(), metrics)
+        self.residents.watch_over(self)
         self._drain_s = drain_s
         self.catalogue = Catalogue()
         self._offer: OfferModels | None = None
@@ -103,8 +107,9 @@ class Registry:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model that is served has an engine that takes work."""
-        return bool(self._serving) and all(host.dispatcher.is_ready for host in self._serving.values())
+        """Whether every model that is loaded has an engine that takes work."""
+        hosts = self._serving.values()
+        return bool(hosts) and all(host.dispatcher.is_ready for host in hosts if host.is_loaded)
 
     def is_refused(self, name: str) -> bool:
         """Whether a version of this model lies there, above the one that serves, that may not serve."""
@@ -123,7 +128,7 @@ class Registry:
             await asyncio.wait(leaving)  # never three versions of a model at once
         self._loading.add(host)
         try:
-            await host.start()
+            await self.residents.load(host)
         except BaseException:
             await host.close()
             raise
@@ -143,7 +148,8 @@ class Registry:
         of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
         for gauge, read in _GAUGES.items():
             of_model.watch(gauge, partial(self._sum, info.name, read))
-        get_logger().info("model_loaded", model=info.name, version=info.version, sha256_12=host.sha256_12)
+        event = "model_loaded" if host.is_loaded else "model_known"
+        get_logger().info(event, model=info.name, version=info.version, sha256_12=host.sha256_12)
         return [self._changed(info.name, info.version, Result.LOADED), *retired]
 
     def retire(self, name: str) -> ModelChange:
@@ -169,11 +175,12 @@ class Registry:
     def wait_of(self, call: Call) -> Wait | None:
         """Return what the next text of this call's caller would wait, at the model where that is least.
 
-        None for work of a lower class than the caller may ask for: its next text may be of a higher one.
+        None for work of a lower class than the caller may ask for: its next text may be of a higher one.  None also
+        where a model is not loaded: nothing waits there.
         """
-        if call.priority is not call.caller.priority or not self._serving:
-            return None
         hosts = self._serving.values()
+        if call.priority is not call.caller.priority or not hosts or not all(host.is_loaded for host in hosts):
+            return None
         forecasts = [host.dispatcher.typical_forecast(host.default_params, call) for host in hosts]
         return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
 
@@ -202,6 +209,7 @@ class Registry:
         for task in leaving:
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
+        await asyncio.gather(*map(self.residents.forget, self.hosts))
         await asyncio.gather(*(host.close() for host in self.hosts))
 
     async def _end(self, host: ModelHost) -> None:
@@ -209,9 +217,11 @@ class Registry:
         if not await host.drain(self._drain_s):
             get_logger().warning("model_still_used", model=model, version=version, calls=host.lease.calls)
         try:
+            await self.residents.forget(host)
             await host.close()
         finally:  # otherwise its engines would be counted for ever
             del self._leaving[host]
+            self.residents.wake()
         return_freed_memory()
         get_logger().info("model_retired", model=model, version=version)
 

@@ -72,13 +72,17 @@ class Reloader:
                 raise error
 
     async def load(self) -> None:
-        """Start what `prepare` found, all names at once.
+        """Start what `prepare` found, all names at once; where memory is limited only the first one that serves.
 
         Raises:
             ValueError, DragomanError: no model serves, or a required one does not; the error says why.
         """
 
         async def update_all() -> None:
+            if self._registry.residents.max_bytes is not None:  # the first one shows that models run here
+                for found in self._followed.values():
+                    await self._update(found, retry=False, is_tried=not self._registry.models)
+                return
             await asyncio.gather(*(self._update(found, retry=False) for found in self._followed.values()))
 
         await self._exclusively(update_all)
@@ -199,7 +203,9 @@ class Reloader:
             await self._registry.spread()  # before the next one, so that what was replaced can end
         return changes
 
-    async def _update(self, candidates: Sequence[BundleCandidate], *, retry: bool) -> list[ModelChange]:
+    async def _update(
+        self, candidates: Sequence[BundleCandidate], *, retry: bool, is_tried: bool = True
+    ) -> list[ModelChange]:
         """Have the first good candidate serve; one that is tried again stays refused in the meantime."""
         changes: list[ModelChange] = []
         for place, candidate in enumerate(candidates):
@@ -209,7 +215,7 @@ class Reloader:
                 continue  # it has not changed since
             else:
                 try:
-                    host = await self._bring_up(candidate)
+                    host = await self._bring_up(candidate, is_tried=is_tried)
                 except Exception as error:  # noqa: BLE001 - whatever a bundle makes us raise, the others must serve
                     changes.append(self._registry.refuse(candidate, error))
                     continue
@@ -218,12 +224,13 @@ class Reloader:
             break
         return changes
 
-    async def _bring_up(self, candidate: BundleCandidate) -> ModelHost:
-        """Return a host that has started, or raise why there is none."""
+    async def _bring_up(self, candidate: BundleCandidate, *, is_tried: bool) -> ModelHost:
+        """Return a host that has started, unless it is not tried, or raise why there is none."""
         checked = self._checked.pop(candidate, None)
         if isinstance(checked, Exception):
             raise checked
         bundle = await in_daemon_thread(partial(self._check, candidate)) if checked is None else checked
         host = self._make_host(candidate, bundle)
-        await self._registry.start(host)
+        if is_tried:
+            await self._registry.start(host)
         return host

@@ -60,6 +60,7 @@ class Parts:
             line = edge_process.command_line
             self.edges = EdgePool(config, num_edges=number, command_line=line, metrics=metrics, account=self.account)
             self.admission = self.edges.admission
+            models.residents.other_pids = self.edges.pids
             self._call_parts = CallParts(
                 config, registry.catalogue, self.admission, metrics, self.account, models.executor
             )

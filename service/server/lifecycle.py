@@ -128,7 +128,10 @@ class Server:
         _end_process()
 
     async def _serve_until(self, stop: asyncio.Event) -> None:
-        background = [asyncio.create_task(work) for work in (self._monitor(), self._models.reloader.watch())]
+        background = [
+            asyncio.create_task(work)
+            for work in (self._monitor(), self._models.reloader.watch(), self._models.residents.watch())
+        ]
         try:
             await stop.wait()
             await self._drain()

@@ -25,6 +25,7 @@ from service.registry.model_info import describe
 from service.registry.registry import Registry
 from service.registry.reloader import Reloader
 from service.registry.repository import BundleCandidate, bundle_source
+from service.registry.residents import Residents
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 from service.threads import available_threads
@@ -42,12 +43,13 @@ class ModelParts:
     def __init__(self, config: ServerConfig) -> None:
         """Load nothing yet; raise KeyFileError if the public key for signatures cannot be used."""
         self.metrics = Metrics(methods=counted_methods())
-        self.registry = Registry(self.metrics, drain_s=config.limits.max_request_seconds)
+        self.residents = Residents(config, self.metrics)
+        self.registry = Registry(self.metrics, self.residents, drain_s=config.limits.max_request_seconds)
         self.reloader = Reloader(
             self.registry,
             bundle_source(config),
             BundleChecker(config),
-            partial(make_host, config, self.metrics, self.registry.wait_of),
+            partial(make_host, config, self.metrics, self.registry.wait_of, self.residents),
             watch_period_s=config.models.watch_period_s if config.models.watch else None,
         )
         # For texts that are too long for the event loop.
@@ -63,6 +65,7 @@ def make_host(
     config: ServerConfig,
     metrics: Metrics,
     wait_of: Callable[[Call], Wait | None],
+    residents: Residents,
     candidate: BundleCandidate,
     bundle: Bundle,
 ) -> ModelHost:
@@ -82,7 +85,7 @@ def make_host(
         observer=metrics.model(bundle.manifest.name),
     )
     info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
-    return ModelHost(candidate, bundle, info, dispatcher, config, wait_of)
+    return ModelHost(candidate, bundle, info, dispatcher, config, wait_of, residents)
 
 
 def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") -> EngineSpec:
@@ -98,7 +101,11 @@ def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") ->
         cuda_graphs=engine.cuda_graphs,
         precision=engine.precision,
         num_threads=engine.threads or max(1, available_threads() // engines),
-        shared_weights=engine.shared_weights and device == "cpu" and engines > 1,
+        # With limited memory engines come one by one, and to prepare the graphs takes as long as to start an engine.
+        shared_weights=engine.shared_weights
+        and device == "cpu"
+        and engines > 1
+        and config.models.max_memory_mb is None,
         scheduler=replace(usual, **_given(max_rows=engine.max_rows, max_source_tokens=engine.max_source_tokens)),
         heartbeat_interval_s=min(_IDLE_HEARTBEAT_S, config.lifecycle.engine_silence_s / _HEARTBEATS_PER_SILENCE),
         **_given(runner_factory=engine.runner_factory),

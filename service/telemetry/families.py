@@ -35,10 +35,11 @@ STREAM_TEXT_CODES = (  # that a text of a stream can end with by itself
 )
 REJECT_REASONS = (
     *("queue_full", "token_budget", "client_budget", "queue_seconds", "deadline_unattainable"),
-    *("out_of_memory", "streams", "starting", "draining", "too_long"),
+    *("out_of_memory", "model_memory", "streams", "starting", "draining", "too_long"),
 )
 DROP_REASONS = ("cancelled", "deadline")
 STAGES = ("tokenize", "encode", "decode_step", "beam", "score", "detokenize")
+UNLOAD_REASONS = ("idle", "memory")
 DIRECTIONS = ("source", "target")
 PRIORITIES = ("interactive", "batch")
 ENCODER_KINDS = ("source", "padding")
@@ -251,6 +252,18 @@ class Families:
             "When the model was last loaded, as Unix time; gone when no version is left.",
             "model",
             query="time() - dragoman_model_loaded_timestamp_seconds",
+            is_amount=False,
+        )
+        self.model_load = self._histogram(
+            "model_load_seconds", "Time from the start of a model's engine to its first job.", LATENCY_BUCKETS
+        ).labels()
+        self.model_unloads = self._counter(
+            "model_unloads", "Models that were unloaded, to be loaded by the next call.", reason=UNLOAD_REASONS
+        )
+        self._watch("models_loaded", "Models that have engines.", is_amount=False)
+        self._watch(
+            "memory_bytes",
+            "Memory of the server, its engines and edges; shared pages count once; 0 without models.max_memory_mb.",
             is_amount=False,
         )
         self._watch(

@@ -159,6 +159,9 @@ class Pipeline:
         """
         model, params = self.resolve(request, call)
         with model.lease:
+            if not model.is_loaded:
+                await model.load(call, permit)
+                params = self._params(request, model)  # its tokenizer may have been missing
             num_characters = sum(map(len, request.texts))
             permit.take_characters(num_characters)
             is_small = num_characters <= INLINE_CHARACTERS
@@ -226,8 +229,13 @@ class Pipeline:
         model = self.find_model(request, call)
         if request.terms or request.glossary_name or request.target_prefixes:
             self._check(request)
+        return model, self._params(request, model)
+
+    def _params(self, request: TranslationRequest, model: ServedModel) -> SearchParams:
         options = request.options
-        return model, model.default_params if options is NO_OPTIONS else search_params(model.info, options, model.codec)
+        if options is NO_OPTIONS:
+            return model.default_params
+        return search_params(model.info, options, model.codec if model.is_loaded else None)
 
     def _check(self, request: TranslationRequest) -> None:
         check_terms(request.terms)

@@ -68,6 +68,8 @@ async def _score_admitted(pipeline: Pipeline, request: ScoreRequest, call: Call,
     if request.return_heads:
         _require_head_weights(model.info)
     with model.lease:
+        if not model.is_loaded:
+            await model.load(call, permit)
         num_characters = sum([len(source) + len(target) for source, target in request.pairs])
         permit.take_characters(num_characters)
         if num_characters > INLINE_CHARACTERS:  # refused before it costs anything

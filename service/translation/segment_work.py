@@ -100,9 +100,7 @@ def translate_segment(
     if any(tag.parts for tag in segment.tags):
         segment, inner = yield from _with_translated_tags(segment, index, settings, escape)
     best: _Restored | None = None
-    codec = settings.codec
-    for rung in rungs(segment, spans, codec.alphabet, codec.sentinels):
-        settings = settings._replace(codec=codec.marked if rung.is_marked else codec)
+    for rung in rungs(segment, spans, settings.codec.alphabet):
         found = yield from _drafted(rung, index, settings, settings.params)
         source_tokens = source_tokens or found.source_tokens
         row_steps += found.row_steps

@@ -40,7 +40,7 @@ class EchoDispatcher:
         self.asked: list[SearchParams] = []
         self.state = "new"
 
-    async def start(self) -> None:
+    async def start(self, most: int | None = None) -> None:
         if self.error:
             raise self.error
         self.state = "started"
@@ -58,6 +58,9 @@ class EchoDispatcher:
         )
         future.set_result(JobResult(job_id=0, hypotheses=(best,), queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=1))
         return future
+
+    async def stop(self) -> None:
+        self.state = "stopped"
 
     async def close(self) -> None:
         self.state = "closed"
@@ -139,6 +142,7 @@ class HandSteppedEngine:
         self.report, self.on_lost, self.on_change = on_record, on_lost, on_change
         self.started_ids: list[int] = []
         self.most_rows = 0
+        self.is_started = False
         self.is_delayed = False
         self.retry_in_s: float | None = None
         self.fault = ""
@@ -160,10 +164,10 @@ class HandSteppedEngine:
         return self._loop is None
 
     async def start(self) -> None:
-        self._loop = self._new_loop()
+        self._loop, self.is_started = self._new_loop(), True
 
     async def stop(self) -> None:
-        self._loop = None
+        self._loop, self.is_started = None, False
 
     def condemn(self, fault: str) -> None:
         self.fault = fault

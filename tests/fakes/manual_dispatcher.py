@@ -104,6 +104,7 @@ class ManualModel:
     codec: TextCodec = field(default_factory=lambda: codec(CharacterTokenizer()))
     dispatcher: Any = field(default_factory=ManualDispatcher)
     lease: Lease = field(default_factory=Lease)
+    is_loaded: bool = True
     sha256_12: str = "abc"
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     wait: Wait | None = None  # what its refusals say

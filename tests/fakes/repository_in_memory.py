@@ -36,6 +36,7 @@ class FakeHost:
     state: HostState = HostState.LOADING
     has_begun: bool = False
     is_closed: bool = False
+    is_loaded: bool = True
     close_error: Exception | None = None
     lease: Lease = field(default_factory=Lease)
     dispatcher: Any = field(default_factory=idle_engines)

@@ -120,6 +120,7 @@ class ScriptedModel:
     tokenizer: Tokenizer
     default_params: SearchParams
     lease: Lease = field(default_factory=Lease)
+    is_loaded: bool = True
 
     @classmethod
     def of(cls, script: Script, languages: str, *, has_scorer: bool) -> Self:
@@ -131,6 +132,9 @@ class ScriptedModel:
         return TextCodec(
             self.tokenizer, max_characters=LIMITS.max_characters, max_source_tokens=self.info.max_source_tokens
         )
+
+    async def load(self, call: Call, permit: Permit) -> None:
+        raise AssertionError("it is loaded")
 
     def refuse_early(self, call: Call, permit: Permit) -> None:
         pass

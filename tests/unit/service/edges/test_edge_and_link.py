@@ -38,7 +38,7 @@ class GatedHost:
         self.number = number
         self.info = model_info(f"model {number}")
         self.bundle = SimpleNamespace(directory=bundle, manifest_sha256="")
-        self.lease = Lease()
+        self.lease, self.offers, self.is_loaded = Lease(), Lease(), True
         self.gate = asyncio.Event()
         self.running = 0
         self.refusal: Overloaded | None = None
@@ -160,7 +160,7 @@ async def test_lost_edge_gives_back_everything_that_its_calls_and_streams_held(j
 
     await asyncio.wait(runs, timeout=10)
     assert (joined.admission.requests, joined.admission.streams, joined.num_lost) == (0, 0, 1)
-    assert (joined.edge.calls, joined.edge._runs, joined.host.lease.calls) == ({}, {}, 0)
+    assert (joined.edge.calls, joined.edge._runs, joined.host.offers.calls) == ({}, {}, 0)
     for call in calls:
         call.cancel()
 
@@ -185,11 +185,11 @@ async def test_call_that_found_the_old_model_is_finished_by_it_and_then_the_core
         await until_running(joined.host, 1)
         await joined.offer(2, joined.next_host)
         assert joined.model.info.name == "model 1"
-        assert joined.host.lease.calls == 1
+        assert joined.host.offers.calls == 1
         joined.host.gate.set()
         await call
 
-    await joined.host.lease.wait_idle()
+    await joined.host.offers.wait_idle()
     with pytest.raises(Unavailable, match="the model was replaced"):
         await old.run(WORK, some_call(), joined.permit())
 
@@ -236,5 +236,5 @@ async def test_process_that_takes_over_is_told_of_models_door_and_log_level(join
     await joined.edge.has_switched()
 
     assert isinstance(joined.model, RemoteModel)
-    assert joined.host.lease.calls == 1
+    assert joined.host.offers.calls == 1
     assert joined.sent[1:] == [door, SetLevel("error")]

@@ -41,7 +41,7 @@ async def test_host_serves_once_its_engines_are_up_and_its_golden_sentences_have
 
     states.append(host.state)
     assert (dispatcher.state, len(dispatcher.asked)) == ("started", 2)
-    assert states == [HostState.LOADING, HostState.SERVING]
+    assert states == [HostState.UNLOADED, HostState.SERVING]
 
 
 async def test_wrong_golden_sentence_ends_the_start_unless_there_is_no_self_test(tmp_path, dispatcher):

@@ -11,6 +11,7 @@ from service.engine.cuda import runner
 from service.engine.scheduler import SchedulerConfig
 from service.registry.bundle_check import check_in_engine
 from service.registry.repository import BundleCandidate
+from service.registry.residents import Residents
 from service.server import model_hosting
 from service.server.model_hosting import engine_spec, make_host, num_engines
 from service.telemetry.metrics import Metrics
@@ -90,6 +91,9 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
 def test_host_offers_its_model_as_the_settings_say(bundle):
     config = ServerConfig(limits=LimitsConfig(max_beam_size=1))
 
-    host = make_host(config, Metrics(), lambda _: None, BundleCandidate(directory=bundle.directory), bundle)
+    metrics = Metrics()
+    host = make_host(
+        config, metrics, lambda _: None, Residents(config, metrics), BundleCandidate(directory=bundle.directory), bundle
+    )
 
     assert host.info.max_beam_size == 1
