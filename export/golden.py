@@ -52,7 +52,7 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
     Without texts, or graphs that run on a CPU, nothing is written and the name is empty.
     """
     tokenizer = load_tokenizer(directory, manifest.tokenizer)
-    limit = min(GOLDEN_MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens)
+    limit = min(GOLDEN_MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens) - manifest.decoding.forced_end
     golden: list[GoldenSentence] = []
     for precision in PRECISIONS:
         if precision in manifest.variants:

@@ -13,13 +13,13 @@ E edits, C candidates, L decoder layers.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder, WeightFile
-from export.linear import LOGITS_BIAS, Products, State, Table
+from export.linear import LOGITS_BIAS, Products, State, padded_table
 from model.config import VOCABULARY_MULTIPLE, Activation, ModelConfig, NormPlacement
 from model.layers import sinusoidal_positions
 
@@ -38,25 +38,20 @@ Sublayer = Callable[[str], str]  # name of a value -> name of a value
 def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[str, GraphBuilder]:
     """Return a model's graphs for a CPU by file name: the one place that chooses the classes of a configuration."""
     weights = WeightFile()
+    listed = replace(config, suppressed_keep_mass=False)  # a shortlist has no suppressed tokens, so no mass of theirs
     return {
         ENCODER_NAME: EncoderGraph(config, state, products, weights).graph,
         DECODER_STEP_NAME: DecoderStepGraph(config, state, products, weights).graph,
-        SHORTLIST_STEP_NAME: ShortlistStepGraph(config, state, products, weights).graph,
+        SHORTLIST_STEP_NAME: ShortlistStepGraph(listed, state, products, weights).graph,
         PROJECTION_NAME: projection_graph(config, state, products, weights),
     }
 
 
-def padded_table(state: State, name: str) -> Table:
-    """Return the parameter `name.weight` with rows of zeros up to a multiple of `VOCABULARY_MULTIPLE`."""
-    rows = state[f"{name}.weight"]
-    return Table(name, rows, (len(rows) + -len(rows) % VOCABULARY_MULTIPLE, rows.shape[1]))
-
-
 def logits_bias(config: ModelConfig, state: State) -> Array | None:
-    """Return what is added to the logits, minus infinity for what is never written: [V]; None: nothing."""
+    """Return what is added to the logits, minus infinity for what has no probability: [V]; None: nothing."""
     bias = np.full(config.num_logits, -np.inf, np.float32)
     bias[: config.num_target_tokens] = state["projection_bias"] if config.projection_bias else 0.0
-    bias[list(config.suppressed_ids)] = -np.inf
+    bias[[] if config.suppressed_keep_mass else list(config.suppressed_ids)] = -np.inf
     return bias if bias.any() else None
 
 
@@ -259,7 +254,12 @@ class DecoderStepGraph(TransformerGraph):
         for layer in range(config.num_decoder_layers):
             states = self.layer(layer, states)
         logits = self.edit(self.logits(self.final_norm("decoder", states)))
-        self.best(self.graph.node("LogSoftmax", logits, axis=-1))
+        log_probs = self.graph.node("LogSoftmax", logits, axis=-1)
+        if config.suppressed_keep_mass:
+            is_banned = np.isin(np.arange(config.num_logits), config.suppressed_ids)
+            bans = self.graph.constant("suppressed", np.where(is_banned, np.float32(-np.inf), np.float32(0.0)))
+            log_probs = self.graph.node("Add", log_probs, bans)
+        self.best(log_probs)
 
     def declare_inputs(self) -> StepInputs:
         """The graph's inputs, in the order of the class's description."""
@@ -409,9 +409,10 @@ def projection_graph(config: ModelConfig, state: State, products: Products, weig
     """No inputs -> the rows of the projection [V, D], and its bias [V] if there is one, for `ShortlistStepGraph`."""
     graph = GraphBuilder("projection", weights)
     outputs = products.projection(graph, padded_table(state, config.projection_table))
-    bias = logits_bias(config, state)
+    bias = logits_bias(replace(config, suppressed_keep_mass=False), state)
     if bias is not None:
-        outputs.append(("bias", graph.constant(LOGITS_BIAS, bias), FLOAT, [len(bias)]))
+        name = "shortlist_bias" if config.suppressed_keep_mass else LOGITS_BIAS
+        outputs.append(("bias", graph.constant(name, bias), FLOAT, [len(bias)]))
     for name, value, dtype, shape in outputs:
         graph.output(graph.node("Identity", value, name=name), dtype, shape)
     return graph

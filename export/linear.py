@@ -16,6 +16,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from export.builder import CONTRIB_DOMAIN, Array, Deferred, GraphBuilder
+from model.config import VOCABULARY_MULTIPLE
 
 State = Mapping[str, Array]  # a model's parameters by the names of `model/transformer.py`
 Output = tuple[str, str, int, list[int | str]]  # name, value, dtype, shape
@@ -41,6 +42,12 @@ class Table(NamedTuple):
         for first in range(0, len(self.rows), step):
             yield self.rows[first : first + step]
         yield np.zeros((self.shape[0] - len(self.rows), self.shape[1]), np.float32)
+
+
+def padded_table(state: State, name: str) -> Table:
+    """Return the parameter `name.weight` with rows of zeros up to a multiple of `VOCABULARY_MULTIPLE`."""
+    rows = state[f"{name}.weight"]
+    return Table(name, rows, (len(rows) + -len(rows) % VOCABULARY_MULTIPLE, rows.shape[1]))
 
 
 class QuantizedWeight(NamedTuple):

@@ -98,7 +98,8 @@ def export_bundle(
         if options.keep_weights:
             source.save_half(staging / WEIGHTS_NAME)
         if options.shortlist:
-            Shortlist.load(options.shortlist, source.config.vocab_size).save(staging / SHORTLIST_NAME)
+            shortlist = Shortlist.load(options.shortlist, source.config.vocab_size, source.config.eos_id)
+            shortlist.save(staging / SHORTLIST_NAME)
         variants = {
             precision: _export_variant(source, staging / precision, options, samples, track)
             for precision in options.precisions

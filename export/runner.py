@@ -71,6 +71,11 @@ class GraphRunner:
         self._masked = HALF_MASKED if is_half else MASKED
         self._vocabulary = _whole_vocabulary(open_session(projection)) if projection else Values()
 
+    @property
+    def has_shortlist(self) -> bool:
+        """Whether the step takes a part of the vocabulary."""
+        return bool(self._vocabulary)
+
     def encode(self, source: Array, source_lengths: Array) -> Values:
         """Return keys and values by the step graph's names, of source ids [B, S], padded on the right."""
         outputs = _run(self._encoder, {"source_ids": source, "source_lengths": source_lengths})

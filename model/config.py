@@ -31,14 +31,24 @@ class Activation(StrEnum):
     GELU = "gelu"  # x * Phi(x), with the error function (Hendrycks & Gimpel 2016)
 
 
-class DecoderIds(NamedTuple):
-    """The target tokens that a search must know."""
+class StopRule(StrEnum):
+    """When a beam search ends, with K hypotheses in the beam; greedy search ends with its hypothesis."""
+
+    CTRANSLATE2 = "ctranslate2"  # K have ended; as transformers with early_stopping=True
+    HF = "hf"  # K have ended, and none of them is worse than the best running one; as transformers by default
+    MARIAN = "marian"  # all have ended: each one that does makes the beam smaller
+
+
+class DecodingProfile(NamedTuple):
+    """What a search must know of a model."""
 
     start: int = BOS_ID  # the first decoder input
     end: int = EOS_ID  # ends a finished target
+    stop_rule: StopRule = StopRule.CTRANSLATE2
+    forced_end: bool = False  # at the longest length every hypothesis ends with `end`, whose log-probability is 0
 
 
-USUAL_IDS = DecoderIds()
+USUAL_PROFILE = DecodingProfile()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +95,8 @@ class ModelConfig(Dimensions):
     unk_id: int = UNK_ID  # an unknown source token
     start_id: int = BOS_ID  # the first decoder input
     eos_id: int = EOS_ID  # ends a finished target
-    suppressed_ids: tuple[int, ...] = ()  # target tokens that are never written: their logits are minus infinity
+    suppressed_ids: tuple[int, ...] = ()  # target tokens that are never written
+    suppressed_keep_mass: bool = False  # they have their share of the probabilities; else their logits are -infinity
 
     shared_embeddings: bool = True  # source and target tokens have one table
     tied_projection: bool = True  # the projection is the table of the target tokens
@@ -140,11 +151,6 @@ class ModelConfig(Dimensions):
     def has_final_norm(self) -> bool:
         """Whether a norm follows either stack."""
         return self.norm_placement is NormPlacement.PRE if self.final_norm is None else self.final_norm
-
-    @property
-    def decoder_ids(self) -> DecoderIds:
-        """The target tokens that a search must know."""
-        return DecoderIds(self.start_id, self.eos_id)
 
     @property
     def target_table(self) -> str:

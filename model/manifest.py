@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-from model.config import ModelConfig
+from model.config import DecodingProfile, ModelConfig, StopRule
 
 # 2: hypotheses share their cache columns, and the step graph ranks a sentence's candidates
 # 3: the model is described, and its logits are padded to a multiple of `VOCABULARY_MULTIPLE`
@@ -35,7 +35,7 @@ _TEXT_FIELDS = ("name", "version", "source_language", "target_language", "shortl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingDefaults:
-    """Search parameters of a request that names none, in the ranges of a request.
+    """Search parameters of a request that names none, in the ranges of a request, and how every search ends.
 
     Raises:
         ValueError: a parameter has the wrong type or lies outside its range.
@@ -47,6 +47,8 @@ class DecodingDefaults:
     max_target_tokens: int = 256
     max_source_tokens: int = 512
     reliable_source_tokens: int | None = None  # longer sentences lose quality, and are cut; None: max_source_tokens
+    stop_rule: StopRule = StopRule.CTRANSLATE2
+    forced_end: bool = False  # as in `DecodingProfile`
 
     def __post_init__(self) -> None:
         for name, (low, high) in _COUNT_RANGES.items():
@@ -59,6 +61,9 @@ class DecodingDefaults:
             value = getattr(self, name)
             if type(value) not in (int, float) or not least <= value <= most:  # also refuses NaN
                 raise ValueError(f"{name} is {value!r}, it must be a number from {least} to {most}")
+        if type(self.forced_end) is not bool:
+            raise ValueError(f"forced_end is {self.forced_end!r}, it must be true or false")
+        object.__setattr__(self, "stop_rule", StopRule(self.stop_rule))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +184,12 @@ class Manifest:
     def num_logits(self) -> int:
         """Logits of a row in the step graphs, without a shortlist."""
         return self.config.num_logits if self.format_version >= 3 else self.config.vocab_size
+
+    @property
+    def profile(self) -> DecodingProfile:
+        """What a search must know of the model."""
+        config, decoding = self.config, self.decoding
+        return DecodingProfile(config.start_id, config.eos_id, decoding.stop_rule, decoding.forced_end)
 
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""

@@ -2,9 +2,12 @@
 
 It runs the whole decoder again at each step, one sentence at a time, in plain lists.  A step considers 2 x beam
 candidates ranked by summed log-probability.  An end-of-sentence among the first `beam` finishes a hypothesis; the other
-candidates refill the beam.  The search ends with `num_wanted` finished hypotheses; at the last step, the best `beam`
+candidates refill the beam.  When the search ends is the model's `StopRule`; at the last step, the best `beam`
 candidates finish as they stand.  A finished score is sum / length ** length_penalty, length with EOS.  The engine's
 num_hypotheses, which can make a search wait for more, is always 1 here.
+
+The rules are those of CTranslate2 4.8, of `_beam_search` in transformers 5.23 (generation/utils.py), and of Marian
+(src/translator/beam_search.cpp and history.h of marian-dev, one sentence in a batch).
 """
 
 import math
@@ -16,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.config import BOS_ID, EOS_ID, PAD_ID, USUAL_IDS, DecoderIds
+from model.config import USUAL_PROFILE, DecodingProfile, StopRule
 
 
 class TranslationModel(Protocol):
@@ -45,7 +48,13 @@ class BeamConfig:
     no_repeat_ngram_size: int = 0
     min_target_tokens: int = 0
     suppressed: tuple[tuple[int, ...], ...] = ()  # sequences of tokens that no hypothesis contains
-    ids: DecoderIds = USUAL_IDS
+    never_written: tuple[int, ...] = ()  # tokens whose share of the probabilities nobody gets
+    profile: DecodingProfile = USUAL_PROFILE
+
+    @property
+    def stop_rule(self) -> StopRule:
+        """The model's rule; greedy search knows one only."""
+        return self.profile.stop_rule if self.beam_size > 1 else StopRule.CTRANSLATE2
 
 
 class Finished(NamedTuple):
@@ -65,18 +74,24 @@ def beam_search(model: TranslationModel, source: Sequence[int], config: BeamConf
     """Return the finished hypotheses of one source sentence, best first."""
     lengths = torch.tensor([len(source)])
     memory = model.encode(torch.tensor([list(source)]), lengths)
-    live, finished, top_has_ended = [_LiveHypothesis(list(config.prefix), 0.0)], [], False
+    live, finished, top_has_ended = [_LiveHypothesis(list(config.prefix), 0.0)], list[Finished](), False
     for step in range(len(config.prefix) + 1, config.max_target_tokens + 1):
-        candidates = _best_candidates(live, _next_log_probs(model, memory, lengths, live, config), 2 * config.beam_size)
         is_last = step == config.max_target_tokens
+        if is_last and config.profile.forced_end:
+            candidates = [_LiveHypothesis([*tokens, config.profile.end], log_prob) for tokens, log_prob in live]
+        else:
+            log_probs = _next_log_probs(model, memory, lengths, live, config)
+            candidates = _best_candidates(live, log_probs, 2 * config.beam_size)
+        if config.stop_rule is StopRule.MARIAN:
+            candidates = candidates[: config.beam_size - len(finished)]
         ended = [
             hypothesis for hypothesis in candidates[: config.beam_size] if is_last or _has_ended(hypothesis, config)
         ]
         finished += [_finish(hypothesis, step, config) for hypothesis in ended]
         top_has_ended = top_has_ended or _has_ended(candidates[0], config)
-        if _is_enough(len(finished), top_has_ended, config):
-            break
         live = [hypothesis for hypothesis in candidates if not _has_ended(hypothesis, config)][: config.beam_size]
+        if _is_enough(finished, live, step, config, top_has_ended=top_has_ended):
+            break
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)
 
 
@@ -91,37 +106,48 @@ def num_wanted(config: BeamConfig) -> int:
     return max(1, math.floor(float(product) + 0.5))
 
 
-def _is_enough(num_finished: int, top_has_ended: bool, config: BeamConfig) -> bool:
-    """CTranslate2's stop rule.
+def _is_enough(
+    finished: Sequence[Finished], live: Sequence[_LiveHypothesis], step: int, config: BeamConfig, *, top_has_ended: bool
+) -> bool:
+    """Return whether the stop rule holds.
 
-    A search for the likeliest sum (length_penalty 0) ignores patience: nothing can overtake a sum that ended in first
-    place.
+    With CTranslate2's, a search for the likeliest sum (length_penalty 0) ignores patience: nothing can overtake a sum
+    that ended in first place.
     """
+    if config.stop_rule is StopRule.MARIAN:
+        return not live
+    if config.stop_rule is StopRule.HF:
+        scores = sorted((hypothesis.score for hypothesis in finished), reverse=True)
+        best_running = max((hypothesis.log_prob for hypothesis in live), default=-math.inf)
+        wanted = num_wanted(config)
+        return len(scores) >= wanted and best_running / step**config.length_penalty <= scores[wanted - 1]
     if config.length_penalty == 0 and config.beam_size > 1:
         return top_has_ended
-    return num_finished >= num_wanted(config)
+    return len(finished) >= num_wanted(config)
 
 
 def _has_ended(hypothesis: _LiveHypothesis, config: BeamConfig) -> bool:
-    return hypothesis.tokens[-1] == config.ids.end
+    return hypothesis.tokens[-1] == config.profile.end
 
 
 def _next_log_probs(
     model: TranslationModel, memory: Tensor, lengths: Tensor, live: Sequence[_LiveHypothesis], config: BeamConfig
 ) -> Tensor:
-    inputs = torch.tensor([[config.ids.start, *hypothesis.tokens] for hypothesis in live])  # [K, T]
+    inputs = torch.tensor([[config.profile.start, *hypothesis.tokens] for hypothesis in live])  # [K, T]
     states = model.decode(inputs, memory.expand(len(live), -1, -1), lengths.expand(len(live)))
     logits = model.project(states[:, -1])
     for row, hypothesis in zip(logits, live, strict=True):
         for token in set(hypothesis.tokens):
             row[token] *= 1 / config.repetition_penalty if row[token] > 0 else config.repetition_penalty
         row[_banned_tokens(hypothesis.tokens, config)] = -math.inf
-    return logits.log_softmax(dim=-1)
+    log_probs = logits.log_softmax(dim=-1)
+    log_probs[:, list(config.never_written)] = -math.inf
+    return log_probs
 
 
 def _banned_tokens(tokens: Sequence[int], config: BeamConfig) -> list[int]:
     """Return the tokens that a hypothesis must not go on with."""
-    banned = [config.ids.end] if len(tokens) < config.min_target_tokens else []
+    banned = [config.profile.end] if len(tokens) < config.min_target_tokens else []
     banned += [phrase[-1] for phrase in config.suppressed if _ends_with(tokens, phrase[:-1])]
     if size := config.no_repeat_ngram_size:
         newest = tokens[len(tokens) - size + 1 :]
@@ -148,12 +174,18 @@ def _finish(hypothesis: _LiveHypothesis, num_steps: int, config: BeamConfig) -> 
 
 
 @torch.inference_mode()
-def score(model: TranslationModel, source: Sequence[int], target: Sequence[int], length_penalty: float = 1.0) -> float:
+def score(
+    model: TranslationModel,
+    source: Sequence[int],
+    target: Sequence[int],
+    length_penalty: float = 1.0,
+    profile: DecodingProfile = USUAL_PROFILE,
+) -> float:
     """Return the normalised log-probability of a target without end-of-sentence, by one teacher-forced pass."""
     lengths = torch.tensor([len(source)])
     memory = model.encode(torch.tensor([list(source)]), lengths)
-    logits = model.project(model.decode(torch.tensor([[BOS_ID, *target]]), memory, lengths))
-    outputs = torch.tensor([*target, EOS_ID])
+    logits = model.project(model.decode(torch.tensor([[profile.start, *target]]), memory, lengths))
+    outputs = torch.tensor([*target, profile.end])
     log_probs = logits[0].log_softmax(dim=-1).gather(-1, outputs.unsqueeze(-1))
     total = float(log_probs.sum())
     return total / float(len(outputs) ** length_penalty)
@@ -161,17 +193,21 @@ def score(model: TranslationModel, source: Sequence[int], target: Sequence[int],
 
 @torch.inference_mode()
 def greedy_search(
-    model: TranslationModel, source: Tensor, source_lengths: Tensor, max_target_tokens: int
+    model: TranslationModel,
+    source: Tensor,
+    source_lengths: Tensor,
+    max_target_tokens: int,
+    profile: DecodingProfile = USUAL_PROFILE,
 ) -> list[list[int]]:
     """Return greedy translations of a padded batch [B, S], as tokens without end-of-sentence."""
     memory = model.encode(source, source_lengths)
-    tokens = torch.full((source.size(0), 1), BOS_ID, device=source.device)  # [B, 1 + T]
+    tokens = torch.full((source.size(0), 1), profile.start, device=source.device)  # [B, 1 + T]
     is_done = torch.zeros(source.size(0), dtype=torch.bool, device=source.device)
     for _ in range(max_target_tokens):
         logits = model.project(model.decode(tokens, memory, source_lengths)[:, -1])
-        chosen = logits.argmax(dim=-1).masked_fill(is_done, PAD_ID)
+        chosen = logits.argmax(dim=-1).masked_fill(is_done, profile.end)
         tokens = torch.cat([tokens, chosen.unsqueeze(1)], dim=1)
-        is_done |= chosen == EOS_ID
+        is_done |= chosen == profile.end
         if is_done.all():
             break
-    return [[token for token in row if token not in (BOS_ID, EOS_ID, PAD_ID)] for row in tokens.tolist()]
+    return [row[: row.index(profile.end)] if profile.end in row else row for row in tokens[:, 1:].tolist()]

@@ -52,6 +52,7 @@ class Shortlist:
     always: Ids  # [always], ascending
     offsets: Ids  # [V + 1]
     entries: Ids  # [entries], ascending within a source token
+    end_id: int = EOS_ID  # end-of-sentence, one of `always`
     _rows: list[Ids] = field(init=False, repr=False)  # views of the entries, one for each source token
     _is_always: NDArray[np.bool_] = field(init=False, repr=False)  # [V]
 
@@ -88,7 +89,7 @@ class Shortlist:
         partial.rename(path)
 
     @classmethod
-    def load(cls, path: Path, vocab_size: int) -> Self:
+    def load(cls, path: Path, vocab_size: int, end_id: int = EOS_ID) -> Self:
         """Read a shortlist and check every number of it.
 
         Raises:
@@ -98,12 +99,12 @@ class Shortlist:
             raise ValueError(f"shortlist {path} does not exist")
         try:
             with path.open("rb") as stream:
-                return cls._read(stream, path.stat().st_size, vocab_size)
+                return cls._read(stream, path.stat().st_size, vocab_size, end_id)
         except ValueError as error:
             raise ValueError(f"shortlist {path}: {error}") from error
 
     @classmethod
-    def _read(cls, stream: BinaryIO, num_bytes: int, vocab_size: int) -> Self:
+    def _read(cls, stream: BinaryIO, num_bytes: int, vocab_size: int, end_id: int) -> Self:
         if num_bytes < _HEADER.itemsize:
             raise ValueError(f"has {num_bytes} bytes, the header alone has {_HEADER.itemsize}")
         header = np.frombuffer(stream.read(_HEADER.itemsize), _HEADER)[0]
@@ -123,7 +124,7 @@ class Shortlist:
         body = stream.read()
         offsets = np.frombuffer(body, _OFFSET, vocab_size + 1)
         ids = np.frombuffer(body, id_type, num_ids, offsets.nbytes).astype(np.int64)
-        return cls(vocab_size, ids[:num_always], offsets.astype(np.int64), ids[num_always:])
+        return cls(vocab_size, ids[:num_always], offsets.astype(np.int64), ids[num_always:], end_id)
 
     def _check(self) -> None:
         vocab_size, offsets, entries = self.vocab_size, self.offsets, self.entries
@@ -137,8 +138,8 @@ class Shortlist:
         sources = np.repeat(np.arange(vocab_size), np.diff(offsets))
         if (np.diff(sources * vocab_size + entries) <= 0).any() or (np.diff(self.always) <= 0).any():
             raise ValueError("ids are not in ascending order, each once")
-        if EOS_ID not in self.always:
-            raise ValueError(f"end-of-sentence (id {EOS_ID}) is not always allowed: no translation could end")
+        if self.end_id not in self.always:
+            raise ValueError(f"end-of-sentence (id {self.end_id}) is not always allowed: no translation could end")
 
 
 def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:

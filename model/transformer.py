@@ -178,9 +178,15 @@ class Transformer(nn.Module):
         """Decoder states [..., D] -> logits [..., W], with the embedding matrix itself where they are tied."""
         weight: Tensor = self.get_parameter(f"{self.config.projection_table}.weight")
         logits = functional.linear(states, weight, self.projection_bias)
-        if self.config.suppressed_ids:
+        if self.config.suppressed_ids and not self.config.suppressed_keep_mass:
             logits[..., list(self.config.suppressed_ids)] = -math.inf
         return logits
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Logits [..., W] -> log-probabilities [..., W], minus infinity for what is never written."""
+        log_probs = logits.log_softmax(dim=-1)
+        log_probs[..., list(self.config.suppressed_ids)] = -math.inf
+        return log_probs
 
     def initialize(self, seed: int) -> Self:
         """Xavier-uniform projections (Glorot & Bengio 2010); embeddings N(0, 1/D), of unit variance once scaled.

@@ -20,7 +20,6 @@ from export.builder import Array
 from export.importers.foreign import ForeignModelError, read_settings, whole_number
 from export.importers.stored import stored_float32
 from model.config import Activation, ModelConfig
-from model.manifest import DecodingDefaults
 
 NORM_EPSILON = 1e-5  # of torch.nn.LayerNorm
 _ACTIVATIONS = {
@@ -71,18 +70,6 @@ def flag(settings: dict[str, Any], name: str, path: Path, *, default: bool) -> b
     return value
 
 
-def suppressed_words(settings: dict[str, Any], path: Path) -> list[int]:
-    """Return the tokens that are never written.
-
-    Raises:
-        ForeignModelError: there are phrases of several tokens among them.
-    """
-    words = settings.get("bad_words_ids") or []
-    if not isinstance(words, list) or not all(isinstance(word, list) and len(word) == 1 for word in words):
-        raise ForeignModelError(f"{path}: bad_words_ids has words of several tokens, which is not supported")
-    return [whole_number({"bad_words_ids": word[0]}, "bad_words_ids", 0, path) for word in words]
-
-
 def model_config(settings: dict[str, Any], path: Path, *, activation: str, **known: Any) -> ModelConfig:
     """Return the description of a model with these sizes.
 
@@ -115,22 +102,6 @@ def model_config(settings: dict[str, Any], path: Path, *, activation: str, **kno
             norm_epsilon=NORM_EPSILON,
             activation=_ACTIVATIONS[name],
             **known,
-        )
-    except ForeignModelError:
-        raise
-    except ValueError as error:
-        raise ForeignModelError(f"{path}: {error}") from error
-
-
-def decoding_defaults(settings: dict[str, Any], config: ModelConfig, path: Path) -> DecodingDefaults:
-    """Return the model's own defaults; transformers counts the decoder's start as one of `max_length`."""
-    usual = DecodingDefaults()
-    longest = whole_number(settings, "max_length", usual.max_target_tokens + 1, path)
-    try:
-        return DecodingDefaults(
-            beam_size=whole_number(settings, "num_beams", usual.beam_size, path),
-            length_penalty=settings.get("length_penalty", 1.0),
-            max_target_tokens=min(longest - 1, config.max_positions),
         )
     except ForeignModelError:
         raise

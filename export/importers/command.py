@@ -22,6 +22,7 @@ from export.report import show_bundle
 from export.samples import read_samples
 from export.source import ExportSource
 from model.bundle import Bundle
+from model.config import StopRule
 from model.corpus import read_lines
 from model.tokenizer import load_tokenizer
 
@@ -90,6 +91,10 @@ def main(
     source_eos: Annotated[
         bool | None, typer.Option(help="End every source with end-of-sentence. Default: as the model says.")
     ] = None,
+    profile: Annotated[
+        StopRule | None,
+        typer.Option(help="Whose search to use, to compare with it. Default: that of the model's own framework."),
+    ] = None,
 ) -> None:
     """Turn the model in SOURCE, of CTranslate2 or MarianMT (OPUS-MT), into a BUNDLE that the server loads.
 
@@ -108,6 +113,7 @@ def main(
         target_pieces=target_pieces,
         source_prefix=tuple(source_prefix or ()),
         source_eos=source_eos,
+        profile=profile,
     )
     try:
         precisions = tuple(dict.fromkeys(precision or usual))
@@ -134,6 +140,8 @@ def import_model(
     """
     with tempfile.TemporaryDirectory() as scratch:
         model = READERS[_format_of(source) if kind is Format.AUTO else kind](source, options, Path(scratch))
+        if options.profile is not None:
+            model = replace(model, decoding=replace(model.decoding, stop_rule=options.profile))
         tokenizer = load_tokenizer(model.tokenizer_path, model.tokenizer)
         samples, texts = Samples(), list(prompt_texts(model))
         if calibration is not None:

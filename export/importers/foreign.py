@@ -15,6 +15,7 @@ import numpy as np
 
 from export.builder import Array
 from export.importers.stored import stored_float32
+from model.config import StopRule
 from model.pieces import load_processor
 
 SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabulary.json"
@@ -41,6 +42,7 @@ class ImportOptions:
     target_pieces: Path | None = None
     source_prefix: tuple[str, ...] = ()  # tokens before every source
     source_eos: bool | None = None  # whether end-of-sentence ends every source
+    profile: StopRule | None = None  # None: the model searches as in its own framework
 
     def languages(self, source: str, target: str) -> tuple[str, str]:
         """Return the languages of the model, given those that its files name.

@@ -13,13 +13,11 @@ import numpy as np
 from export.builder import Array
 from export.importers.checkpoint import (
     CheckpointWeights,
-    decoding_defaults,
     flag,
     model_config,
     model_type_of,
     read_checkpoint_settings,
     read_vocabulary,
-    suppressed_words,
     text_of,
 )
 from export.importers.foreign import (
@@ -36,6 +34,7 @@ from export.importers.foreign import (
     whole_number,
     write_vocabulary,
 )
+from export.importers.generation import with_generation
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig, NormPlacement
 from model.manifest import TokenizerFiles, TokenizerKind
@@ -46,6 +45,7 @@ _ONLY = {
     "normalize_embedding": False,
     "add_final_layer_norm": False,
     "is_encoder_decoder": True,
+    "forced_bos_token_id": None,
 }
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
@@ -70,7 +70,7 @@ def read_marian(directory: Path, options: ImportOptions, scratch: Path) -> Expor
     settings = read_checkpoint_settings(directory)
     require_keys(settings, _ONLY, directory / "config.json")
     languages = options.languages(text_of(settings, "source_lang"), text_of(settings, "target_lang"))
-    config = _config(settings, directory / "config.json")
+    config, decoding = with_generation(_config(settings, directory / "config.json"), directory, options)
     tokenizer = _write_tokenizer(directory, scratch, settings, config, options)
     unknown = PieceTokenizer(scratch, tokenizer).unknown_id
     weights = CheckpointWeights(directory)
@@ -81,7 +81,7 @@ def read_marian(directory: Path, options: ImportOptions, scratch: Path) -> Expor
         state=state,
         tokenizer_path=scratch,
         tokenizer=tokenizer,
-        decoding=decoding_defaults(settings, config, directory / "generation_config.json"),
+        decoding=decoding,
         name=options.name or directory.resolve().name,
         version=options.version or FIRST_VERSION,
         source_language=languages[0],
@@ -105,7 +105,7 @@ def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
         eos_id=number("eos_token_id", 0),
         pad_id=pad,
         unk_id=0,
-        suppressed_ids=tuple(sorted({pad, *suppressed_words(settings, path)})),
+        suppressed_ids=(pad,),
         shared_embeddings=is_shared,
         tied_projection=flag(settings, "tie_word_embeddings", path, default=True),
         projection_bias=True,

@@ -3,7 +3,8 @@
 Pure NumPy; knows neither the model nor the batch it runs in.  Tokens are those of CTranslate2's search: hypotheses are
 ranked by their float32 sum of log-probabilities; each step looks at the 2K best extensions of a sentence, of which an
 end-of-sentence among the first K finishes a hypothesis and the others refill the beam.  Length normalisation,
-sum / length ** penalty, is applied when a hypothesis finishes and never steers the search.
+sum / length ** penalty, is applied when a hypothesis finishes and never steers the search, but with the stop rule `hf`.
+A model's `StopRule` says when a sentence ends (`model/search.py` has their sources).
 
 Chosen tokens are written once and never moved: a hypothesis is a walk back along the parents.
 
@@ -21,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from model.config import USUAL_IDS, DecoderIds
+from model.config import USUAL_PROFILE, DecodingProfile, StopRule
 from service.engine.job import FinishReason, Hypothesis, SearchParams
 from service.engine.steering import Edits, Steering, edits_of, is_steered
 
@@ -77,15 +78,18 @@ class _Sentence:
     params: SearchParams
     steering: Steering | None = None
     top_ended: bool = False
+    num_live: int = 0  # hypotheses of a beam that shrinks: those in the first places
+    worst_kept: float = -math.inf  # score of the last hypothesis that is kept, once there are enough
     endings: list[_Ending] = field(default_factory=list)
 
 
 class BeamSearch:
     """Live hypotheses of sentences that share a beam size; sentences are numbered 0 .. num_sentences - 1."""
 
-    def __init__(self, beam_size: int, ids: DecoderIds = USUAL_IDS) -> None:
+    def __init__(self, beam_size: int, profile: DecodingProfile = USUAL_PROFILE) -> None:
         self.beam_size = beam_size
-        self._ids = ids
+        self._profile = profile
+        self._rule = profile.stop_rule if beam_size > 1 else StopRule.CTRANSLATE2
         self._sentences: list[_Sentence] = []
         self._num_steered = 0  # of them
         places = (_INITIAL_SENTENCES, beam_size)
@@ -129,13 +133,13 @@ class BeamSearch:
             self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
         steering = None
         if prefix_ids or alternative is not None or is_steered(params):
-            steering = Steering(params, prefix_ids, alternative, end_id=self._ids.end)
+            steering = Steering(params, prefix_ids, alternative, end_id=self._profile.end)
             self._num_steered += 1
-        self._sentences.append(_Sentence(params, steering))
+        self._sentences.append(_Sentence(params, steering, num_live=self.beam_size))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         self._scores[index] = -np.inf
         self._scores[index, 0] = 0.0
-        self._newest[index] = self._ids.start
+        self._newest[index] = self._profile.start
         self._num_steps[index] = 0
         self._max_steps[index] = params.max_target_tokens
         return index
@@ -176,22 +180,27 @@ class BeamSearch:
         sums = candidates.scores if self.beam_size > 1 else self._scores[live] + candidates.scores
         scores, tokens, parents = sums[:, beam], candidates.tokens[:, beam], candidates.parents[:, beam]
         is_last_step = num_steps == self._max_steps[live]
-        may_end = ((tokens == self._ids.end).any(axis=1) | is_last_step) & ~non_finite
+        may_end = ((tokens == self._profile.end).any(axis=1) | is_last_step) & ~non_finite
         scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
         finished = []
         for index in may_end.nonzero()[0].tolist():
             ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
+            if is_last_step[index] and self._profile.forced_end:
+                ranked = self._forced_end(index)
             survivors = self._finish(index, *ranked, is_last_step=bool(is_last_step[index]))
-            sentence = self._sentences[index]
-            has_enough = len(sentence.endings) >= num_wanted(sentence.params)
-            if stops_at_top(sentence.params):
-                has_enough &= sentence.top_ended
-            if has_enough or is_last_step[index]:
+            if is_last_step[index] or self._has_enough(self._sentences[index]):
                 finished.append(index)
             else:
                 scores[index], tokens[index], parents[index] = (
                     ranks[survivors] for ranks in (sums[index], candidates.tokens[index], candidates.parents[index])
                 )
+        if self._rule is StopRule.MARIAN:
+            for index, sentence in enumerate(self._sentences):
+                scores[index, sentence.num_live :] = -np.inf
+        elif self._rule is StopRule.HF:
+            going_on = ~non_finite
+            going_on[finished] = False
+            finished += self._overtaken(scores.max(axis=1), going_on)
         places = np.arange(self.num_sentences), num_steps
         self._scores[live], self._newest[live] = scores, tokens
         self._tokens[places], self._parents[places] = tokens, parents
@@ -222,38 +231,75 @@ class BeamSearch:
             the first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
         """
         record, length = self._sentences[index], int(self._num_steps[index])
-        substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != self._ids.end)
+        substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != self._profile.end)
         survivors = list(range(self.beam_size))
-        for place, token in enumerate(tokens[: self.beam_size]):
+        for place, token in enumerate(tokens[: record.num_live]):
             is_possible = scores[place] > -math.inf  # not of a hypothesis that was never born
-            if not is_possible or (token != self._ids.end and not is_last_step):
+            if not is_possible or (token != self._profile.end and not is_last_step):
                 continue
             score = normalize(scores[place], length, record.params)
             record.endings.append(_Ending(score, length, parents[place], token))
             record.top_ended |= place == 0
             survivors[place] = next(substitutes, place)
+        if self._rule is StopRule.MARIAN:
+            survivors = [place for place in range(record.num_live) if tokens[place] != self._profile.end]
+            record.num_live = len(survivors)
+            survivors += [0] * (self.beam_size - record.num_live)  # nothing goes on there
+        elif self._rule is StopRule.HF and len(record.endings) >= (wanted := num_wanted(record.params, self._rule)):
+            record.worst_kept = sorted((ending.score for ending in record.endings), reverse=True)[wanted - 1]
         return survivors
+
+    def _forced_end(self, index: int) -> tuple[list[float], list[int], list[int]]:
+        """Return scores, tokens and parents of a sentence's hypotheses, best first, with an end that changes no sum."""
+        parents = np.argsort(-self._scores[index], kind="stable")
+        return self._scores[index][parents].tolist(), [self._profile.end] * self.beam_size, parents.tolist()
+
+    def _has_enough(self, sentence: _Sentence) -> bool:
+        """Return whether the hypotheses that have ended are enough, whatever the others would become."""
+        match self._rule:
+            case StopRule.MARIAN:
+                return not sentence.num_live
+            case StopRule.HF:
+                return False
+        if len(sentence.endings) < num_wanted(sentence.params):
+            return False
+        return sentence.top_ended or not stops_at_top(sentence.params)
+
+    def _overtaken(self, sums: Floats, going_on: Booleans) -> list[int]:
+        """Return the sentences whose best running hypothesis, with this sum [B], is no better than the worst kept one.
+
+        Args:
+            going_on: [B]; others do not count.
+        """
+        return [
+            index
+            for index, sentence in enumerate(self._sentences)
+            if going_on[index]
+            and sentence.worst_kept > -math.inf
+            and normalize(sums[index], int(self._num_steps[index]), sentence.params) <= sentence.worst_kept
+        ]
 
     def _build(self, index: int, ending: _Ending) -> Hypothesis:
         past = slice(ending.length)
         tokens, parents = self._tokens[index, past].tolist(), self._parents[index, past].tolist()
-        is_ended, place = ending.token == self._ids.end, ending.parent
+        is_ended, place = ending.token == self._profile.end, ending.parent
         backwards = [] if is_ended else [ending.token]
+        is_forced = self._profile.forced_end and ending.length == self._max_steps[index]
         for column in range(ending.length - 1, 0, -1):
             backwards.append(tokens[column][place])
             place = parents[column][place]
         return Hypothesis(
             token_ids=tuple(reversed(backwards)),
             score=ending.score,
-            finish_reason=FinishReason.END_OF_SENTENCE if is_ended else FinishReason.LENGTH,
+            finish_reason=FinishReason.END_OF_SENTENCE if is_ended and not is_forced else FinishReason.LENGTH,
         )
 
 
-def num_wanted(params: SearchParams) -> int:
+def num_wanted(params: SearchParams, rule: StopRule = StopRule.CTRANSLATE2) -> int:
     """Return how many finished hypotheses end a sentence: round(beam_size * patience), half up; one if greedy."""
     if params.beam_size == 1:
         return 1
-    if stops_at_top(params):
+    if stops_at_top(params) and rule is StopRule.CTRANSLATE2:
         return params.num_hypotheses
     rounded = math.floor(float(np.float32(params.beam_size) * np.float32(params.patience)) + 0.5)
     return max(rounded, params.num_hypotheses)

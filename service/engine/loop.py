@@ -248,7 +248,7 @@ class EngineLoop:
         if group is None:
             beam_size, _, use_shortlist, _ = key
             group = _Group(
-                BeamSearch(beam_size, self._runner.decoder_ids),
+                BeamSearch(beam_size, self._runner.profile),
                 self._runner.new_state(beam_size, use_shortlist=use_shortlist),
             )
         self._groups[key] = group

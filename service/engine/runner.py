@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
-from model.config import DecoderIds, ModelConfig
+from model.config import DecodingProfile, ModelConfig
 from service.engine.beam import Candidates
 from service.engine.job import Forced, HeadWeights
 from service.engine.scheduler import SchedulerConfig
@@ -54,8 +54,8 @@ class Runner(Protocol):
         ...
 
     @property
-    def decoder_ids(self) -> DecoderIds:
-        """The target tokens that a search must know."""
+    def profile(self) -> DecodingProfile:
+        """What a search must know of the model."""
         ...
 
     @property

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.config import USUAL_IDS
+from model.config import USUAL_PROFILE
 from model.spelling import ANYWHERE, WORD_START
 from service.engine.job import SearchParams
 
@@ -44,7 +44,7 @@ class Steering:
         prefix_ids: tuple[int, ...] = (),
         alternative: int | None = None,
         *,
-        end_id: int = USUAL_IDS.end,
+        end_id: int = USUAL_PROFILE.end,
     ) -> None:
         """Begin with hypotheses without tokens.
 

@@ -28,7 +28,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from model.config import EOS_ID, UNK_ID, USUAL_IDS
+from model.config import EOS_ID, UNK_ID, USUAL_PROFILE
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.faults import explained
@@ -63,7 +63,7 @@ class PlainRunner:
     """A `Runner` without `encode` and `decode_step`: one layer, one head, one number for each position."""
 
     cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
-    decoder_ids = USUAL_IDS
+    profile = USUAL_PROFILE
     warm_up_source = (UNK_ID, EOS_ID)
     has_scorer = True
 

@@ -1,6 +1,6 @@
 """Models of other families than our own, as configurations describe them: graphs and engine do what PyTorch does."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import ctranslate2
@@ -15,7 +15,7 @@ from export.runner import ScorerRunner
 from export.scorer import SCORER_NAME
 from export.verify import TOLERANCES, compare, compare_scorer, seeded_samples, translated_samples
 from model.bundle import Bundle
-from model.config import Activation, ModelConfig, NormPlacement
+from model.config import Activation, ModelConfig, NormPlacement, StopRule
 from model.search import BeamConfig, beam_search
 from model.shortlist import Shortlist
 from model.transformer import Transformer
@@ -70,6 +70,9 @@ CONFIGS = {
         start_id=2,
         eos_id=2,
         suppressed_ids=(1, 5),
+    ),
+    "suppressed tokens with mass": ModelConfig(
+        **SIZES, vocab_size=70, max_positions=64, suppressed_ids=(0, 9), suppressed_keep_mass=True
     ),
     "post-norm with final norms": ModelConfig(
         **SIZES, vocab_size=65, max_positions=64, norm_placement=NormPlacement.POST, final_norm=True
@@ -147,11 +150,36 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
 
     found = found_by_engine(bundle, config, "fp32", params)
 
-    wanted = BeamConfig(beam_size=beam_size, max_target_tokens=12, ids=config.decoder_ids)
+    wanted = BeamConfig(
+        beam_size=beam_size,
+        max_target_tokens=12,
+        never_written=config.suppressed_ids,
+        profile=bundle.manifest.profile,
+    )
     for source, ours in zip(sources(config), found, strict=True):
         theirs = beam_search(model, source, wanted)[:beam_size]
         assert [list(one.token_ids) for one in ours] == [one.tokens for one in theirs]
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
+
+
+@pytest.mark.parametrize("model", ["mbart"], indirect=True)
+@pytest.mark.parametrize("rule", StopRule)
+def test_engine_ends_as_the_reference_search_under_every_rule(model, rule, tmp_path):
+    """Here suppressed tokens keep their mass, and the longest hypotheses are made to end."""
+    model = tiny_model(replace(model.config, suppressed_keep_mass=True), seed=7)
+    bundle = write_tiny_bundle(model, tmp_path / "tiny")
+    decoding = replace(bundle.manifest.decoding, stop_rule=rule, forced_end=True)
+    bundle = replace(bundle, manifest=replace(bundle.manifest, decoding=decoding))
+
+    found = found_by_engine(bundle, model.config, "fp32", SearchParams(beam_size=4, max_target_tokens=12))
+
+    wanted = BeamConfig(
+        max_target_tokens=12, never_written=model.config.suppressed_ids, profile=bundle.manifest.profile
+    )
+    for source, (ours,) in zip(sources(model.config), found, strict=True):
+        theirs = beam_search(model, source, wanted)[0]
+        assert list(ours.token_ids) == theirs.tokens
+        assert ours.score == pytest.approx(theirs.score, abs=1e-4)
 
 
 @pytest.mark.parametrize("model", ["marian", "opennmt", "mbart"], indirect=True)  # it has no post-norm with final norms

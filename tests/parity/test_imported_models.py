@@ -16,7 +16,7 @@ from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
 from export.source import ExportSource
 from model.bundle import Bundle, default_bundle_dir
-from model.config import Activation
+from model.config import Activation, StopRule
 from model.tokenizer import load_tokenizer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import SearchParams
@@ -27,7 +27,7 @@ from tests.parity.marian_model import MarianModel, write_marian
 
 BEAMS = (1, 4, 6)
 NUM_SENTENCES = 200
-OPTIONS = ImportOptions(source_language="en", target_language="de")
+OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
 
 
 def tokens_of(bundle: Bundle, sources: Sequence[Sequence[int]], beam_size: int, longest: int = 64) -> list[list[str]]:

@@ -88,7 +88,7 @@ class CpuRunner:
             raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
         check_limits(bundle)
         config = bundle.manifest.config
-        self.decoder_ids, self.warm_up_source = config.decoder_ids, shortest_source(config)
+        self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(config)
         self.cache_shape = CacheShape.of(config)
         self._num_logits = bundle.manifest.num_logits
         self._cross_names = layer_names("cross", self.cache_shape.num_layers)
@@ -141,7 +141,7 @@ class CpuRunner:
         )
         ids = np.zeros((len(encoded), num_steps + 1), np.int64)  # each decoder input, and the token after it
         for row, translation in zip(ids, translations, strict=True):
-            row[: len(translation) + 2] = (self.decoder_ids.start, *translation, self.decoder_ids.end)
+            row[: len(translation) + 2] = (self.profile.start, *translation, self.profile.end)
         feeds = {"tokens": ids[:, :-1], "next_tokens": ids[:, 1:], "source_lengths": lengths}
         for part, name in enumerate(self._cross_names):
             feeds[name] = self._padded([batch.arrays[part][index] for batch, index in encoded], lengths, num_columns)
@@ -159,8 +159,8 @@ class CpuRunner:
         if self._scorer is None or not self._variant.attention_weights:
             raise no_head_weights(self._bundle)
         lengths, shown = np.array([len(source)], np.int32), np.array([1])
-        tokens = np.array([[self.decoder_ids.start, *translation]])
-        next_tokens = np.array([[*translation, self.decoder_ids.end]])
+        tokens = np.array([[self.profile.start, *translation]])
+        next_tokens = np.array([[*translation, self.profile.end]])
         given = {"source_ids": np.array([source]), "tokens": tokens, "next_tokens": next_tokens}
         given |= {"source_lengths": lengths, SHOWN: shown}
         with explained():

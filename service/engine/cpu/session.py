@@ -68,7 +68,8 @@ def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
     if not (bundle.manifest.shortlist and variant.shortlist_step and variant.projection and is_exact):
         return None
     try:
-        return Shortlist.load(bundle.path(bundle.manifest.shortlist), bundle.manifest.config.vocab_size)
+        config = bundle.manifest.config
+        return Shortlist.load(bundle.path(bundle.manifest.shortlist), config.vocab_size, config.eos_id)
     except ValueError as error:
         raise BundleError(f"{error}; export the model again") from error
 

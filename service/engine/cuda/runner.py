@@ -85,7 +85,7 @@ class CudaRunner:
         self._bundle = bundle
         self._config = bundle.manifest.config
         self._num_logits = bundle.manifest.num_logits
-        self.decoder_ids, self.warm_up_source = self._config.decoder_ids, shortest_source(self._config)
+        self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(self._config)
         self._max_target_tokens = bundle.manifest.decoding.max_target_tokens
         self.cache_shape = CacheShape.of(self._config)
         self._encoder, self._decoder = sessions["encoder"], StepGraph.of(sessions["decoder_step"])

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from model.bundle import Bundle, BundleError
+from model.config import USUAL_PROFILE, DecodingProfile, StopRule
 from model.manifest import BUNDLE_FORMAT_VERSION, Manifest
 from tests.fakes.hollow_bundle import directory, manifest
 
@@ -73,6 +74,15 @@ def test_a_decoding_default_that_no_request_could_give_is_refused(directory, nam
 def test_a_decoding_default_may_be_at_its_limits(name, limits):
     for value in limits:
         assert getattr(Manifest.from_json(changed(decoding={name: value})).decoding, name) == value
+
+
+def test_a_bundle_says_how_its_searches_end_or_they_end_as_those_of_ctranslate2(directory):
+    own = Manifest.from_json(changed(decoding={"stop_rule": "hf", "forced_end": True}))
+
+    assert own.profile == DecodingProfile(stop_rule=StopRule.HF, forced_end=True)
+    assert Manifest.from_json(changed(decoding={})).profile == USUAL_PROFILE
+    assert "'beam' is not a valid StopRule" in refusal(directory, changed(decoding={"stop_rule": "beam"}))
+    assert "forced_end is 1, it must be true or false" in refusal(directory, changed(decoding={"forced_end": 1}))
 
 
 def test_a_bundle_that_does_not_say_how_long_a_sentence_may_be_is_reliable_for_all():

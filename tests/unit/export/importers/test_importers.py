@@ -3,6 +3,7 @@
 import json
 import pickle
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from export.importers.ctranslate2 import read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions, half_sinusoids
 from export.importers.marian import read_marian
 from export.importers.model_bin import ModelFileError
+from model.config import StopRule
 from model.layers import sinusoidal_positions
-from model.manifest import TokenizerKind
+from model.manifest import DecodingDefaults, TokenizerKind
 from tests.fakes.tiny_model import state_of, tiny_config, tiny_model
 from tests.parity.ctranslate2_model import write_ctranslate2_model
 from tests.parity.marian_model import write_marian
@@ -25,6 +27,9 @@ from tests.unit.export.importers.test_model_bin import model_bin, text, variable
 NUM_MUTATIONS = 100
 HOSTILE: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 10**12, 1.5, 1e-7, "x", "", [], [[]], [5], [["x"]], {}, {"a": 1},
+)  # fmt: skip
+SEARCH_SETTINGS = (
+    "length_penalty", "early_stopping", "forced_eos_token_id", "renormalize_logits", "suppress_tokens", "min_length",
 )  # fmt: skip
 OPTIONS = ImportOptions(source_language="en", target_language="de")
 
@@ -62,9 +67,31 @@ class TestMarian:
             half_sinusoids(20, 8), np.concatenate([usual[:, ::2], usual[:, 1::2]], axis=1), atol=1e-6
         )
 
+    def test_the_search_is_that_of_its_generation_config(self, directory, tmp_path):
+        (tmp_path / "scratch").mkdir()
+        plain = read_marian(directory, OPTIONS, tmp_path / "scratch")
+        eos = plain.config.eos_id
+        changed: dict[str, Any] = {"num_beams": 3, "length_penalty": 0.7, "max_length": 21, "forced_eos_token_id": eos}
+        changed |= {"renormalize_logits": True, "early_stopping": True, "suppress_tokens": [4]}
+        (directory / "generation_config.json").write_text(json.dumps(changed))
+        own = read_marian(directory, OPTIONS, tmp_path / "scratch")
+        other = read_marian(directory, replace(OPTIONS, profile=StopRule.MARIAN), tmp_path / "scratch")
+
+        usual = DecodingDefaults(beam_size=6, max_target_tokens=32, stop_rule=StopRule.HF)
+        assert (plain.decoding, plain.config.suppressed_keep_mass) == (usual, True)
+        assert (own.decoding.beam_size, own.decoding.length_penalty, own.decoding.max_target_tokens) == (3, 0.7, 20)
+        assert (own.decoding.stop_rule, own.decoding.forced_end) == (StopRule.CTRANSLATE2, True)
+        assert own.config.suppressed_ids == (4, own.config.pad_id)
+        assert not own.config.suppressed_keep_mass
+        assert (other.decoding.stop_rule, other.decoding.forced_end) == (StopRule.MARIAN, False)
+
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
+            ({"early_stopping": "never"}, "early_stopping is 'never', only False is supported; --profile ctranslate2"),
+            ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size is 3, only 0 is supported; --profile ctranslate2"),
+            ({"forced_eos_token_id": 5}, "forced_eos_token_id is 5, only eos_token_id is supported"),
+            ({"forced_bos_token_id": 5}, "forced_bos_token_id is 5, only None is supported"),
             ({"activation_function": "gelu_new"}, "activation_function is 'gelu_new', supported are relu"),
             ({"normalize_before": True}, "normalize_before is True, only False is supported"),
             ({"decoder_ffn_dim": 32}, "encoder_ffn_dim is 64, decoder_ffn_dim 32"),
@@ -85,7 +112,7 @@ class TestMarian:
         good = json.loads((directory / "config.json").read_text())
         (tmp_path / "scratch").mkdir()
         refused: list[str] = []
-        for name in [*good, "length_penalty", "tie_word_embeddings"]:
+        for name in [*good, *SEARCH_SETTINGS, "tie_word_embeddings"]:
             for value in HOSTILE:
                 (directory / "config.json").write_text(json.dumps({**good, name: value}))
                 try:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import EOS_ID
+from model.config import EOS_ID, USUAL_PROFILE, DecodingProfile, StopRule
+from model.search import BeamConfig, beam_search
 from service.engine.beam import BeamSearch, Candidates, StepOutcome, find_non_finite
-from service.engine.job import SearchParams
+from service.engine.job import FinishReason, SearchParams
 from tests.fakes.plain_search import (
     VOCABULARY,
     Found,
@@ -85,6 +87,7 @@ class Driver:
     """Keeps every hypothesis' prefix by following `parents`, as the key/value cache does."""
 
     beam_size: int
+    profile: DecodingProfile = USUAL_PROFILE
     search: BeamSearch = field(init=False)
     scripts: list[Script] = field(default_factory=list)
     names: list[int] = field(default_factory=list)
@@ -92,7 +95,7 @@ class Driver:
     results: dict[int, Found] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.search = BeamSearch(self.beam_size)
+        self.search = BeamSearch(self.beam_size, self.profile)
 
     def join(self, name: int, script: Script, params: SearchParams) -> None:
         assert self.search.add(params) == len(self.scripts)
@@ -169,6 +172,92 @@ def test_batch_gives_what_the_plain_search_gives_each_sentence(beam_size, seeds,
     results = Driver(beam_size).run([sentences])
 
     assert results == {name: plain_search(script, params) for name, script, params in sentences}
+
+
+class ScriptedModel:
+    """A script as the reference search wants its models: the "states" are the tokens so far."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def encode(self, source: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(1, 1, 1)
+
+    def decode(self, tokens: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return tokens.unsqueeze(1)  # [B, 1, T]: the search takes [:, -1]
+
+    def project(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.array([self.script(tuple(row)) for row in tokens.tolist()]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    beam_size=st.integers(1, 5),
+    rule=st.sampled_from(StopRule),
+    forced_end=st.booleans(),
+    seeds=st.lists(st.integers(0, 10**6), min_size=1, max_size=4),
+)
+def test_every_stop_rule_gives_what_the_reference_search_gives(beam_size, rule, forced_end, seeds):
+    profile = DecodingProfile(stop_rule=rule, forced_end=forced_end)
+    sentences = [
+        (number, random_script(seed), params_of(beam_size, seed)._replace(num_hypotheses=1))
+        for number, seed in enumerate(seeds)
+    ]
+
+    results = Driver(beam_size, profile).run([sentences[:1], sentences[1:]])
+
+    for name, script, params in sentences:
+        config = BeamConfig(
+            beam_size=beam_size,
+            length_penalty=params.length_penalty,
+            patience=params.patience,
+            max_target_tokens=params.max_target_tokens,
+            profile=profile,
+        )
+        found, wanted = results[name].hypotheses[0], beam_search(ScriptedModel(script), [EOS_ID], config)[0]
+        assert list(found.token_ids) == wanted.tokens
+        assert found.score == pytest.approx(wanted.score, abs=1e-4)
+        is_longest = len(found.token_ids) + 1 >= params.max_target_tokens
+        assert found.finish_reason is FinishReason.END_OF_SENTENCE or is_longest
+
+
+def test_an_end_that_was_forced_is_told_as_the_longest_length():
+    never_ends = reluctant_script(7, np.inf)
+    params = SearchParams(beam_size=2, max_target_tokens=5)
+
+    found = Driver(2, DecodingProfile(forced_end=True)).run([[(0, never_ends, params)]])[0].hypotheses[0]
+
+    assert (len(found.token_ids), found.finish_reason) == (4, FinishReason.LENGTH)
+
+
+def test_hf_goes_on_while_a_running_hypothesis_is_better_than_one_that_is_kept():
+    """Two end with the sums -1 and -3; the running one has -1.5 at a length of 2, and ends best."""
+    search = BeamSearch(2, DecodingProfile(stop_rule=StopRule.HF))
+    search.add(SearchParams(beam_size=2))
+    steps = [
+        [(-1.0, EOS_ID, 0), (-1.2, 7, 0), (-1.4, 8, 0), (-9.0, 9, 0)],
+        [(-1.5, 7, 0), (-3.0, EOS_ID, 1), (-3.1, 8, 0), (-9.0, 9, 0)],
+        [(-1.6, EOS_ID, 0), (-8.0, 7, 0), (-8.1, 8, 0), (-9.0, 9, 0)],
+    ]
+
+    finished = [list(search.advance(one_sentence(step)).finished) for step in steps]
+
+    assert finished == [[], [], [0]]
+    assert search.hypotheses(0)[0].token_ids == (8, 7)  # 8 took the place of the first end
+
+
+def test_marian_makes_the_beam_smaller_with_each_end_and_stops_without_a_beam():
+    search = BeamSearch(2, DecodingProfile(stop_rule=StopRule.MARIAN))
+    search.add(SearchParams(beam_size=2))
+
+    first = search.advance(one_sentence([(-1.0, EOS_ID, 0), (-1.2, 7, 0), (-1.4, 8, 0), (-9.0, 9, 0)]))
+    scores = search.scores.tolist()
+    second = search.advance(one_sentence([(-1.5, 8, 0), (-1.6, EOS_ID, 0), (-3.1, 9, 0), (-9.0, 9, 0)]))
+    third = search.advance(one_sentence([(-1.7, EOS_ID, 0), (-1.8, 7, 0), (-3.1, 9, 0), (-9.0, 9, 0)]))
+
+    assert scores == [[pytest.approx(-1.2), -np.inf]]
+    assert [list(step.finished) for step in (first, second, third)] == [[], [], [0]]  # the second end was no candidate
+    assert search.hypotheses(0)[0].token_ids == (7, 8)
 
 
 @settings(max_examples=60, deadline=None)

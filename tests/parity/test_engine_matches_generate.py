@@ -1,0 +1,174 @@
+"""Imported models against `generate` of transformers: log-probabilities of steps, and the tokens of its two searches.
+
+Where tokens differ, the reference search must have had to choose between near-equals; any other difference is a fault.
+`DRAGOMAN_TEST_SENTENCES=500` compares as many sentences of each model, which takes an hour.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.importers.command import import_model
+from export.importers.foreign import ImportOptions
+from export.importers.marian import read_marian
+from export.source import ExportSource
+from export.verify import reference_model
+from model import search
+from model.bundle import Bundle, default_bundle_dir
+from model.config import StopRule
+from model.search import BeamConfig, beam_search
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+from service.engine.cpu.runner import CpuRunner
+from service.engine.job import SearchParams
+from tests.fakes.engine_runs import translate
+from tests.fakes.own_text import own_sentences
+from tests.parity.generate_models import (
+    generated,
+    next_log_probs,
+    read_marian_model,
+    trained_pegasus,
+    write_random_marian,
+)
+
+NUM_SENTENCES = int(os.environ.get("DRAGOMAN_TEST_SENTENCES", "6"))
+MARGIN = 1e-4
+BEAMS = (1, 4, 6)
+SIZES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+# Settings of the model, settings of `generate`, and weights with which lengths differ, and so do the two searches.
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "classic": (
+        {**SIZES, "d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "eos_token_id": 0,
+         "activation_function": "swish", "forced_eos_token_id": None},
+        {},
+        {"seed": 1, "scale": 0.25, "end_bias": 2.0},
+    ),
+    "tc-big": (
+        {**SIZES, "d_model": 48, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "eos_token_id": 51,
+         "activation_function": "relu", "encoder_layers": 3, "forced_eos_token_id": 51},
+        {"renormalize_logits": True},
+        {"seed": 0, "scale": 0.3, "end_bias": 5.0},
+    ),
+    "two vocabularies": (
+        {**SIZES, "d_model": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "eos_token_id": 7,
+         "activation_function": "gelu", "share_encoder_decoder_embeddings": False, "forced_eos_token_id": 7},
+        {"length_penalty": 1.3},
+        {"seed": 1, "scale": 0.4, "end_bias": 3.0},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model here, and in transformers."""
+
+    bundle: Bundle
+    reference: Transformer
+    theirs: Any
+    sources: list[list[int]]
+
+    def differences(self, beam_size: int, *, early_stopping: bool) -> list[tuple[list[int], list[int]]]:
+        """Ours and theirs of the sentences that differ, near-ties left out."""
+        rule = StopRule.CTRANSLATE2 if early_stopping else StopRule.HF
+        manifest = self.bundle.manifest
+        manifest = replace(manifest, decoding=replace(manifest.decoding, stop_rule=rule))
+        bundle, decoding = replace(self.bundle, manifest=manifest), manifest.decoding
+        params = SearchParams(
+            beam_size=beam_size,
+            length_penalty=decoding.length_penalty,
+            max_target_tokens=decoding.max_target_tokens,
+        )
+        config = BeamConfig(
+            beam_size=beam_size,
+            length_penalty=decoding.length_penalty,
+            max_target_tokens=decoding.max_target_tokens,
+            never_written=manifest.config.suppressed_ids,
+            profile=manifest.profile,
+        )
+        ours = [list(best.token_ids) for best, *_ in translate(CpuRunner(bundle), self.sources, params)]
+        theirs = [generated(self.theirs, ids, beam_size, early_stopping=early_stopping) for ids in self.sources]
+        different = [place for place, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
+        faults = [place for place in different if self.smallest_margin(self.sources[place], config) > MARGIN]
+        print(f"beam {beam_size}, early_stopping {early_stopping}: {len(ours)} sentences, {len(different)} differ")
+        return [(ours[place], theirs[place]) for place in faults]
+
+    def smallest_margin(self, source: Sequence[int], config: BeamConfig) -> float:
+        """Return how near the reference search came to another choice."""
+        with watched_margins(config.beam_size) as margins:
+            best, *others = beam_search(self.reference, source, config)
+        return min(*margins, *(best.score - other.score for other in others[:1]), np.inf)
+
+
+@contextmanager
+def watched_margins(beam_size: int) -> Iterator[list[float]]:
+    """Collect the margin between the candidates of rank K and K + 1 at each step."""
+    margins, original = list[float](), search._best_candidates
+
+    def watch(*arguments: Any) -> Any:
+        found = original(*arguments)
+        margins.append(found[beam_size - 1].log_prob - found[beam_size].log_prob)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_best_candidates", watch)
+        yield margins
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_path: Path) -> Pair:
+    directory = tmp_path_factory.mktemp("generate")
+    settings, generation, weights = SHAPES[request.param]
+    write_random_marian(directory / "marian", tiny_tokenizer_path, settings, generation, **weights)
+    (directory / "scratch").mkdir()
+    source = read_marian(directory / "marian", ImportOptions(), directory / "scratch")
+    bundle = import_model(directory / "marian", directory / "bundle", ImportOptions())
+    theirs = read_marian_model(directory / "marian")
+    rng, config = np.random.default_rng(4), source.config
+    lengths = rng.integers(1, 20, NUM_SENTENCES)
+    sources = [[*rng.integers(9, config.vocab_size - 2, n).tolist(), config.eos_id] for n in lengths]
+    return Pair(bundle, reference_model(config, source.state), theirs, sources)
+
+
+def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
+    config = pair.bundle.manifest.config
+    for source in pair.sources[:6]:
+        target = [config.start_id, *source[:-1]]
+        with torch.inference_mode():
+            ids, lengths = torch.tensor([source]), torch.tensor([len(source)])
+            memory = pair.reference.encode(ids, lengths)
+            states = pair.reference.decode(torch.tensor([target]), memory, lengths)
+            ours = pair.reference.log_probs(pair.reference.project(states))[0]
+            theirs = pair.theirs.get_encoder()(input_ids=ids).last_hidden_state
+
+        torch.testing.assert_close(memory, theirs, atol=1e-4, rtol=0.0)
+        torch.testing.assert_close(ours, next_log_probs(pair.theirs, source, target), atol=1e-4, rtol=0.0)
+    assert pair.bundle.manifest.variants["fp32"].parity["largest_difference"] < 1e-4  # between graphs and the reference
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+@pytest.mark.parametrize("beam_size", BEAMS)
+@pytest.mark.timeout(7200)
+def test_random_models_write_the_tokens_of_generate(pair, beam_size, early_stopping):
+    assert pair.differences(beam_size, early_stopping=early_stopping) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early_stopping", [False, True])
+@pytest.mark.parametrize("beam_size", BEAMS)
+@pytest.mark.timeout(7200)
+def test_the_included_model_writes_the_tokens_of_generate(trained_bundles, beam_size, early_stopping):
+    source = ExportSource.load(default_bundle_dir())
+    bundle = Bundle.load(trained_bundles["fp32"])
+    tokenizer = Tokenizer.load(bundle.tokenizer_path)
+    sources = [tokenizer.encode(text) for text in own_sentences(NUM_SENTENCES, seed=3)]
+    theirs = trained_pegasus(source.config, source.state, bundle.manifest.decoding.max_target_tokens + 1)
+    pair = Pair(bundle, reference_model(source.config, source.state), theirs, sources)
+
+    assert pair.differences(beam_size, early_stopping=early_stopping) == []
