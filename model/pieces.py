@@ -22,7 +22,7 @@ _CONTROL_EXCEPT_SENTINELS = {code: " " for code in CONTROL_TO_SPACE if chr(code)
 
 def normalize_text(text: str) -> str:
     """Return the text with control characters (Unicode category Cc) as spaces and no blanks at its ends."""
-    return text.translate(CONTROL_TO_SPACE).strip()
+    return (text if text.isprintable() else text.translate(CONTROL_TO_SPACE)).strip()
 
 
 def normalize_marked(text: str) -> str:

@@ -131,7 +131,9 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids without padding, begin and end of sentence."""
-        text: str = self._processor.decode([int(token) for token in ids if token not in _SPECIAL_IDS])
+        if not _SPECIAL_IDS.isdisjoint(ids):
+            ids = [token for token in ids if token not in _SPECIAL_IDS]
+        text: str = self._processor.decode(ids)
         return text
 
     def read_back(self, text: str) -> str | None:

@@ -359,7 +359,7 @@ def _write_translation(message: pb.Translation, translation: Translation, index:
         message.pivot_language = translation.pivot_language
     for use in translation.terms:
         written = message.terms.add(source=use.term.source, target=use.term.target, is_honoured=use.is_honoured)
-        written.span.begin, written.span.end = use.span
+        _write_span(written.span, use.span)
 
 
 def _write_hypothesis(message: pb.Hypothesis, hypothesis: TranslatedText) -> None:
@@ -370,8 +370,8 @@ def _write_hypothesis(message: pb.Hypothesis, hypothesis: TranslatedText) -> Non
 
 
 def _write_segment(message: pb.Segment, segment: TranslatedSegment) -> None:
-    message.source.begin, message.source.end = segment.source
-    message.target.begin, message.target.end = segment.target
+    _write_span(message.source, segment.source)
+    _write_span(message.target, segment.target)
     for hypothesis in segment.hypotheses:
         _write_hypothesis(message.hypotheses.add(), hypothesis)
     if segment.hypotheses:
@@ -383,14 +383,18 @@ def _write_segment(message: pb.Segment, segment: TranslatedSegment) -> None:
         message.quality = segment.quality
     for link in segment.links:
         written = message.links.add()
-        written.source.begin, written.source.end = link.source
-        written.target.begin, written.target.end = link.target
+        _write_span(written.source, link.source)
+        _write_span(written.target, link.target)
 
 
 def _write_warning(message: pb.TextWarning, warning: TextWarning) -> None:
     message.kind = _WARNING_KINDS[warning.kind]
     message.message = warning.message
-    message.source.begin, message.source.end = warning.source
+    _write_span(message.source, warning.source)
+
+
+def _write_span(message: pb.Span, span: Span) -> None:
+    message.begin, message.end = span
 
 
 def _decode_text_error(status: pb.Status, index: int | None) -> DragomanError:

@@ -8,7 +8,7 @@ A segment whose spans no rung keeps stays as it is, with a warning.  Knows neith
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from service.engine.job import SearchParams
@@ -30,7 +30,8 @@ from service.translation.rungs import Rung, rungs
 from service.translation.tasks import Rounds, Task, together
 
 
-class SegmentOutcome(NamedTuple):
+@dataclass(slots=True, kw_only=True)
+class SegmentOutcome:
     """What became of a segment."""
 
     hypotheses: tuple[TranslatedText, ...] = ()  # as they stand in the text, best first
@@ -97,7 +98,7 @@ def translate_segment(
         return SegmentOutcome(hypotheses=(untranslated(segment.source),))
     source_tokens = row_steps = retries = 0
     inner: list[SegmentOutcome] = []
-    if any(tag.parts for tag in segment.tags):
+    if segment.tags and any(tag.parts for tag in segment.tags):
         segment, inner = yield from _with_translated_tags(segment, index, settings, escape)
     best: _Restored | None = None
     for rung in rungs(segment, spans, settings.codec.alphabet):
@@ -121,12 +122,14 @@ def translate_segment(
             if again is not None and better(best.attempt, again.attempt):
                 best = again
         outcome = _outcome(best, segment, settings, escape)
+    outcome.source_tokens, outcome.row_steps, outcome.retries = source_tokens, row_steps, retries
     for one in inner:
-        outcome = outcome._replace(warnings=(*outcome.warnings, *one.warnings), error=outcome.error or one.error)
-        source_tokens += one.source_tokens
-        row_steps += one.row_steps
-        retries += one.retries
-    return outcome._replace(source_tokens=source_tokens, row_steps=row_steps, retries=retries)
+        outcome.warnings += one.warnings
+        outcome.error = outcome.error or one.error
+        outcome.source_tokens += one.source_tokens
+        outcome.row_steps += one.row_steps
+        outcome.retries += one.retries
+    return outcome
 
 
 def _untouched(segment: Segment, uses: Sequence[TermUse]) -> SegmentOutcome:
@@ -150,7 +153,7 @@ def _restore(
 ) -> Rounds[_Restored | None]:
     """Return the hypotheses of a draft with all spans and terms in them; None if none has all spans."""
     has_tags = bool(segment.tags) and not _is_wrapped(segment)
-    has_terms = any(use.term.target for use in uses)
+    has_terms = bool(uses) and any(use.term.target for use in uses)
     links: Sequence[Sequence[Link]] = [()] * len(found.hypotheses)
     if rung.needs_links or settings.wants_links or has_tags or has_terms:
         links = yield from found.links(settings)
@@ -195,7 +198,7 @@ def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Call
     if segment.tags and not is_well_formed(segment.tags, written[0].text):
         return _untouched(segment, best.uses)
     noticed = [*best.draft.faults, *best.faults]
-    if not all(use.is_honoured for use in best.uses):
+    if best.uses and not all(use.is_honoured for use in best.uses):
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
     return SegmentOutcome(
         hypotheses=tuple(written),

@@ -38,8 +38,11 @@ def translate_text(text: str, index: int, settings: Settings, prefix: str = "") 
             works = [translate_whole(text, index, settings, prefix)]
         else:
             document = take_apart(text, settings)
-            segments = [part for part in document.parts if isinstance(part, Segment)]
-            works = [translate_segment(part, index, settings, part.escape or document.escape) for part in segments]
+            works = [
+                translate_segment(part, index, settings, part.escape or document.escape)
+                for part in document.parts
+                if isinstance(part, Segment)
+            ]
         outcomes = yield from together(works)
     except InvalidInput as error:
         return Translation(error=error)
@@ -94,19 +97,16 @@ def _in_tags(segment: Segment) -> Iterator[Part]:
 
 def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> Translation:
     """Return the translation of a text from its parts and the outcomes of its segments, in order."""
-    source_tokens = sum([outcome.source_tokens for outcome in outcomes])
-    row_steps = sum([outcome.row_steps for outcome in outcomes])
+    whole = Translation()
     for outcome in outcomes:
-        if outcome.error is not None:
-            return Translation(error=outcome.error, source_tokens=source_tokens, row_steps=row_steps)
-    return Translation(
-        hypotheses=_joined(parts, outcomes),
-        source_tokens=source_tokens,
-        row_steps=row_steps,
-        segments=_placed(parts, outcomes),
-        retries=sum([outcome.retries for outcome in outcomes]),
-        terms=tuple([use for outcome in outcomes for use in outcome.terms]),
-    )
+        whole.source_tokens += outcome.source_tokens
+        whole.row_steps += outcome.row_steps
+        whole.retries += outcome.retries
+        whole.error = whole.error or outcome.error
+    if whole.error is None:
+        whole.hypotheses, whole.segments = _joined(parts, outcomes), _placed(parts, outcomes)
+        whole.terms = tuple([use for outcome in outcomes for use in outcome.terms])
+    return whole
 
 
 def _joined(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> tuple[TranslatedText, ...]:
