@@ -13,10 +13,12 @@ SOAK_ARGS ?=
 CAPACITY_ARGS ?=
 MONITORING_ARGS ?=
 DOCS_ARGS ?=
+CLIENTS_ARGS ?=
 
 VENV := .venv
 DEV := .venv-dev
 DOCS := .venv-docs
+CLIENTS := .venv-clients
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests deploy
@@ -27,7 +29,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -79,6 +81,9 @@ try-monitoring: setup-dev  ## Every expression of the dashboard against a real P
 
 try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server, 7 minutes; DOCS_ARGS='docs/secure.md'
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
+
+try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate and DeepL against real servers, 2 minutes; CLIENTS_ARGS='--examples 10000' for long
+	$(BIN)/python -m tests.clients --python $(CLIENTS)/bin/python $(CLIENTS_ARGS)
 
 bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
@@ -164,6 +169,16 @@ $(DOCS)/.stamp: pyproject.toml constraints.txt
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	@$(DOCS)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
 	@$(DOCS)/bin/python -m pip install -qq --constraint constraints.txt --group docs
+	@touch $@
+
+# Argos Translate depends on torch, which its client of LibreTranslate has no use for.
+$(CLIENTS)/.stamp: pyproject.toml
+	@echo "setting up $(CLIENTS)"
+	@$(CHECK_PYTHON)
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(CLIENTS)/bin/python -m pip install -qq --group clients
+	@$(CLIENTS)/bin/python -m pip install -qq --no-deps 'argostranslate>=1.11'
 	@touch $@
 
 clean:  ## Remove builds and caches; the environments stay
