@@ -65,12 +65,12 @@ class Shortlist:
         object.__setattr__(self, "_is_always", is_always)
 
     @classmethod
-    def from_links(cls, vocab_size: int, always: Ids, sources: Ids, targets: Ids) -> Self:
+    def from_links(cls, vocab_size: int, always: Ids, sources: Ids, targets: Ids, end_id: int = EOS_ID) -> Self:
         """Return a shortlist in which source token `sources[i]` may become target token `targets[i]`, in any order."""
         always = np.unique(always)
         links = np.unique((sources * vocab_size + targets)[~np.isin(targets, always)])
         offsets = np.searchsorted(links, np.arange(vocab_size + 1) * vocab_size)
-        return cls(vocab_size, always, offsets, links % vocab_size)
+        return cls(vocab_size, always, offsets, links % vocab_size, end_id)
 
     def candidates(self, source_ids: Sequence[int]) -> Ids:
         """Return the target tokens that a translation of these source tokens may use, ascending, each once."""

@@ -52,12 +52,9 @@ def with_generation(
     if is_own:
         _require_supported(settings, path)
     banned = {*config.suppressed_ids, *_banned(settings, path)} - {config.eos_id}
+    keeps_mass = bool(banned) and is_own and not flag(settings, "renormalize_logits", path, default=False)
     try:
-        config = replace(
-            config,
-            suppressed_ids=tuple(sorted(banned)),
-            suppressed_keep_mass=is_own and not flag(settings, "renormalize_logits", path, default=False),
-        )
+        config = replace(config, suppressed_ids=tuple(sorted(banned)), suppressed_keep_mass=keeps_mass)
         return config, _decoding(settings, config, options.profile, path)
     except ForeignModelError:
         raise

@@ -184,11 +184,13 @@ class BeamSearch:
         scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
         finished = []
         for index in may_end.nonzero()[0].tolist():
-            ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
-            if is_last_step[index] and self._profile.forced_end:
+            is_last = bool(is_last_step[index])
+            if is_last and self._profile.forced_end:
                 ranked = self._forced_end(index)
-            survivors = self._finish(index, *ranked, is_last_step=bool(is_last_step[index]))
-            if is_last_step[index] or self._has_enough(self._sentences[index]):
+            else:
+                ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
+            survivors = self._finish(index, *ranked, is_last_step=is_last)
+            if is_last or self._has_enough(self._sentences[index]):
                 finished.append(index)
             else:
                 scores[index], tokens[index], parents[index] = (
@@ -241,11 +243,13 @@ class BeamSearch:
             record.endings.append(_Ending(score, length, parents[place], token))
             record.top_ended |= place == 0
             survivors[place] = next(substitutes, place)
+        if self._rule is StopRule.CTRANSLATE2:
+            return survivors
         if self._rule is StopRule.MARIAN:
             survivors = [place for place in range(record.num_live) if tokens[place] != self._profile.end]
             record.num_live = len(survivors)
             survivors += [0] * (self.beam_size - record.num_live)  # nothing goes on there
-        elif self._rule is StopRule.HF and len(record.endings) >= (wanted := num_wanted(record.params, self._rule)):
+        elif len(record.endings) >= (wanted := num_wanted(record.params, self._rule)):
             record.worst_kept = sorted((ending.score for ending in record.endings), reverse=True)[wanted - 1]
         return survivors
 
@@ -256,14 +260,11 @@ class BeamSearch:
 
     def _has_enough(self, sentence: _Sentence) -> bool:
         """Return whether the hypotheses that have ended are enough, whatever the others would become."""
-        match self._rule:
-            case StopRule.MARIAN:
-                return not sentence.num_live
-            case StopRule.HF:
+        if self._rule is StopRule.CTRANSLATE2:
+            if len(sentence.endings) < num_wanted(sentence.params):
                 return False
-        if len(sentence.endings) < num_wanted(sentence.params):
-            return False
-        return sentence.top_ended or not stops_at_top(sentence.params)
+            return sentence.top_ended or not stops_at_top(sentence.params)
+        return self._rule is StopRule.MARIAN and not sentence.num_live  # `_overtaken` decides for the third
 
     def _overtaken(self, sums: Floats, going_on: Booleans) -> list[int]:
         """Return the sentences whose best running hypothesis, with this sum [B], is no better than the worst kept one.

@@ -94,3 +94,9 @@ def test_a_file_of_another_size_is_refused(path, size):
 
     with pytest.raises(ValueError, match=rf"shortlist\.csr: has {size} bytes"):
         Shortlist.load(path, VOCAB_SIZE)
+
+
+def test_the_end_that_must_be_allowed_is_the_model_s(path):
+    assert Shortlist.load(path, VOCAB_SIZE, end_id=UNK_ID).end_id == UNK_ID
+    with pytest.raises(ValueError, match=r"end-of-sentence \(id 5\) is not always allowed"):
+        Shortlist.load(path, VOCAB_SIZE, end_id=5)
