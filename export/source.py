@@ -18,6 +18,7 @@ from model.bundle import MANIFEST_NAME, Bundle
 from model.checkpoint import load_checkpoint
 from model.config import ModelConfig
 from model.manifest import TOKENIZER_NAME, AlignmentHeads, DecodingDefaults, TokenizerFiles, TokenizerKind
+from model.tokenizer import Tokenizer
 
 FIRST_VERSION = "1"  # of a model that was never exported
 CALIBRATED = ("calibration_sentences", "coverage")  # what `Manifest.exported_with` says of int8 graphs
@@ -91,7 +92,7 @@ class ExportSource:
         """Copy the tokenizer's files into a bundle, and return their names there."""
         if self.tokenizer.kind is TokenizerKind.SHARED:
             shutil.copyfile(self.tokenizer_path, directory / TOKENIZER_NAME)
-            return TokenizerFiles()
+            return TokenizerFiles(sentinels=Tokenizer.load(self.tokenizer_path).sentinel_ids)
         for name in self.tokenizer.names:
             shutil.copyfile(self.tokenizer_path / name, directory / name)
         return self.tokenizer

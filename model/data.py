@@ -44,8 +44,7 @@ def sampling_encoder(tokenizer: Tokenizer, share: float, seed: int) -> Encode:
     """
     rng = random.Random(seed)
     tokenizer.seed(seed)
-    encode = tokenizer.encode_marked
-    return lambda text: tokenizer.sample(text, _SAMPLING_ALPHA) if rng.random() < share else encode(text)
+    return lambda text: tokenizer.sample(text, _SAMPLING_ALPHA) if rng.random() < share else tokenizer.encode(text)
 
 
 def encode_pairs(pairs: Sequence[Pair], config: BatchConfig, encode: Encode) -> list[Example]:
@@ -144,7 +143,8 @@ class EpochBatches:
                 f"tokens that differ in length by less than a factor of {config.max_length_ratio}"
             )
         self._pairs = pairs
-        self._tokenizer = tokenizer
+        # Without changes that place sentinels, a control character of a corpus is none.
+        self._tokenizer = tokenizer.marked() if augmentation.sentinels or augmentation.tags else tokenizer
         self._config = config
         self._augmentation = augmentation
         self._seed = seed
@@ -161,8 +161,7 @@ class EpochBatches:
         rng.shuffle(pairs)
         changed = list(augment(pairs, self._augmentation, rng.randrange(2**32), self._following))
         share = self._augmentation.sample_pieces
-        has_sentinels = self._augmentation.sentinels or self._augmentation.tags
-        encode: Encode = self._tokenizer.encode_marked if has_sentinels else self._tokenizer.encode
+        encode: Encode = self._tokenizer.encode
         if share:
             encode = sampling_encoder(self._tokenizer, share, rng.randrange(2**32))
         runs = self._bucket(encode_pairs(changed, self._config, encode), rng)

@@ -135,10 +135,11 @@ class TokenizerFiles:
     end: str = "</s>"  # of a target
     source_prefix: tuple[str, ...] = ()
     source_suffix: tuple[str, ...] = ("</s>",)
+    sentinels: tuple[int, ...] = ()  # ids that stand in for what must come back as it is
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", TokenizerKind(self.kind))
-        for name in ("source_prefix", "source_suffix"):
+        for name in ("source_prefix", "source_suffix", "sentinels"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("source", "target", "source_vocabulary", "target_vocabulary", "unknown", "end"):
             if not isinstance(getattr(self, name), str):

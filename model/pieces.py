@@ -3,7 +3,7 @@
 Knows pieces as strings and the policy for control characters; no ids, which are another's (`vocabulary.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,20 +14,15 @@ from model.spelling import WORD_MARK
 TokenSpan = tuple[int, int]  # code points begin <= i < end of a text
 # Unicode category Cc is exactly C0, DEL and C1.
 CONTROL_TO_SPACE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
-# Pieces that stand in for spans of a text.  They are control characters: `normalize_text` leaves none, so no text has
-# a sentinel that was not put there after it.
+# Pieces that stand in for spans of a text.  They are control characters: where `normalize_text` takes all of these out,
+# no text has a sentinel.
 SENTINELS = tuple(map(chr, range(0x90, 0xA0)))
-_CONTROL_EXCEPT_SENTINELS = {code: " " for code in CONTROL_TO_SPACE if chr(code) not in SENTINELS}
+CONTROL_EXCEPT_SENTINELS = {code: " " for code in CONTROL_TO_SPACE if chr(code) not in SENTINELS}
 
 
-def normalize_text(text: str) -> str:
+def normalize_text(text: str, controls: Mapping[int, str] = CONTROL_TO_SPACE) -> str:
     """Return the text with control characters (Unicode category Cc) as spaces and no blanks at its ends."""
-    return (text if text.isprintable() else text.translate(CONTROL_TO_SPACE)).strip()
-
-
-def normalize_marked(text: str) -> str:
-    """Return `normalize_text` of a text whose sentinels stay."""
-    return text.translate(_CONTROL_EXCEPT_SENTINELS).strip()
+    return (text if text.isprintable() else text.translate(controls)).strip()
 
 
 def load_processor(path: Path) -> sentencepiece.SentencePieceProcessor:

@@ -11,7 +11,14 @@ import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from model.manifest import TokenizerFiles, TokenizerKind
-from model.pieces import CONTROL_TO_SPACE, SENTINELS, TokenSpan, load_processor, normalize_marked, normalize_text
+from model.pieces import (
+    CONTROL_EXCEPT_SENTINELS,
+    CONTROL_TO_SPACE,
+    SENTINELS,
+    TokenSpan,
+    load_processor,
+    normalize_text,
+)
 from model.spelling import WORD_MARK, Speller, Spellings
 from model.vocabulary_tokenizers import PieceTokenizer, SpaceTokenizer
 
@@ -20,6 +27,12 @@ _SPECIAL_IDS = frozenset({PAD_ID, BOS_ID, EOS_ID})
 
 class SupportsTokens(Protocol):
     """The tokenizer of a bundle, of whatever kind: source text to ids, and target ids to text."""
+
+    sentinels: tuple[str, ...]  # characters that the tokenizer of `marked` reads as tokens of their own; empty: none
+
+    def marked(self) -> "SupportsTokens":
+        """Return the tokenizer of texts in which sentinels stand; for all others they are control characters."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Source ids as the model wants them; empty for blank text."""
@@ -46,7 +59,7 @@ class SupportsTokens(Protocol):
         ...
 
     def read_back(self, text: str) -> str | None:
-        """What is left of a source text in tokens; None if a part of it is unknown."""
+        """What is left of a source text in tokens; None if a part of it is unknown or spelled in bytes."""
         ...
 
     def spellings(self, phrases: Sequence[str]) -> Spellings:
@@ -57,14 +70,20 @@ class SupportsTokens(Protocol):
 class Tokenizer:
     """A trained SentencePiece model with the project's special ids."""
 
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, *, is_marked: bool = False) -> None:
         self._processor = processor
         self.vocab_size: int = processor.get_piece_size()
         self.target_vocab_size = self.vocab_size
-        is_sentinel = processor.id_to_piece(self.vocab_size - 1) == SENTINELS[-1]  # they are the last pieces
-        # Ids of `SENTINELS`; empty where the model has none.
-        self.sentinels = tuple(range(self.vocab_size - len(SENTINELS), self.vocab_size)) if is_sentinel else ()
+        has_sentinels = processor.id_to_piece(self.vocab_size - 1) == SENTINELS[-1]  # they are the last pieces
+        self.sentinels = SENTINELS if has_sentinels else ()
+        self.sentinel_ids = tuple(range(self.vocab_size - len(self.sentinels), self.vocab_size))
+        self._controls = CONTROL_EXCEPT_SENTINELS if is_marked else CONTROL_TO_SPACE
+        self._hidden_ids = _SPECIAL_IDS if is_marked else _SPECIAL_IDS.union(self.sentinel_ids)
         self._speller: Speller | None = None  # until a phrase is spelled
+
+    def marked(self) -> "Tokenizer":
+        """Return the tokenizer of texts in which sentinels stand."""
+        return Tokenizer(self._processor, is_marked=True)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -82,7 +101,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of one sentence, end-of-sentence last; blank text gives an empty list."""
-        ids: list[int] = self._processor.encode(normalize_text(text), out_type=int)
+        ids: list[int] = self._processor.encode(normalize_text(text, self._controls), out_type=int)
         return [*ids, EOS_ID] if ids else []
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[TokenSpan]]:
@@ -91,11 +110,11 @@ class Tokenizer:
         A token that begins a word covers the white space before it too.  Where normalisation makes several tokens of
         one character, those but one are empty; so is end-of-sentence.
         """
-        found = self._processor.encode(normalize_text(text), return_type="offset_mapping")
+        found = self._processor.encode(normalize_text(text, self._controls), return_type="offset_mapping")
         ids: list[int] = found["ids"]
         if not ids:
             return [], []
-        blanks = text.translate(CONTROL_TO_SPACE)  # as long as the text
+        blanks = text.translate(self._controls)  # as long as the text
         shift = len(blanks) - len(blanks.lstrip())
         spans = [(begin + shift, end + shift) for begin, end in found["offsets"]]
         return [*ids, EOS_ID], [*spans, (len(text), len(text))]
@@ -109,18 +128,13 @@ class Tokenizer:
         ids, spans = self.encode_with_spans(text)
         return ids[:-1], spans[:-1]
 
-    def encode_marked(self, text: str) -> list[int]:
-        """Return the token ids of a text in which the characters `SENTINELS` are sentinels."""
-        ids: list[int] = self._processor.encode(normalize_marked(text), out_type=int)
-        return [*ids, EOS_ID] if ids else []
-
     def sample(self, text: str, alpha: float) -> list[int]:
-        """Encode a text in pieces drawn at random (subword regularisation, Kudo 2018, equation 8); keep sentinels.
+        """Encode a text in pieces drawn at random (subword regularisation, Kudo 2018, equation 8).
 
         `alpha` is the exponent of a segmentation's probability; the smaller, the more random.
         """
         pieces: list[int] = self._processor.encode(
-            normalize_marked(text), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
+            normalize_text(text, self._controls), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
         )
         return [*pieces, EOS_ID] if pieces else []
 
@@ -130,26 +144,27 @@ class Tokenizer:
         sentencepiece.set_random_generator_seed(seed)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids without padding, begin and end of sentence."""
-        if not _SPECIAL_IDS.isdisjoint(ids):
-            ids = [token for token in ids if token not in _SPECIAL_IDS]
+        """Return the text of token ids without padding, begin and end of sentence, and sentinels unless `marked`."""
+        if not self._hidden_ids.isdisjoint(ids):
+            ids = [token for token in ids if token not in self._hidden_ids]
         text: str = self._processor.decode(ids)
         return text
 
     def read_back(self, text: str) -> str | None:
-        """Return what is left of a text in tokens; None if a part of it is unknown."""
+        """Return what is left of a text in tokens; None if a part of it is unknown or spelled in bytes."""
         ids = self.encode(text)
-        return None if UNK_ID in ids else self.decode(ids)
+        is_spelled = any(token == UNK_ID or self._processor.is_byte(token) for token in ids)
+        return None if is_spelled else self.decode(ids)
 
     def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[TokenSpan]]:
-        """Return `decode(ids)` and where each token stands there; padding, begin and end of sentence are empty."""
-        shown = [int(token) for token in ids if token not in _SPECIAL_IDS]
+        """Return `decode(ids)` and where each token stands there; those that are not shown are empty."""
+        shown = [int(token) for token in ids if token not in self._hidden_ids]
         found = self._processor.decode(shown, return_type="offset_mapping")
         text: str = found["text"]
         offsets, at = iter(found["offsets"]), 0
         spans: list[TokenSpan] = []
         for token in ids:
-            begin, end = (at, at) if token in _SPECIAL_IDS else next(offsets)
+            begin, end = (at, at) if token in self._hidden_ids else next(offsets)
             spans.append((begin, end))
             at = end
         return text, spans
@@ -158,7 +173,8 @@ class Tokenizer:
         """Return all ways in which tokens spell phrases, after normalisation (`model/spelling.py`)."""
         if self._speller is None:
             pieces = self.pieces(range(self.vocab_size))
-            for token in (*_SPECIAL_IDS, UNK_ID):
+            byte_ids = filter(self._processor.is_byte, range(self.vocab_size))
+            for token in (*_SPECIAL_IDS, *self.sentinel_ids, *byte_ids, UNK_ID):
                 pieces[token] = ""
             self._speller = Speller(pieces)
         normalized = [self._processor.normalize(normalize_text(phrase)) for phrase in phrases]
@@ -176,7 +192,13 @@ def load_tokenizer(directory: Path, files: TokenizerFiles) -> Tokenizer | PieceT
         ValueError: a file is missing or damaged, or does not fit the others.
     """
     if files.kind is TokenizerKind.SHARED:
-        return Tokenizer.load(directory / files.source)
+        tokenizer = Tokenizer.load(directory / files.source)
+        if tokenizer.sentinel_ids != files.sentinels:
+            raise ValueError(
+                f"the manifest says that the sentinels are {list(files.sentinels)}, those of {files.source} are "
+                f"{list(tokenizer.sentinel_ids)}: export the model again"
+            )
+        return tokenizer
     if files.kind is TokenizerKind.PIECES:
         return PieceTokenizer(directory, files)
     return SpaceTokenizer(directory, files)

@@ -6,6 +6,7 @@ given as tokens; text that looks like such a token stays text.  Same methods as 
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from model.manifest import TokenizerFiles
 from model.pieces import CONTROL_TO_SPACE, SentencePieces, TokenSpan, normalize_text
@@ -63,7 +64,17 @@ class Vocabularies:
         return None if self.target.is_control(name) and token != self.target.unknown_id else name
 
 
-class PieceTokenizer:
+class _WithoutSentinels:
+    """Foreign models have no sentinels."""
+
+    sentinels: tuple[str, ...] = ()
+
+    def marked(self) -> Self:
+        """Return this tokenizer."""
+        return self
+
+
+class PieceTokenizer(_WithoutSentinels):
     """SentencePiece models cut the text, vocabularies have the ids of the pieces."""
 
     def __init__(self, directory: Path, files: TokenizerFiles) -> None:
@@ -125,7 +136,7 @@ class PieceTokenizer:
         return self._vocabularies.spellings([self._target.normalize(phrase) for phrase in phrases])
 
 
-class SpaceTokenizer:
+class SpaceTokenizer(_WithoutSentinels):
     """Tokens stand in the text, with spaces between them: models that come without their tokenizer."""
 
     def __init__(self, directory: Path, files: TokenizerFiles) -> None:

@@ -5,6 +5,7 @@ say the same.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TypeVar
 
 from model.bundle import Bundle
@@ -161,6 +162,14 @@ class TextCodec:
         self._max_characters = max_characters
         self.max_source_tokens = max_source_tokens
         self.alphabet = Alphabet(self._read_back)
+        self.sentinels = tokenizer.sentinels
+
+    @cached_property
+    def marked(self) -> "TextCodec":
+        """The codec of texts in which `sentinels` are tokens that the model copies; they are no part of other texts."""
+        return TextCodec(
+            self._tokenizer.marked(), max_characters=self._max_characters, max_source_tokens=self.max_source_tokens
+        )
 
     def check(self, text: str, index: int) -> None:
         """Raise InvalidInput if a text has more characters than any may have, or is no Unicode text.

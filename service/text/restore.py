@@ -97,7 +97,7 @@ def with_stand_ins(
         return None
     stand_ins = tuple(_stand_in(text, span, word) for span, word in zip(spans, words, strict=False))
     written = [f"{' ' * one.is_tied_left}{one.word}{' ' * one.is_tied_right}" for one in stand_ins]
-    return _replaced(text, spans, written), stand_ins
+    return replaced(text, spans, written), stand_ins
 
 
 def put_back(target: str, stand_ins: Sequence[StandIn]) -> str | None:
@@ -108,7 +108,7 @@ def put_back(target: str, stand_ins: Sequence[StandIn]) -> str | None:
     by_word = {one.word: one for one in stand_ins}
     found = [by_word[target[copy.begin : copy.end]] for copy in copies]
     wide = [_with_spaces(target, copy, one) for copy, one in zip(copies, found, strict=True)]
-    return _replaced(target, wide, [one.text for one in found])
+    return replaced(target, wide, [one.text for one in found])
 
 
 def take_out(text: str, spans: Sequence[Span]) -> tuple[str, tuple[Gap, ...]]:
@@ -229,7 +229,8 @@ def _with_spaces(target: str, copy: Span, stand_in: StandIn) -> Span:
     return Span(begin, copy.end + (stand_in.is_tied_right and target[copy.end :].startswith(" ")))
 
 
-def _replaced(text: str, spans: Iterable[Span], replacements: Iterable[str]) -> str:
+def replaced(text: str, spans: Iterable[Span], replacements: Iterable[str]) -> str:
+    """Return the text with other texts in place of the spans."""
     pieces, end = [], 0
     for span, replacement in zip(spans, replacements, strict=True):
         pieces += [text[end : span.begin], replacement]

@@ -3,6 +3,7 @@
 Capitals are lowered for the model and raised again.  Knows nothing of what must be kept, but that it stays as it is.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -29,7 +30,8 @@ from service.text.guard import Fault
 from service.translation.tasks import Rounds, Task, together
 
 _MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone; one that stands for a phrase has 18
-_UNKNOWN = "\u2047"  # what SentencePiece decodes an unknown token to
+# What SentencePiece decodes an unknown token to, and bytes that are no character.
+_UNKNOWN = re.compile("[\u2047\ufffd]")
 
 
 class Settings(NamedTuple):
@@ -218,9 +220,9 @@ def _piece(piece: str, index: int, settings: Settings, params: SearchParams) -> 
 
 def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedText, ...], tuple[Fault, ...]]:
     """Return the hypotheses without signs for unknown tokens, and what was wrong with them."""
-    if not any(_UNKNOWN in hypothesis.text for hypothesis in hypotheses):
+    if not any(_UNKNOWN.search(hypothesis.text) for hypothesis in hypotheses):
         return hypotheses, ()
-    texts = [" ".join(hypothesis.text.replace(_UNKNOWN, " ").split()) for hypothesis in hypotheses]
+    texts = [" ".join(_UNKNOWN.sub(" ", hypothesis.text).split()) for hypothesis in hypotheses]
     fault = (WarningKind.UNKNOWN_CHARACTERS, "the model gave tokens without a text, which were left out")
     return tuple([replace(one, text=text) for one, text in zip(hypotheses, texts, strict=True)]), (fault,)
 

@@ -1,6 +1,7 @@
 """The ladder on which a segment's spans are kept: a rung is a text for the model, and how to mend what comes out.
 
-    stand-ins in place of the spans -> without the spans, put back by alignment -> cut in pieces
+    sentinels in place of the spans, where the model has them -> stand-ins in place of the spans
+    -> without the spans, put back by alignment -> cut in pieces
 
 As they are, models lose most spans (`tests/quality/stand_ins.py`), so that is not tried.
 Knows neither the model nor the engine.
@@ -19,6 +20,7 @@ from service.text.restore import (
     insert_by_links,
     is_intact,
     put_back,
+    replaced,
     take_out,
     with_stand_ins,
 )
@@ -48,16 +50,17 @@ class Rung(NamedTuple):
     restore: Restore
     kept: tuple[str, ...] = ()  # parts of `text` that stay as they are
     needs_links: bool = False
+    is_marked: bool = False  # whether `text` has sentinels
     pieces: tuple[str, ...] = ()  # `text` in pieces that are translated apart; those without language stay
 
 
-def rungs(segment: Segment, spans: Sequence[Span], alphabet: Alphabet) -> Iterator[Rung]:
-    """Yield the rungs for a segment, the best first."""
+def rungs(segment: Segment, spans: Sequence[Span], alphabet: Alphabet, sentinels: Sequence[str] = ()) -> Iterator[Rung]:
+    """Yield the rungs for a segment, the best first; `sentinels` are those of the model."""
     if not spans:
         yield Rung(segment.text, lambda target, _: Restored(target.strip()))
         return
     kept = tuple([segment.text[span.begin : span.end] for span in spans])
-    for rung in _rungs(segment, spans, kept, alphabet):
+    for rung in _rungs(segment, spans, kept, alphabet, sentinels):
         yield rung._replace(restore=_checked(rung.restore, segment.text, kept))
 
 
@@ -73,8 +76,12 @@ def _checked(restore: Restore, text: str, kept: Sequence[str]) -> Restore:
     return checked
 
 
-def _rungs(segment: Segment, spans: Sequence[Span], kept: tuple[str, ...], alphabet: Alphabet) -> Iterator[Rung]:
+def _rungs(
+    segment: Segment, spans: Sequence[Span], kept: tuple[str, ...], alphabet: Alphabet, sentinels: Sequence[str]
+) -> Iterator[Rung]:
     text = segment.text
+    if len(spans) <= len(sentinels):
+        yield _marked(text, spans, kept, sentinels)
     attempt = 0
     while (made := with_stand_ins(text, spans, alphabet, attempt=attempt)) is not None:
         attempt += 1
@@ -97,6 +104,22 @@ def _rungs(segment: Segment, spans: Sequence[Span], kept: tuple[str, ...], alpha
         return Restored(target, has_links=False) if is_intact(kept, target) else None
 
     yield Rung(text, if_intact, kept, pieces=tuple(pieces))
+
+
+def _marked(text: str, spans: Sequence[Span], kept: Sequence[str], sentinels: Sequence[str]) -> Rung:
+    """A sentinel in place of each span; those that the text has itself are blanks, as any control character."""
+    words = tuple(sentinels[: len(spans)])
+    stand_ins = [
+        StandIn(word, one, is_tied_left=False, is_tied_right=False) for word, one in zip(words, kept, strict=True)
+    ]
+    blanks = text.translate({ord(sentinel): " " for sentinel in sentinels})
+    marked = replaced(blanks, spans, words)
+    restore = _by_stand_ins(stand_ins, mover(_anchors(marked, words, spans)))
+
+    def if_no_other(target: str, links: Sequence[Link]) -> Restored | None:
+        return None if any(sentinel in target for sentinel in sentinels[len(spans) :]) else restore(target, links)
+
+    return Rung(marked, if_no_other, words, is_marked=True)
 
 
 def _by_stand_ins(stand_ins: Sequence[StandIn], source_move: Move) -> Restore:

@@ -1,7 +1,7 @@
 """Where tokens stand, for tokenizers of tests with one token a character."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from model.spelling import Spellings
 from tests.fakes.steered_jobs import suppressing
@@ -15,6 +15,11 @@ class _Tokenizer(Protocol):
 
 class CharacterSpans:
     """The places of `encode` and `decode`: the n-th token is the n-th character behind the leading white space."""
+
+    sentinels: tuple[str, ...] = ()
+
+    def marked(self) -> Self:
+        return self
 
     def spellings(self: _Tokenizer, phrases: Sequence[str]) -> Spellings:
         return suppressing([self.encode(phrase)[:-1] for phrase in phrases])

@@ -22,7 +22,7 @@ class PieceTokenizer:
     def seed(self, seed: int) -> None:
         pass
 
-    def encode_marked(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         return [0]
 
     def sample(self, text: str, alpha: float) -> list[int]:
@@ -102,4 +102,4 @@ def test_batches_hold_sentinels_and_generated_pairs(tmp_path, tiny_tokenizer_pat
     rows = [row for batch in batches.epoch(0) for row in batch.source.tolist()]
 
     assert len(rows) > 90
-    assert sum(not set(extended.sentinels).isdisjoint(row) for row in rows) >= 50
+    assert sum(not set(extended.sentinel_ids).isdisjoint(row) for row in rows) >= 50

@@ -1,5 +1,8 @@
 """A model with more pieces: the old ones stay, every text has tokens, and no text has a sentinel."""
 
+import unicodedata
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,10 +10,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import model.tools.extend_vocabulary
+from export.source import ExportSource
 from model.checkpoint import Checkpoint, CheckpointMeta, load_checkpoint, save_checkpoint
 from model.config import UNK_ID
 from model.pieces import SENTINELS
-from model.tokenizer import Tokenizer
+from model.tokenizer import Tokenizer, load_tokenizer
 from model.tools.extend_vocabulary import extend_embedding, extend_pieces
 from model.transformer import Transformer
 from tests.conftest import ENGLISH
@@ -33,9 +37,15 @@ def test_old_pieces_keep_their_ids_and_the_size_is_a_multiple_of_64(extended, ti
     assert not old.sentinels
 
 
-@pytest.mark.parametrize("text", ["$49.90 <b>x</b> {name} a_b C:\\dir |", "Hi 🎉👩‍💻 你好", "#1 [x] ~`^ @ & = €5"])
+@pytest.mark.parametrize("text", ["$49.90 <b>x</b> {name} a_b C:\\dir |", "#1 [x] ~`^ @ & = €5"])
 def test_what_had_no_piece_is_read_back(extended, text):
     assert extended.read_back(text) == text
+
+
+@pytest.mark.parametrize("text", ["Hi 🎉👩‍💻", "你好", "\u2047"])
+def test_what_is_spelled_in_bytes_keeps_its_form_but_counts_as_lacking(extended, text):
+    assert extended.decode(extended.encode(text)) == unicodedata.normalize("NFKC", text)
+    assert extended.read_back(text) is None or text == "\u2047"
 
 
 @given(st.text())
@@ -43,20 +53,30 @@ def test_no_text_is_unknown_or_has_a_sentinel(extended, text):
     ids = extended.encode(text)
 
     assert UNK_ID not in ids
-    assert set(extended.sentinels).isdisjoint(ids)
+    assert set(extended.sentinel_ids).isdisjoint(ids)
 
 
 def test_a_sentinel_that_was_put_in_is_one_token_and_is_read_back(extended):
     text = f"Hello {SENTINELS[0]}, see {SENTINELS[15]}."
 
-    ids = extended.encode_marked(text)
+    ids = extended.marked().encode(text)
 
-    assert [token for token in ids if token in extended.sentinels] == [extended.sentinels[0], extended.sentinels[15]]
-    assert extended.decode(ids) == text
-    assert [token for token in extended.sample(text, alpha=0.1) if token in extended.sentinels] == [
-        extended.sentinels[0],
-        extended.sentinels[15],
+    assert [token for token in ids if token in extended.sentinel_ids] == [
+        extended.sentinel_ids[0],
+        extended.sentinel_ids[15],
     ]
+    assert extended.marked().decode(ids) == text
+    assert extended.decode(ids) == text.translate(dict.fromkeys(map(ord, SENTINELS)))
+    assert [token for token in extended.marked().sample(text, alpha=0.1) if token in extended.sentinel_ids] == [
+        extended.sentinel_ids[0],
+        extended.sentinel_ids[15],
+    ]
+
+
+def test_bytes_and_sentinels_spell_no_phrase(extended):
+    assert extended.spellings(["<0x41>"]) == extended.marked().spellings(["<0x41>"])
+    byte_ids = {token for token in range(extended.vocab_size) if extended.pieces([token])[0].startswith("<0x")}
+    assert not [edge for edges in extended.spellings(["<0x41>", SENTINELS[0]]) for edge in edges if edge[0] in byte_ids]
 
 
 def test_new_embeddings_lie_near_the_mean_of_the_old_ones():
@@ -87,5 +107,10 @@ def test_a_model_is_extended_once(tiny_tokenizer_path, tmp_path):
     found = load_checkpoint(tmp_path / "new")
     assert found.config.vocab_size == found.tokenizer().vocab_size == len(found.weights["embedding.weight"])
     assert found.model().config == found.config
+    (tmp_path / "bundle").mkdir()
+    files = ExportSource.load(tmp_path / "new").copy_tokenizer(tmp_path / "bundle")
+    assert load_tokenizer(tmp_path / "bundle", files).sentinel_ids == files.sentinels != ()  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match=r"the manifest says that the sentinels are \[\], those of shared\.spm are \["):
+        load_tokenizer(tmp_path / "bundle", replace(files, sentinels=()))
     assert again.exit_code == 2
     assert "has bytes or sentinels already" in " ".join(again.output.split())
