@@ -33,7 +33,7 @@ from service.text.clauses import cut
 
 SETS = ("flores-dev", "wmt13")
 MAX_JOINED = 6
-JOINED_BINS = (1, 20, 40, 60, 80, 100, 130, 170, 220, 10_000)
+JOINED_BINS = (1, 20, 40, 60, 80, 100, 120, 160, 200, 10_000)
 SENTENCE_BINS = (30, 40, 50, 60, 70, 80, 100, 10_000)
 LIMITS = (30, 40, 50, 60, 80)
 
