@@ -30,8 +30,10 @@ def stored_float32(rows: Callable[[int, int], NDArray[Any]], shape: tuple[int, .
     """
     size = math.prod(shape)
     num_rows = shape[0] if shape else 1
-    array = np.empty(size, np.float32)
-    if size > _SMALL_NUMBERS:
+    array: NDArray[np.float32]
+    if size <= _SMALL_NUMBERS:
+        array = np.empty(size, np.float32)
+    else:
         with tempfile.TemporaryFile() as file:  # the mapping keeps it open
             array = np.memmap(file, np.float32, "w+", shape=(size,))
     matrix = array.reshape(num_rows, -1)

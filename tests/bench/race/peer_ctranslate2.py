@@ -125,7 +125,7 @@ def call_options(params: SearchParams) -> dict[str, Any]:
     return {
         "beam_size": params.beam_size,
         "max_decoding_length": params.max_target_tokens,
-        "min_decoding_length": 0,
+        "min_decoding_length": params.min_target_tokens,
         "max_input_length": 0,
         "use_vmap": params.use_shortlist,
     }

@@ -1,0 +1,125 @@
+"""Files of tensors that are damaged, or claim what they do not have: read or refused in one line, in bounded memory."""
+
+import json
+import os
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+from export.importers.checkpoint import CheckpointWeights
+from export.importers.foreign import ForeignModelError
+from export.importers.model_bin import ModelFile
+from export.importers.stored import stored_float32
+from tests.unit.export.importers.test_model_bin import model_bin, variable
+
+NUM_MUTATIONS = int(os.environ.get("DRAGOMAN_TEST_MUTATIONS", "500"))
+SHAPES = {"a": (4, 6), "b": (6,), "c": (3, 2, 2)}
+GOOD = save({name: torch.ones(shape, dtype=torch.float16) for name, shape in SHAPES.items()})
+HEADER_BYTES = 8 + struct.unpack("<Q", GOOD[:8])[0]
+
+
+def read(directory: Path) -> None:
+    weights = CheckpointWeights(directory)
+    for name, shape in SHAPES.items():
+        assert weights.take(name, shape).shape == shape
+    weights.require_all_taken()
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(ForeignModelError) as refused:
+        read(directory)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def header(claims: dict[str, Any]) -> bytes:
+    content = json.dumps(claims).encode()
+    return struct.pack("<Q", len(content)) + content + bytes(64)
+
+
+def test_mutated_headers_are_read_or_refused(tmp_path: Path) -> None:
+    """Mutations of the header, where anything can be claimed, and files that are cut."""
+    path, random, refused = tmp_path / "model.safetensors", np.random.default_rng(5), list[str]()
+    path.write_bytes(GOOD)
+    read(tmp_path)
+
+    for _ in range(NUM_MUTATIONS):
+        content = bytearray(GOOD)
+        for at in random.integers(0, HEADER_BYTES, random.integers(1, 5)):
+            content[at] = random.integers(0, 256)
+        cut = len(content) if random.random() < 0.8 else int(random.integers(1, len(content)))
+        path.write_bytes(bytes(content[:cut]))
+        try:
+            read(tmp_path)
+        except ForeignModelError as error:
+            refused.append(str(error))
+
+    assert len(refused) > NUM_MUTATIONS // 2
+    assert not any("\n" in message for message in refused)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        struct.pack("<Q", 1 << 60) + b"{}",
+        header({"a": {"dtype": "F32", "shape": [1 << 40, 1 << 40], "data_offsets": [0, 64]}}),
+        header({"a": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 1 << 50]}}),
+        header({"a": {"dtype": "F32", "shape": [4, 4], "data_offsets": [64, 0]}}),
+        header({f"t{number}": {} for number in range(10_000)}),
+    ],
+    ids=["header", "shape", "end", "order", "many"],
+)
+def test_claims_beyond_the_file_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+
+    assert "is no safetensors file" in refusal(tmp_path)
+
+
+def test_a_pickled_tensor_whose_numbers_overlap_is_refused(tmp_path: Path) -> None:
+    """A file of some bytes may claim a terabyte so."""
+    claimed = {**{name: torch.ones(shape) for name, shape in SHAPES.items()}, "a": torch.ones(1).expand(4, 6)}
+    torch.save(claimed, tmp_path / "pytorch_model.bin")
+
+    assert "its numbers overlap" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", "sub/model.safetensors", "missing"])
+def test_an_index_that_names_files_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "other.safetensors").write_bytes(GOOD)
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+
+    assert "which is no file beside it" in refusal(tmp_path / "model")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32])
+def test_reading_takes_no_more_than_twice_the_file(tmp_path: Path, dtype: type) -> None:
+    """Also of int8, which four times as many bytes of float32 are made of."""
+    numbers: Any = np.ones((8_192, 4_096), dtype)
+    scales = variable("w/weight_scale", np.ones(8_192, np.float32))
+    (tmp_path / "model.bin").write_bytes(model_bin([variable("w/weight", numbers), scales]))
+    del numbers
+    tracemalloc.start()
+    try:
+        array = ModelFile(tmp_path / "model.bin").array("w/weight")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert isinstance(array, np.memmap)
+    assert (array[0] == 1).all()
+    assert peak < 2 * (tmp_path / "model.bin").stat().st_size
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (7, 11), (5, 2, 4), (5_000, 1_000)])
+def test_blocks_come_together_as_they_were(shape: tuple[int, ...]) -> None:
+    numbers = np.random.default_rng(0).standard_normal(shape, np.float32)
+    matrix = numbers.reshape(shape[0] if shape else 1, -1)
+
+    np.testing.assert_array_equal(stored_float32(lambda first, last: matrix[first:last], shape), numbers)
