@@ -17,14 +17,14 @@ from export.source import ExportSource
 from model.bundle import Bundle
 from model.manifest import BUNDLE_FORMAT_VERSION
 from model.shortlist import Shortlist
-from tests.bench.race.shapes import Shape, base_shape, default_shape
+from tests.bench.race.shapes import Shape, base_shape, default_shape, opus_shape
 from tests.bench.race.text import Sentence
 from tests.fakes.vmap import write_vmap
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
 
 ROOT = Path(__file__).resolve().parents[3]
 PRECISIONS = ("int8", "fp32", "fp16")  # fp16: on a GPU, both sides
-MAKERS: dict[str, Callable[..., Shape]] = {"default": default_shape, "base": base_shape}
+MAKERS: dict[str, Callable[..., Shape]] = {"default": default_shape, "base": base_shape, "opus": opus_shape}
 VERIFICATION_SENTENCES = 8
 _CODE = ("export/*.py", "model/transformer.py", "tests/bench/race/shapes.py", "tests/parity/ctranslate2_model.py")
 

@@ -14,6 +14,10 @@ The embedding is multiplied by sqrt(d_model), so its rows shrink by sqrt(2), whi
 projection.  The position table is the default's with every feature twice, where Transformer-base has one with other
 frequencies: a table is a constant, which costs the same whatever is in it.
 
+OPUS-MT's shape is that with 58,101 tokens and swish, of which each inner feature gets 32 times its value and gives
+back a 32nd: swish(32 x) / 32 is within 0.009 of max(0, x).  Its norms stay before the sublayers, where OPUS-MT has them
+behind, which costs the same.
+
 Knows parameters by the names of `model/transformer.py`; knows neither engines nor files.
 """
 
@@ -25,11 +29,12 @@ import numpy as np
 
 from export.builder import Array
 from export.linear import State
-from model.config import ModelConfig, NormPlacement
+from model.config import Activation, ModelConfig, NormPlacement
 from model.layers import sinusoidal_positions
 
 SQRT2 = float(np.sqrt(2.0))
-BASE_LAYERS, BASE_VOCABULARY = 6, 32_000
+BASE_LAYERS, BASE_VOCABULARY, OPUS_VOCABULARY = 6, 32_000, 58_101
+STEEPNESS = 32.0  # of swish
 NEARLY_NOTHING = 2.0**-20  # of an added layer's output; not zero, which a library might treat by itself
 
 
@@ -98,6 +103,23 @@ def base_shape(
     widened["embedding.weight"] = np.concatenate([table, BIAS.rows(vocabulary - len(table), config.d_model)])
     positions = sinusoidal_positions(config.max_positions, config.d_model).numpy()
     return Shape("base", wide, _with_more_layers({**widened, "positions": np.tile(positions, (1, 2))}, config, layers))
+
+
+def opus_shape(
+    config: ModelConfig, state: State, *, layers: int = BASE_LAYERS, vocabulary: int = OPUS_VOCABULARY
+) -> Shape:
+    """Return a model of OPUS-MT's shape that gives nearly the same translations.
+
+    Raises:
+        ValueError: as `base_shape`.
+    """
+    base = base_shape(config, state, layers=layers, vocabulary=vocabulary)
+    factors = {"inner.weight": STEEPNESS, "inner.bias": STEEPNESS, "outer.weight": 1 / STEEPNESS}
+    steep = {
+        name: array * np.float32(factors.get(name.partition("feed_forward.")[2], 1.0))
+        for name, array in base.state.items()
+    }
+    return Shape("opus", replace(base.config, activation=Activation.SWISH), steep)
 
 
 def _twice(name: str, array: Array, num_heads: int) -> Array:

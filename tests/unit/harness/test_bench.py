@@ -6,9 +6,9 @@ import torch
 
 from export.linear import State
 from export.verify import reference_model
-from model.config import ModelConfig
+from model.config import Activation, ModelConfig
 from tests.bench.race.regimes import climb
-from tests.bench.race.shapes import BIAS, base_shape
+from tests.bench.race.shapes import BIAS, base_shape, opus_shape
 from tests.fakes.tiny_model import padded, random_sentences, state_of, tiny_config, tiny_model
 
 
@@ -43,3 +43,14 @@ def test_the_races_larger_model_computes_what_the_smaller_one_does():
     torch.testing.assert_close(wide[..., : config.vocab_size], narrow, atol=1e-4, rtol=0)
     added = wide[..., config.vocab_size :]
     torch.testing.assert_close(added, torch.full_like(added, BIAS.logit), atol=1e-3, rtol=0)
+
+
+def test_the_races_opus_shape_computes_nearly_what_the_smaller_model_does():
+    config = tiny_config()
+    state = state_of(tiny_model(config))
+    opus = opus_shape(config, state, layers=2, vocabulary=100)
+
+    narrow, wide = logits(config, state), logits(opus.config, opus.state)[..., : config.vocab_size]
+
+    assert opus.config.activation is Activation.SWISH
+    assert (wide - narrow).abs().mean() < 0.1 * narrow.std()
