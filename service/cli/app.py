@@ -25,7 +25,7 @@ COMMANDS = {
     "serve": "Serve the included models, or others, over gRPC.",
     "translate": "Translate texts or the lines of a file.",
     "bulk": "Translate a file of any length; a killed run can be continued.",
-    "models": "List the models of a server, or describe a bundle.",
+    "models": "List the models of a server, describe a bundle, or add a model.",
     "status": "Show what a running server is doing.",
     "reload": "Have a running server look at its repository of models again.",
     "log-level": "Change the level of a running server's log.",

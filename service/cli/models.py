@@ -1,7 +1,14 @@
-"""`dragoman models`."""
+"""`dragoman models`: what a server, or a bundle, translates with; `models add` imports one for it."""
 
+import asyncio
 import json
+import subprocess
+import sys
+import tempfile
 from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -20,21 +27,36 @@ from service.cli.options import (
     wait_for,
     with_connection,
 )
+from service.cli.reporting import EXIT_USAGE, reported
 from service.client import Client
+from service.config import EngineConfig, ServerConfig, TelemetryConfig
+from service.errors import FailedPrecondition
 from service.registry.model_info import describe
 
+app = typer.Typer(name="models", invoke_without_command=True, rich_markup_mode=None)
+
 EPILOG = examples("dragoman models", "dragoman models --server translate.example:50051 --json")
+EPILOG_OF_ADD = examples(
+    "dragoman models add opus-mt-en-mg --models ./models",
+    "dragoman models add my-ct2-model --models ./models --source-language en --target-language de --version 2",
+)
+_RELOAD_WITHIN_S = 600.0
 
 
+@app.callback(epilog=EPILOG)
+@reported()
 @with_connection
 def models(
     connection: Connection,
+    context: typer.Context,
     server: Server = None,
     bundle: BundleDir = None,
     wait: Wait = READY_WITHIN_S,
     as_json: AsJson = False,
 ) -> None:
     """List the models of a server, or describe a bundle."""
+    if context.invoked_subcommand is not None:
+        return
     directory = bundle_dir(bundle)
     require_bundle_options(directory, server=server)
     if directory is not None:
@@ -54,3 +76,63 @@ def models(
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@app.command(epilog=EPILOG_OF_ADD, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@reported()
+@with_connection
+def add(
+    connection: Connection,
+    context: typer.Context,
+    source: Annotated[Path, typer.Argument(help="Directory of the foreign model.", exists=True, file_okay=False)],
+    repository: Annotated[
+        Path,
+        typer.Option("--models", metavar="DIR", envvar="DRAGOMAN_MODELS__DIRECTORY", help="The server's repository."),
+    ],
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", envvar="DRAGOMAN_ADMIN_SERVER", help="Admin host:port of a server to reload."),
+    ] = None,
+) -> None:
+    """Import a model, let an engine translate with it, and put it into a repository.
+
+    Takes every option of `python -m export import` too, such as --name, --version, --source-language and --calibration.
+    """
+    if any(find_spec(name) is None for name in ("torch", "onnx", "export")):
+        raise ValueError("an import needs PyTorch, which is not installed: pip install '.[train]' from a checkout")
+    repository.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".add-", dir=repository) as drafts:
+        draft = Path(drafts) / "bundle"
+        command = [sys.executable, "-m", "export", "import", str(source), str(draft), *context.args]
+        if subprocess.run(command, check=False).returncode != 0:
+            raise typer.Exit(EXIT_USAGE)  # it has said why
+        manifest = Bundle.load(draft).manifest
+        target = repository / manifest.name / manifest.version
+        if target.exists():
+            raise FailedPrecondition(f"{target} exists: give another --version or --name")
+        asyncio.run(_try(draft))
+        target.parent.mkdir(exist_ok=True)
+        draft.rename(target)
+    typer.echo(f"{target}: imported, and translates")
+    if server is None:
+        typer.echo("A server that runs finds it after `dragoman reload`, or with models.watch.")
+        return
+    from service.client.admin import AdminClient
+
+    with AdminClient(server, connection.client_config()) as client:
+        for change in client.reload_models(manifest.name, _RELOAD_WITHIN_S).changes:
+            typer.echo(f"{change.name} {change.version}: {change.result}")
+
+
+async def _try(bundle: Path) -> None:
+    """Load a bundle as a server does, self-test included; raise what the server would say."""
+    from service.server.model_hosting import ModelParts
+    from service.telemetry.logs import configure_logging
+
+    configure_logging(TelemetryConfig(log_level="warning"))
+    parts = ModelParts(ServerConfig(engine=EngineConfig(bundle=bundle, num_engines=1)))
+    try:
+        await parts.reloader.prepare()
+        await parts.reloader.load()
+    finally:
+        await parts.close()

@@ -1,5 +1,6 @@
 """A model of another framework, from its files to an answer over gRPC."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,12 +9,17 @@ from pathlib import Path
 import pytest
 
 from model.bundle import Bundle
+from tests.component.registry.test_models_on_demand import put
 from tests.fakes.calls import calling
 from tests.fakes.server_process import ROOT, start
 
 
 def import_command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "export", "import", *map(str, arguments)]
+    return run_program("export", "import", *arguments)
+
+
+def run_program(package: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", package, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -40,6 +46,27 @@ async def test_two_commands_from_a_model_to_an_answer(model, tmp_path):
 
     assert answer.model == "aren"
     assert answer.translations[0].hypotheses[0].text == "a t z m o n"
+
+
+@pytest.mark.slow
+async def test_one_command_adds_a_model_to_a_server_that_runs(model, tmp_path):
+    repository = tmp_path / "models"
+    put(repository, "tiny")
+    factory = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
+    server = start(None, tmp_path, "--models", str(repository), "--admin-port", "0", **factory)
+    command = ["models", "add", model, "--models", repository, "--server", server.admin_address]
+    options = ["--name", "aren", "--source-language=ar", "--target-language=en"]
+    try:
+        done = await asyncio.to_thread(run_program, "service", *command, *options)
+        async with calling(server.address) as calls:
+            texts = await calls.texts("\u0622 \u062a \u0632 \u0645 \u0648 \u0646", model="aren")
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "aren 1: loaded"), done.stderr
+    assert texts == ["a t z m o n"]
+    assert sorted(path.name for path in repository.iterdir()) == ["aren", "tiny"]
 
 
 def test_text_beside_the_model_becomes_its_self_test_and_its_int8_scales(model, tmp_path):

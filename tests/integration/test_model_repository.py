@@ -14,6 +14,8 @@ import grpc
 import psutil
 import pytest
 
+from protos import translation_pb2 as pb
+from protos.translation_pb2_grpc import TranslationServiceStub
 from tests.fakes.calls import Calls, calling, code_of, eventually
 from tests.fakes.echo_bundle import WAYS_TO_SPOIL, ModelRepository, tamper, write_echo_bundle
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
@@ -181,6 +183,26 @@ class TestReload:
             server.process.send_signal(signal.SIGHUP)
             await eventually(lambda: server.metric(CHANGES, result="loaded") == 2)
             assert await version_of(calls) == ("echo", "2")
+
+
+class TestOnDemand:
+    async def test_models_are_loaded_and_unloaded_on_two_edges_without_an_error(self, serve, repository):
+        for name in ("a", "b", "c"):
+            repository.put(name, "1")
+        limited = {"DRAGOMAN_MODELS__MAX_MEMORY_MB": "8000", "DRAGOMAN_MODELS__IDLE_S": "0.2"}
+        server = serve(**TWO_EDGES, **limited)
+        async with calling_each_edge(server) as edges:
+            for round_number in (1, 2):
+                for (calls,) in edges.values():
+                    listed = await TranslationServiceStub(calls.channel).ListModels(pb.ListModelsRequest())
+                    assert [model.name for model in listed.models] == ["a", "b", "c"]
+                    assert [await version_of(calls, model=name) for name in "cba"] == [(n, "1") for n in "cba"]
+                await eventually(lambda: server.metric("dragoman_models_loaded") == 0)
+                await eventually(lambda: server.engine_pids() == [])
+                loads = server.metric("dragoman_model_load_seconds_count")
+                assert (loads >= 3 * round_number, server.get("/readyz")[0]) == (True, 200)
+                assert server.metric("dragoman_requests_total", code="OK") >= 6 * round_number
+        assert server.metric("dragoman_model_unloads_total", reason="idle") == loads
 
 
 class TestStop:

@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from service.config import EngineConfig, LimitsConfig, ModelsConfig, ServerConfig
@@ -31,6 +34,7 @@ from tests.fakes.calls import eventually
 
 BUNDLE = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
 ENGINE_MB, LIMIT_MB = 50, 167  # 90 % of which are three engines
+MEASURE = residents.memory_of
 NAMES = ("m01", "m02", "m03", "m04", "m05")
 
 
@@ -296,3 +300,13 @@ async def test_call_whose_deadline_passes_while_its_model_is_loaded_leaves_it_to
             await asyncio.gather(late, return_exceptions=True)
 
         assert await patient == "m02"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")
+def test_memory_is_the_proportional_set_size_and_a_process_that_has_ended_takes_none():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
+        pass
+
+    measured = MEASURE([os.getpid(), ended.pid])
+
+    assert measured == pytest.approx(psutil.Process().memory_full_info().pss, rel=0.2)
