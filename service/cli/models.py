@@ -84,7 +84,7 @@ def models(
 def add(
     connection: Connection,
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="Directory of the foreign model.", exists=True, file_okay=False)],
+    source: Annotated[Path, typer.Argument(help="Directory of the foreign model.")],
     repository: Annotated[
         Path,
         typer.Option("--models", metavar="DIR", envvar="DRAGOMAN_MODELS__DIRECTORY", help="The server's repository."),

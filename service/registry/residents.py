@@ -35,7 +35,7 @@ _MOST_STARTS = 4  # models that start at once: several, so that one that hangs d
 _RETRY_S = 30.0  # after a model could not be loaded, its calls are refused for so long
 _SPARE_S = 10.0  # an additional engine ends when nothing has waited for so long
 # Of an engine before its first start: with graphs of 0.1, 10 (int8) and 35 MB (fp32) it took 30, 70 and 123 MB of its
-# own, and shares 8 MB (`python tests/bench/bench_many_models.py --estimates`).
+# own (smaps_rollup), and shares 8 MB.
 _ENGINE_BYTES, _BYTES_PER_GRAPH_BYTE = 40 << 20, 3
 _SMAPS = "/proc/{}/smaps_rollup"
 
