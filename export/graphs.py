@@ -35,18 +35,6 @@ AFTER_SOFTMAX = 3  # what the fourth output of Attention is
 Sublayer = Callable[[str], str]  # name of a value -> name of a value
 
 
-def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[str, GraphBuilder]:
-    """Return a model's graphs for a CPU by file name: the one place that chooses the classes of a configuration."""
-    weights = WeightFile()
-    listed = replace(config, suppressed_keep_mass=False)  # a shortlist has no suppressed tokens, so no mass of theirs
-    return {
-        ENCODER_NAME: EncoderGraph(config, state, products, weights).graph,
-        DECODER_STEP_NAME: DecoderStepGraph(config, state, products, weights).graph,
-        SHORTLIST_STEP_NAME: ShortlistStepGraph(listed, state, products, weights).graph,
-        PROJECTION_NAME: projection_graph(config, state, products, weights),
-    }
-
-
 def logits_bias(config: ModelConfig, state: State) -> Array | None:
     """Return what is added to the logits, minus infinity for what has no probability: [V]; None: nothing."""
     bias = np.full(config.num_logits, -np.inf, np.float32)
@@ -249,17 +237,20 @@ class DecoderStepGraph(TransformerGraph):
     def __init__(self, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:
         super().__init__("decoder_step", config, state, products, weights)
         self.step = self.declare_inputs()
-        positions = self.graph.node("Gather", self.position_table(), self.step.past_lengths)  # [B, 1, D]
-        states = self.embed("decoder", self.step.tokens, positions)
-        for layer in range(config.num_decoder_layers):
-            states = self.layer(layer, states)
-        logits = self.edit(self.logits(self.final_norm("decoder", states)))
-        log_probs = self.graph.node("LogSoftmax", logits, axis=-1)
+        log_probs = self.graph.node("LogSoftmax", self.edit(self.logits(self.decode())), axis=-1)
         if config.suppressed_keep_mass:
             is_banned = np.isin(np.arange(config.num_logits), config.suppressed_ids)
             bans = self.graph.constant("suppressed", np.where(is_banned, np.float32(-np.inf), np.float32(0.0)))
             log_probs = self.graph.node("Add", log_probs, bans)
         self.best(log_probs)
+
+    def decode(self) -> str:
+        """The decoder's states of each hypothesis: [B, K, D]."""
+        positions = self.graph.node("Gather", self.position_table(), self.step.past_lengths)  # [B, 1, D]
+        states = self.embed("decoder", self.step.tokens, positions)
+        for layer in range(self.config.num_decoder_layers):
+            states = self.layer(layer, states)
+        return self.final_norm("decoder", states)
 
     def declare_inputs(self) -> StepInputs:
         """The graph's inputs, in the order of the class's description."""

@@ -23,8 +23,9 @@ from export.calibrate import (
     observe,
 )
 from export.cuda import draw_cuda_graphs
+from export.draw import draw_graphs
 from export.golden import choose_texts, write_golden
-from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, PROJECTION_NAME, SHORTLIST_STEP_NAME, draw_graphs
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, PROJECTION_NAME, SHORTLIST_STEP_NAME
 from export.heads import TokenPair, choose_heads, usual_heads
 from export.linear import ActivationScale, FloatProducts, Int8Products, Products, State
 from export.runner import GraphRunner, ScorerRunner
@@ -40,10 +41,11 @@ from export.verify import (
     translated_samples,
 )
 from model.bundle import WEIGHTS_NAME, Bundle, staging_directory, write_bundle
-from model.config import ModelConfig
+from model.config import Architecture, ModelConfig
 from model.manifest import GPU_PRECISION, AlignmentHeads, Manifest, TokenizerKind, Variant
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import Tokenizer
+from model.transformer import Transformer
 
 PRECISIONS = ("int8", "fp32")  # unless others are asked for
 LAYERS_NAME = "layers.tsv"  # beside int8 graphs: each layer, its divergence, and the type of its weights
@@ -91,8 +93,12 @@ def export_bundle(
         raise ValueError("int8 needs calibration sentences: a few hundred lines of source text in --calibration FILE")
     if options.keep_weights:  # so that graphs drawn later from the kept weights are these graphs
         source = source.in_half_precision()
-    if samples.pairs:
-        source = replace(source, alignment=choose_heads(reference_model(source.config, source.state), samples.pairs))
+    reference = reference_model(source.config, source.state)
+    if isinstance(reference, Transformer):
+        if samples.pairs:
+            source = replace(source, alignment=choose_heads(reference, samples.pairs))
+    elif options.shortlist or GPU_PRECISION in options.precisions:
+        raise ValueError("a recurrent model has no graphs for a GPU and none for a shortlist: leave both out")
     with staging_directory(destination) as staging:
         source = replace(source, tokenizer=source.copy_tokenizer(staging))
         if options.keep_weights:
@@ -125,10 +131,12 @@ def write_graphs(
     """Write the graphs for a CPU into a new directory, and open the steps: with all tokens, and with a shortlist."""
     directory.mkdir()
     graphs = draw_graphs(config, state, products)
-    weights, alignment = graphs[ENCODER_NAME].weights, alignment or usual_heads(config)
-    graphs[SCORER_NAME] = ScorerGraph(config, state, products, weights, alignment).graph
+    if config.architecture is Architecture.TRANSFORMER:
+        weights, alignment = graphs[ENCODER_NAME].weights, alignment or usual_heads(config)
+        graphs[SCORER_NAME] = ScorerGraph(config, state, products, weights, alignment).graph
+    has_shortlist = has_shortlist and SHORTLIST_STEP_NAME in graphs
     if not has_shortlist:
-        del graphs[SHORTLIST_STEP_NAME], graphs[PROJECTION_NAME]
+        graphs = {name: graph for name, graph in graphs.items() if name not in (SHORTLIST_STEP_NAME, PROJECTION_NAME)}
     save_graphs(graphs, directory)
     encoder = directory / ENCODER_NAME
     runners = [GraphRunner(encoder, directory / DECODER_STEP_NAME, config)]
@@ -174,14 +182,14 @@ def _export_variant(
         steps.require(precision, TOLERANCES[precision])
         found.append(asdict(steps))
     graphs = {path.stem: f"{precision}/{path.name}" for path in directory.glob("*.onnx")}
-    if "scorer" in graphs:
+    if isinstance(reference, Transformer):
         alignment = source.alignment or usual_heads(config)
         scorer = ScorerRunner(directory / SCORER_NAME, runners[0])
         scores = compare_scorer(scorer, reference, inputs, alignment)
         scores.require(precision, TOLERANCES[precision])
         found[0] |= asdict(scores)
     parity = {name: round(value, 9) for name, value in found[0].items()}
-    shows = precision != GPU_PRECISION
+    shows = precision != GPU_PRECISION and "scorer" in graphs
     return Variant(**graphs, repetition_penalty=True, attention_weights=shows, parity=parity)
 
 

@@ -20,6 +20,7 @@ from model.checkpoint import build_model
 from model.config import ModelConfig
 from model.layers import sinusoidal_positions
 from model.manifest import AlignmentHeads
+from model.recurrent import Recurrent
 from model.transformer import Transformer
 
 MAX_TARGET_TOKENS = 64
@@ -153,17 +154,17 @@ def translated_samples(
     return samples
 
 
-def reference_model(config: ModelConfig, state: State) -> Transformer:
+def reference_model(config: ModelConfig, state: State) -> Transformer | Recurrent:
     """Return the PyTorch model with these parameters themselves, not copies, ready to run."""
     with torch.device("meta"):
         model = build_model(config)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()}, assign=True)
-    if not config.position_table:
+    if isinstance(model, Transformer) and not config.position_table:
         model.positions = sinusoidal_positions(config.max_positions, config.d_model)
     return model.eval()
 
 
-def compare(runner: GraphRunner, model: Transformer, samples: Iterable[ForcedInputs]) -> Parity:
+def compare(runner: GraphRunner, model: Transformer | Recurrent, samples: Iterable[ForcedInputs]) -> Parity:
     """Force every sample's target through both, one sample after the other."""
     found = [
         _Differences(0.0, 0.0, 0, 0),
@@ -188,7 +189,7 @@ class _Differences(NamedTuple):
     num_sentences: int
 
 
-def _differences(runner: GraphRunner, model: Transformer, sample: ForcedInputs) -> Iterator[_Differences]:
+def _differences(runner: GraphRunner, model: Transformer | Recurrent, sample: ForcedInputs) -> Iterator[_Differences]:
     """Yield what is found at each position: the log-probabilities [B, V] of one are in memory at a time."""
     source, source_lengths, targets = map(torch.from_numpy, (sample.source, sample.source_lengths, sample.targets))
     with torch.inference_mode():

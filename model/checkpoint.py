@@ -25,8 +25,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle
-from model.config import ModelConfig
+from model.config import Architecture, ModelConfig
 from model.recipe import Recipe, build
+from model.recurrent import Recurrent
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
@@ -36,9 +37,9 @@ RECIPE_NAME = "recipe.json"
 RESUMABLE = ("schedule.", "optimizer.cooldown_updates")
 
 
-def build_model(config: ModelConfig, dropout: float = 0.0) -> Transformer:
+def build_model(config: ModelConfig, dropout: float = 0.0) -> Transformer | Recurrent:
     """Return the module of a configuration, its weights not set: the one place that chooses the class."""
-    return Transformer(config, dropout)
+    return (Transformer if config.architecture is Architecture.TRANSFORMER else Recurrent)(config, dropout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class Checkpoint:
     weights: dict[str, Tensor]
     tokenizer_path: Path
 
-    def model(self) -> Transformer:
+    def model(self) -> Transformer | Recurrent:
         """Return the model in evaluation mode."""
         model = build_model(self.config)
         model.load_state_dict(self.weights)

@@ -16,6 +16,14 @@ EOS_ID = 3  # ends every source and every finished target
 VOCABULARY_MULTIPLE = 64  # graphs have so many logits, or a multiple: those of a block are ranked together
 
 
+class Architecture(StrEnum):
+    """The kind of encoder-decoder."""
+
+    TRANSFORMER = "transformer"  # Vaswani et al. 2017
+    LSTM = "lstm"  # Sutskever et al. 2014: the decoder knows the source by one vector
+    LSTM_ATTENTION = "lstm_attention"  # Bahdanau et al. 2014, Luong et al. 2015
+
+
 class NormPlacement(StrEnum):
     """Position of layer normalisation relative to the residual sum."""
 
@@ -55,10 +63,14 @@ USUAL_PROFILE = DecodingProfile()
 class Dimensions:
     """The size of an encoder-decoder Transformer, named after table 3 of Vaswani et al. 2017, and where its norms are.
 
+    An LSTM has `d_model` numbers in embeddings and states, half of them in either direction of the encoder, and neither
+    heads, d_ff nor norms.
+
     Raises:
         ValueError: d_model is not a multiple of num_heads, or a dimension is no positive integer.
     """
 
+    architecture: Architecture = Architecture.TRANSFORMER
     vocab_size: int = 8_000
     d_model: int = 256
     d_ff: int = 1_024
@@ -75,6 +87,7 @@ class Dimensions:
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model is {self.d_model}, it must be a multiple of num_heads ({self.num_heads})")
         object.__setattr__(self, "norm_placement", NormPlacement(self.norm_placement))
+        object.__setattr__(self, "architecture", Architecture(self.architecture))
 
     @property
     def d_head(self) -> int:

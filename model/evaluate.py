@@ -20,6 +20,7 @@ from model.corpus import Pair, read_dev_set
 from model.data import collate, cut_batches, encode_pairs
 from model.loss import projected_cross_entropy
 from model.recipe import BatchConfig, Languages
+from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search, greedy_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -55,12 +56,12 @@ def score_translations(translations: Sequence[str], references: Sequence[str], b
 
 
 @torch.inference_mode()
-def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) -> float:
+def mean_nll(model: Transformer | Recurrent, pairs: Sequence[Pair], tokenizer: Tokenizer) -> float:
     """Return the negative log-likelihood in nats per target token; exp of it is the perplexity.
 
     It leaves out pairs with an empty side, or with more tokens than the model has positions for.
     """
-    device = model.positions.device
+    device = model.embedding.weight.device
     counted = BatchConfig(max_sentence_tokens=model.config.max_positions, max_length_ratio=math.inf)
     examples = sorted(encode_pairs(pairs, counted, tokenizer.encode), key=lambda example: example.num_tokens)
     nll = num_tokens = 0.0
@@ -75,12 +76,12 @@ def mean_nll(model: Transformer, pairs: Sequence[Pair], tokenizer: Tokenizer) ->
     return nll / num_tokens if num_tokens else math.nan
 
 
-def translate_greedily(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+def translate_greedily(model: Transformer | Recurrent, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     """Return greedy translations in the order of the texts; batched by length.
 
     Texts and translations end where the model has no more positions.
     """
-    device, max_positions = model.positions.device, model.config.max_positions
+    device, max_positions = model.embedding.weight.device, model.config.max_positions
     ids = [_source_ids(text, tokenizer, max_positions) for text in texts]
     order = sorted((index for index in range(len(texts)) if ids[index]), key=lambda index: len(ids[index]))
     translations = [""] * len(texts)
@@ -100,7 +101,7 @@ def _source_ids(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
     return ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], EOS_ID]
 
 
-def translate(model: Transformer, texts: Sequence[str], tokenizer: Tokenizer, beam_size: int) -> list[str]:
+def translate(model: Transformer | Recurrent, texts: Sequence[str], tokenizer: Tokenizer, beam_size: int) -> list[str]:
     """Return translations in the order of the texts; beam 1 is batched greedy search, more is the slow reference."""
     if beam_size == 1:
         return translate_greedily(model, texts, tokenizer)

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 import typer
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.attention import watched
 from model.checkpoint import load_checkpoint
 from model.config import BOS_ID, EOS_ID
+from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -62,35 +63,50 @@ class AttentionMap:
 
 
 @torch.inference_mode()
-def attention_weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[AttentionPart, Tensor]:
+def attention_weights(
+    model: Transformer | Recurrent, source: Sequence[int], target: Sequence[int]
+) -> dict[AttentionPart, Tensor]:
     """Return the weights of every head while `target` (without begin and end of sentence) is written, by one pass.
 
     Returns:
         [L, H, S, S] of the encoder, [L, H, T + 1, T + 1] of the decoder, [L, H, T + 1, S] across, L layers of that
-        side: row t is the step that writes target token t, the last one the step that ends the sentence.
+        side: row t is the step that writes target token t, the last one the step that ends the sentence.  A recurrent
+        model has one head across and no other.
+
+    Raises:
+        ValueError: the model has no attention.
     """
-    attentions = {
-        AttentionPart.ENCODER: [layer.get_submodule("self_attention") for layer in model.encoder.layers],
-        AttentionPart.DECODER: [layer.get_submodule("self_attention") for layer in model.decoder.layers],
-        AttentionPart.CROSS: [layer.get_submodule("cross_attention") for layer in model.decoder.layers],
-    }
+    attentions = _attentions(model)
     with watched([attention for layers in attentions.values() for attention in layers]) as weights:
         model(torch.tensor([list(source)]), torch.tensor([len(source)]), torch.tensor([[BOS_ID, *target]]))
     return {part: torch.stack([weights[attention][0] for attention in layers]) for part, layers in attentions.items()}
 
 
+def _attentions(model: Transformer | Recurrent) -> dict[AttentionPart, list[nn.Module]]:
+    if isinstance(model, Recurrent):
+        if model.attention is None:
+            raise ValueError("this model has no attention")
+        return {AttentionPart.CROSS: [model.attention]}
+    return {
+        AttentionPart.ENCODER: [layer.get_submodule("self_attention") for layer in model.encoder.layers],
+        AttentionPart.DECODER: [layer.get_submodule("self_attention") for layer in model.decoder.layers],
+        AttentionPart.CROSS: [layer.get_submodule("cross_attention") for layer in model.decoder.layers],
+    }
+
+
 def attention_maps(
-    model: Transformer, tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]
+    model: Transformer | Recurrent, tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]
 ) -> dict[AttentionPart, AttentionMap]:
     """Return `attention_weights` with readable tokens; a decoder row has the token that its step writes."""
     weights = attention_weights(model, source, target)
     read = readable(tokenizer.pieces(source))
     before, written = (readable(tokenizer.pieces(ids)) for ids in ([BOS_ID, *target], [*target, EOS_ID]))
-    return {
-        AttentionPart.ENCODER: AttentionMap(weights[AttentionPart.ENCODER], read, read),
-        AttentionPart.DECODER: AttentionMap(weights[AttentionPart.DECODER], written, before),
-        AttentionPart.CROSS: AttentionMap(weights[AttentionPart.CROSS], written, read),
+    axes = {
+        AttentionPart.ENCODER: (read, read),
+        AttentionPart.DECODER: (written, before),
+        AttentionPart.CROSS: (written, read),
     }
+    return {part: AttentionMap(found, *axes[part]) for part, found in weights.items()}
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
@@ -146,7 +162,12 @@ def main(
     config = BeamConfig(beam_size=beam_size, max_target_tokens=MAX_TOKENS)
     target = beam_search(model, source, config)[0].tokens
     title = f"{sentence}\n{tokenizer.decode(target)}"
-    maps = attention_maps(model, tokenizer, source, target)
+    try:
+        maps = attention_maps(model, tokenizer, source, target)
+    except ValueError as error:
+        raise typer.BadParameter(f"{checkpoint}: {error}") from error
+    if part is not None and part not in maps:
+        raise typer.BadParameter(f"--part is {part}, the model has {', '.join(maps)}")
     if part is None and layer is not None:
         raise typer.BadParameter(f"--layer {layer} needs --part: {', '.join(AttentionPart)}")
     if part is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,9 @@ from export.onnx_export import write_graphs
 from export.runner import GraphRunner
 from model.bundle import Bundle, staging_directory, write_bundle
 from model.checkpoint import Checkpoint, CheckpointMeta, save_checkpoint
-from model.config import ModelConfig, NormPlacement
+from model.config import Architecture, ModelConfig, NormPlacement
 from model.manifest import AlignmentHeads, DecodingDefaults, Manifest, Variant
+from model.recurrent import Recurrent
 from model.shortlist import SHORTLIST_NAME, Shortlist
 from model.tokenizer import train_tokenizer
 from model.transformer import Transformer
@@ -42,6 +44,24 @@ def tiny_config(placement: NormPlacement = NormPlacement.PRE, *, vocab_size: int
     )
 
 
+def tiny_recurrent_model(architecture: Architecture, seed: int = 0) -> Recurrent:
+    """Two layers either side, width 32; random parameters, large enough that what was read and written matters."""
+    config = ModelConfig(
+        architecture=architecture,
+        vocab_size=VOCABULARY,
+        d_model=32,
+        num_heads=1,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        max_positions=64,
+    )
+    model = Recurrent(config).initialize(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    return model.eval()
+
+
 def tiny_model(config: ModelConfig, seed: int = 0) -> Transformer:
     """Random parameters, biases and norms included, large enough that attention is not uniform."""
     model = Transformer(config).initialize(seed)
@@ -57,7 +77,7 @@ def tiny_model(config: ModelConfig, seed: int = 0) -> Transformer:
     return model.eval()
 
 
-def state_of(model: Transformer) -> State:
+def state_of(model: Transformer | Recurrent) -> State:
     return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
@@ -126,7 +146,7 @@ VOCABULARY = 80
 
 
 def write_tiny_bundle(
-    model: Transformer,
+    model: Transformer | Recurrent,
     destination: Path,
     precisions: Sequence[str] = ("fp32",),
     shortlist: Shortlist | None = None,
@@ -154,8 +174,10 @@ def write_tiny_bundle(
         return write_bundle(staging, destination, manifest)
 
 
-def _manifest(model: Transformer, precisions: Sequence[str], shortlist: str) -> Manifest:
-    limit = model.config.max_positions
+def _manifest(model: Transformer | Recurrent, precisions: Sequence[str], shortlist: str) -> Manifest:
+    limit, graphs = model.config.max_positions, ["encoder", "decoder_step"]
+    if isinstance(model, Transformer):
+        graphs += ["shortlist_step", "projection", "scorer"]
     return Manifest(
         name="tiny",
         version="0",
@@ -165,13 +187,9 @@ def _manifest(model: Transformer, precisions: Sequence[str], shortlist: str) -> 
         decoding=DecodingDefaults(max_target_tokens=limit, max_source_tokens=limit),
         variants={
             precision: Variant(
-                encoder=f"{precision}/encoder.onnx",
-                decoder_step=f"{precision}/decoder_step.onnx",
-                shortlist_step=f"{precision}/shortlist_step.onnx",
-                projection=f"{precision}/projection.onnx",
+                **dict[str, Any]({name: f"{precision}/{name}.onnx" for name in graphs}),
                 repetition_penalty=True,
-                attention_weights=True,
-                scorer=f"{precision}/scorer.onnx",
+                attention_weights="scorer" in graphs,
             )
             for precision in precisions
         },

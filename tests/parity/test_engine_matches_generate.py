@@ -23,6 +23,7 @@ from export.verify import reference_model
 from model import search
 from model.bundle import Bundle, default_bundle_dir
 from model.config import StopRule
+from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -70,7 +71,7 @@ class Pair:
     """A model here, and in transformers."""
 
     bundle: Bundle
-    reference: Transformer
+    reference: Transformer | Recurrent
     theirs: Any
     sources: list[list[int]]
 

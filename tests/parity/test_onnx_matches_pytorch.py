@@ -13,6 +13,7 @@ from export.source import ExportSource
 from export.verify import TOLERANCES, compare, reference_model, seeded_samples, translated_samples
 from model.bundle import WEIGHTS_NAME, Bundle, default_bundle_dir
 from model.config import BOS_ID, EOS_ID, NormPlacement
+from model.recurrent import Recurrent
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from tests.fakes.tiny_model import random_sentences, tiny_graphs
@@ -26,7 +27,7 @@ SENTENCES = [
 ]
 
 
-def greedy_reference(model: Transformer, sentence: list[int], max_tokens: int) -> list[int]:
+def greedy_reference(model: Transformer | Recurrent, sentence: list[int], max_tokens: int) -> list[int]:
     """The best next token of the whole model, run again from the start for each token."""
     tokens = [BOS_ID]
     lengths = torch.tensor([len(sentence)])
