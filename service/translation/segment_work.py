@@ -101,9 +101,9 @@ def translate_segment(
     if segment.tags and any(tag.parts for tag in segment.tags):
         segment, inner = yield from _with_translated_tags(segment, index, settings, escape)
     best: _Restored | None = None
-    codec = settings.codec
-    for rung in rungs(segment, spans, codec.alphabet, codec.sentinels):
-        settings = settings._replace(codec=codec.marked if rung.is_marked else codec)
+    plain = settings
+    for rung in rungs(segment, spans, plain.codec.alphabet, plain.codec.sentinels):
+        settings = plain._replace(codec=plain.codec.marked) if rung.is_marked else plain
         found = yield from _drafted(rung, index, settings, settings.params)
         source_tokens = source_tokens or found.source_tokens
         row_steps += found.row_steps
