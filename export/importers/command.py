@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from export.golden import short_texts
+from export.importers.checkpoint import model_type_of
 from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.marian import is_marian, read_marian
@@ -39,6 +40,8 @@ READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
     Format.CTRANSLATE2: read_ctranslate2,
     Format.MARIAN: read_marian,
 }
+
+_WITH_RELATIVE_POSITIONS = ("t5", "mt5", "umt5", "longt5", "switch_transformers")
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 console = Console(stderr=True)
@@ -155,6 +158,10 @@ def import_model(
 
 
 def _format_of(source: Path) -> Format:
+    if (kind := model_type_of(source)) in _WITH_RELATIVE_POSITIONS:
+        raise ForeignModelError(
+            f"{source} is a {kind} model (T5, MADLAD): relative positions and RMSNorm are not supported"
+        )
     if is_ctranslate2(source):
         return Format.CTRANSLATE2
     if is_marian(source):

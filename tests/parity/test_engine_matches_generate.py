@@ -39,9 +39,9 @@ from tests.parity.generate_models import (
     write_random_marian,
 )
 
-NUM_SENTENCES = int(os.environ.get("DRAGOMAN_TEST_SENTENCES", "6"))
+NUM_SENTENCES = int(os.environ.get("DRAGOMAN_TEST_SENTENCES", "5"))
 MARGIN = 1e-4
-BEAMS = (1, 4, 6)
+SEARCHES = [(1, False), (4, False), (4, True), (6, False), (6, True)]  # beam size, early_stopping
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
 # Settings of the model, settings of `generate`, and weights with which lengths differ, and so do the two searches.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -153,23 +153,24 @@ def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
     assert pair.bundle.manifest.variants["fp32"].parity["largest_difference"] < 1e-4  # between graphs and the reference
 
 
-@pytest.mark.parametrize("early_stopping", [False, True])
-@pytest.mark.parametrize("beam_size", BEAMS)
+@pytest.fixture(scope="module")
+def trained_pair(trained_bundles: dict[str, Path]) -> Pair:
+    source = ExportSource.load(default_bundle_dir())
+    bundle = Bundle.load(trained_bundles["fp32"])
+    tokenizer = Tokenizer.load(bundle.tokenizer_path)
+    sources = [tokenizer.encode(text) for text in own_sentences(NUM_SENTENCES, seed=3)]
+    theirs = trained_pegasus(source.config, source.state, bundle.manifest.decoding.max_target_tokens + 1)
+    return Pair(bundle, reference_model(source.config, source.state), theirs, sources)
+
+
+@pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)
 @pytest.mark.timeout(7200)
 def test_random_models_write_the_tokens_of_generate(pair, beam_size, early_stopping):
     assert pair.differences(beam_size, early_stopping=early_stopping) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("early_stopping", [False, True])
-@pytest.mark.parametrize("beam_size", BEAMS)
+@pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)
 @pytest.mark.timeout(7200)
-def test_the_included_model_writes_the_tokens_of_generate(trained_bundles, beam_size, early_stopping):
-    source = ExportSource.load(default_bundle_dir())
-    bundle = Bundle.load(trained_bundles["fp32"])
-    tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    sources = [tokenizer.encode(text) for text in own_sentences(NUM_SENTENCES, seed=3)]
-    theirs = trained_pegasus(source.config, source.state, bundle.manifest.decoding.max_target_tokens + 1)
-    pair = Pair(bundle, reference_model(source.config, source.state), theirs, sources)
-
-    assert pair.differences(beam_size, early_stopping=early_stopping) == []
+def test_the_included_model_writes_the_tokens_of_generate(trained_pair, beam_size, early_stopping):
+    assert trained_pair.differences(beam_size, early_stopping=early_stopping) == []
