@@ -3,12 +3,13 @@
     python tests/bench/bench_shapes.py --shape opus          # OPUS-MT: 6+6 layers, width 512, 58,101 tokens
     python tests/bench/bench_shapes.py --shape nllb          # NLLB-200's distilled 600M: 12+12, width 1,024, 256,206
 
-Weights are seeded random numbers in half precision, in the layout of the real checkpoint; such a model never ends a
-sentence, so that both sides are made to write the same number of tokens.  The import runs as its own process, whose
-anonymous memory is sampled ("beside the interpreter": less that of the same program before it reads the model);
-memory of engines is their share of what is resident (PSS), weights that they share counted once, and each has
-translated before.  Sentences are timed one at a time on one thread, both sides in turns; ratios are CTranslate2's time
-over ours.  Prints a table and, last, one line of JSON.
+Weights are seeded random numbers in half precision, in MarianMT's layout; NLLB itself has its norms before the
+sublayers, and languages, which cost the same.  Such a model never ends a sentence, so that both sides are made to write
+the same number of tokens.  The import runs as a process of its own, whose anonymous memory is sampled, less that of the
+same program before it reads a model.  Memory of engines is their share of what is resident (PSS), weights that they
+share counted once, after they have translated; CTranslate2's is what its process gained.  Sentences are timed one at a
+time on one thread, both sides in turns; ratios are CTranslate2's time over ours.  Prints a table and, last, one line of
+JSON.
 """
 
 import json
@@ -29,12 +30,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import save_file
-from sentencepiece import sentencepiece_model_pb2
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from export.importers.command import READERS, Format
 from export.importers.foreign import ImportOptions
+from export.importers.marian import read_marian
 from model.bundle import Bundle, default_bundle_dir
 from model.pieces import load_processor
 from model.tokenizer import load_tokenizer
@@ -57,24 +57,19 @@ BASELINE = "import export.importers.command, time; time.sleep(1)"
 class ModelShape:
     """Sizes of a checkpoint."""
 
-    kind: Format
     layers: int  # of encoder and decoder each
     width: int
     inner: int
     heads: int
     vocabulary: int
+    activation: str
     sentences: int  # that are timed
-    settings: dict[str, Any]
 
 
 SHAPES = {
-    "opus": ModelShape(
-        Format.MARIAN,
-        *(6, 512, 2_048, 8, 58_101, 20),
-        {"model_type": "marian", "activation_function": "swish", "decoder_start_token_id": 58_100,
-         "pad_token_id": 58_100, "eos_token_id": 0, "scale_embedding": True, "max_position_embeddings": 512},
-    ),
-}  # fmt: skip
+    "opus": ModelShape(6, 512, 2_048, 8, 58_101, "swish", 20),
+    "nllb": ModelShape(12, 1_024, 4_096, 16, 256_206, "relu", 4),
+}
 
 
 def write_checkpoint(directory: Path, shape: ModelShape) -> None:
@@ -90,9 +85,8 @@ def write_checkpoint(directory: Path, shape: ModelShape) -> None:
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = np.ones(D, np.float16), np.zeros(D, np.float16)
 
     table = (random.standard_normal((shape.vocabulary, D), np.float32) * np.float32(D**-0.5)).astype(np.float16)
-    if shape.kind is Format.MARIAN:
-        table[shape.settings["pad_token_id"]] = 0
-        tensors["final_logits_bias"] = np.zeros((1, shape.vocabulary), np.float16)
+    table[-1] = 0  # <pad>
+    tensors["final_logits_bias"] = np.zeros((1, shape.vocabulary), np.float16)
     tensors["model.shared.weight"] = table
     for stack in ("encoder", "decoder"):
         for number in range(shape.layers):
@@ -104,29 +98,29 @@ def write_checkpoint(directory: Path, shape: ModelShape) -> None:
             linear(f"{name}.fc1", F, D)
             linear(f"{name}.fc2", D, F)
             norm(f"{name}.final_layer_norm")
-        if shape.kind is not Format.MARIAN:
-            norm(f"model.{stack}.layer_norm")
     save_file(tensors, directory / "model.safetensors")
-    sizes = {"d_model": D, "vocab_size": shape.vocabulary}
+    settings = {
+        "model_type": "marian",
+        "activation_function": shape.activation,
+        "d_model": D,
+        "vocab_size": shape.vocabulary,
+        "eos_token_id": 0,
+        "pad_token_id": shape.vocabulary - 1,
+        "decoder_start_token_id": shape.vocabulary - 1,
+        "scale_embedding": True,
+        "max_position_embeddings": 512,
+    }
     for stack in ("encoder", "decoder"):
-        sizes |= {f"{stack}_layers": shape.layers, f"{stack}_ffn_dim": F, f"{stack}_attention_heads": shape.heads}
-    (directory / "config.json").write_text(json.dumps(sizes | shape.settings))
+        settings |= {f"{stack}_layers": shape.layers, f"{stack}_ffn_dim": F, f"{stack}_attention_heads": shape.heads}
+    (directory / "config.json").write_text(json.dumps(settings))
     pieces = default_bundle_dir() / "shared.spm"
-    if shape.kind is Format.MARIAN:
-        processor = load_processor(pieces)
-        known = [processor.id_to_piece(number) for number in range(4, processor.get_piece_size())]
-        tokens = ["</s>", "<unk>", *known]
-        tokens += [f"made-up-{number}" for number in range(len(tokens), shape.vocabulary - 1)] + ["<pad>"]
-        (directory / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
-        for name in ("source.spm", "target.spm"):
-            (directory / name).write_bytes(pieces.read_bytes())
-    else:
-        proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
-        proto.ParseFromString(pieces.read_bytes())
-        del proto.pieces[0]  # <pad>, which fairseq's vocabularies have themselves
-        for number in range(len(proto.pieces), 256_000):
-            proto.pieces.add(piece=f"made-up-{number}", score=-1e6)
-        (directory / "sentencepiece.bpe.model").write_bytes(proto.SerializeToString())
+    processor = load_processor(pieces)
+    known = [processor.id_to_piece(number) for number in range(4, processor.get_piece_size())]
+    tokens = ["</s>", "<unk>", *known]
+    tokens += [f"made-up-{number}" for number in range(len(tokens), shape.vocabulary - 1)] + ["<pad>"]
+    (directory / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    for name in ("source.spm", "target.spm"):
+        (directory / name).write_bytes(pieces.read_bytes())
 
 
 def anonymous_mb(pid: int | str) -> float:
@@ -202,7 +196,7 @@ def prepare(shape: ModelShape, place: Path, precisions: Sequence[str]) -> tuple[
     seconds, peak = watched(["-m", "export", "import", str(checkpoint), str(bundle), *languages, *chosen])
     (place / "scratch").mkdir()
     options = ImportOptions(source_language="en", target_language="de")
-    source = READERS[shape.kind](checkpoint, options, place / "scratch")
+    source = read_marian(checkpoint, options, place / "scratch")
     write_ctranslate2_model(source.config, source.state, None, place / "ctranslate2")
     halves = 2 * sum(array.size for array in source.state.values()) / 1e6
     figures = {"import_s": seconds, "import_mb": peak - before, "fp16_mb": halves, "share": (peak - before) / halves}
