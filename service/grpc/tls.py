@@ -139,8 +139,11 @@ def warn_of_open_ports(config: ServerConfig) -> None:
     if listen.admin_port is not None:
         hosts["admin_host"] = listen.admin_host
     hosts = {name: host for name, host in hosts.items() if not _is_loopback(host)}
-    if hosts and security.api_keys and security.tls_certificate is None:
-        get_logger().warning("api_keys_without_tls", **hosts)
+    without_tls = hosts if security.tls_certificate is None else {}
+    if listen.http and not _is_loopback(listen.http_host):  # which has none
+        without_tls = {**without_tls, "http_host": listen.http_host}
+    if without_tls and security.api_keys:
+        get_logger().warning("api_keys_without_tls", **without_tls)
     if "admin_host" in hosts and security.api_keys is None and security.tls_client_ca is None:
         get_logger().warning("admin_port_open", admin_host=listen.admin_host)
 

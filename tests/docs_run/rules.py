@@ -18,6 +18,7 @@ LEFT_OUT = {
     r"--shortlist shortlist\.csr": "needs what the command before it makes of a corpus",
     r"DEVICE=cuda|bench[_-]gpu|pip uninstall -y onnxruntime": "needs a GPU; `make bench-gpu` is the check",
     r"^python -m export import|--bundle bundles/en-(mg|de)$": "needs a model of another framework",
+    r"import deepl|from google\.cloud|tritonclient": "a client of another service; `make try-clients` runs such",
     r"bench_capacity": "takes 16 minutes and writes a page of the documents",
 }
 

@@ -62,13 +62,13 @@ class Scene:
 
     def run(self, step: Step) -> str:
         """What came of it; raises StepFailed if it went wrong, and NotRun if it was left out."""
+        if reason := reason_to_leave_out(step.text):
+            raise NotRun(reason)
         if step.kind == "python":
             return self._run(sys.executable, "-c", runnable(step.text, self._addresses))
         if step.kind == "settings":
             (self._folder / "dragoman.toml").write_text(runnable(step.text, {}))
             return self._run("bash", "-c", "dragoman serve --config dragoman.toml --check-config")
-        if reason := reason_to_leave_out(step.text):
-            raise NotRun(reason)
         program = "ray" if "--engine ray" in step.text else program_of(step.text)
         if program not in _OF_THE_SHELL and not shutil.which(program, path=_PATH):
             raise NotRun(f"{program} is not installed here")

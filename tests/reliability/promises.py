@@ -113,6 +113,13 @@ PROMISES: dict[str, Promise] = {
     "G4": Promise("whatever happened above", "received = answered by code + in flight, on every page"),
     "G5": Promise("health under full load", "Check p99 < 100 ms; NOT_FOUND, SERVICE_UNKNOWN"),
     "G6": Promise("SIGKILL of one of two edges", "counters do not go down, gauges forget it, its calls are counted"),
+    # Callers over HTTP.
+    "H1": Promise("SIGTERM under HTTP calls", "accepted ones 200, later ones 503 with Retry-After, exit 0"),
+    "H2": Promise("HTTP caller leaves in mid-decode", "rows free at the next step, neighbours' answers the same"),
+    "H3": Promise("deadline of a header passes in mid-decode", "504, rows free"),
+    "H4": Promise("bodies that trickle in", "no place in the queue, others not held up, closed after 5 s"),
+    "H5": Promise("1,000 silent HTTP connections at a limit of 64", "callers are answered, bounded memory"),
+    "H6": Promise("HTTP body over the limit", "413, others are served"),
 }
 
 # Rows held by tests of these files; a name stands for all tests that begin with it.

@@ -50,7 +50,7 @@ async def test_scrapes_and_health_checks_are_quick_at_three_times_the_capacity(s
 @pytest.mark.promise("G2")
 async def test_hundred_hanging_scrapers_do_not_slow_calls(start_server, seen: Seen):
     """One byte of the request a second; at the limit of connections, the oldest of them make room."""
-    server = start_server()
+    server = start_server(DRAGOMAN_LISTEN__MAX_HTTP_CONNECTIONS="64")
 
     async with calling(server.address) as calls:
         one_row = pb.TranslateOptions(beam_size=1)

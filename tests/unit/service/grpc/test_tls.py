@@ -118,6 +118,16 @@ def test_keys_that_everybody_on_the_way_can_read_are_warned_of(log, host, settin
     assert ("api_keys_without_tls" in log.getvalue()) is is_warned
 
 
+@pytest.mark.parametrize(("is_served", "is_warned"), [(True, True), (False, False)])
+def test_keys_on_the_http_port_are_warned_of_also_with_a_certificate(log, is_served, is_warned):
+    listen = ListenConfig(http_host="0.0.0.0", http=is_served)
+    security = SecurityConfig(api_keys=Path("keys"), tls_certificate=Path("a"))
+
+    warn_of_open_ports(ServerConfig(listen=listen, security=security))
+
+    assert ("api_keys_without_tls" in log.getvalue()) is is_warned
+
+
 @pytest.mark.parametrize(
     ("listen", "settings", "warnings"),
     [
