@@ -14,6 +14,12 @@ process: one over these is how many calls a second a CPU carries.
 --profile says where the time goes, on a machine with nothing else to do.  Python's own profiler makes functions look
 dearer than they are; what compiled functions take counts for the part that has called them, and what is left is
 grpc.aio and the event loop.
+
+What stands between our calls and the bare one is Python: 3,200 bytecode instructions for "blank", 6,200 for "edge",
+10,300 for "short", as `sys.settrace` counts them with `f_trace_opcodes`, 600 of which belong to grpc.aio and asyncio.
+They lie in some 250 functions of about equal weight: of "edge" half are the text, its tokens and the pipeline, a
+tenth each the messages and the handler, the records, admission, and the metrics; of "short" a third is the queue with
+its forecasts.  Between gRPC's own work they run with cold caches and cost half as much again as in a loop.
 """
 
 import argparse
