@@ -19,6 +19,7 @@ VENV := .venv
 DEV := .venv-dev
 DOCS := .venv-docs
 CLIENTS := .venv-clients
+BROWSER := .venv-browser
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests deploy
@@ -29,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients try-console bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -84,6 +85,9 @@ try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every comman
 
 try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate and DeepL against real servers, 2 minutes; CLIENTS_ARGS='--examples 10000' for long
 	$(BIN)/python -m tests.clients --python $(CLIENTS)/bin/python $(CLIENTS_ARGS)
+
+try-console: $(BROWSER)/.stamp  ## The console in Chromium (apt install chromium): tests and, in build/console, its pictures; 2 minutes
+	$(BROWSER)/bin/python -m pytest -q tests/browser $(PYTEST_ARGS)
 
 bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
@@ -179,6 +183,15 @@ $(CLIENTS)/.stamp: pyproject.toml
 	@$(CLIENTS)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
 	@$(CLIENTS)/bin/python -m pip install -qq --group clients
 	@$(CLIENTS)/bin/python -m pip install -qq --no-deps 'argostranslate>=1.11'
+	@touch $@
+
+# The server, and what drives a browser.
+$(BROWSER)/.stamp: pyproject.toml constraints.txt
+	@echo "setting up $(BROWSER)"
+	@$(CHECK_PYTHON)
+	@test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
+	@$(BROWSER)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(BROWSER)/bin/python -m pip install -qq --constraint constraints.txt -e '.[cpu,documents]' --group browser
 	@touch $@
 
 clean:  ## Remove builds and caches; the environments stay

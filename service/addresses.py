@@ -3,6 +3,7 @@
 import errno
 import socket
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 
@@ -39,6 +40,14 @@ class Address:
         """The failure as one line with a way to the culprit."""
         hint = f"; find its owner with: ss -ltnp 'sport = :{self.port}'" if error.errno == errno.EADDRINUSE else ""
         return ListenError(f"cannot listen on {self} ({purpose}): {error.strerror or error}{hint}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what listens at this host can be reached from this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def reserve_port(address: Address, purpose: str) -> tuple[socket.socket, int]:

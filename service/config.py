@@ -64,6 +64,7 @@ class ListenConfig:
     http_host: Host = "127.0.0.1"  # address of the HTTP port
     http_port: Port = 8_080  # translation over HTTP, /metrics, /healthz, /readyz; 0: any free port
     http: bool = True  # whether there is an HTTP port at all
+    console: bool | None = None  # the page at / of the HTTP port; None: only where http_host is a loopback address
     metrics_host: Host = "127.0.0.1"  # address of the metrics port
     metrics_port: Port | None = None  # /metrics is served here instead of on the HTTP port; 0: any free port
     admin_host: Host = "127.0.0.1"  # address of the admin port

@@ -8,12 +8,12 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from service.addresses import is_loopback
 from service.config import ConfigError, SecurityConfig, ServerConfig
 from service.telemetry.logs import get_logger
 from service.watched_files import WatchedFiles
@@ -138,18 +138,11 @@ def warn_of_open_ports(config: ServerConfig) -> None:
     hosts = {"grpc_host": listen.grpc_host}
     if listen.admin_port is not None:
         hosts["admin_host"] = listen.admin_host
-    hosts = {name: host for name, host in hosts.items() if not _is_loopback(host)}
+    hosts = {name: host for name, host in hosts.items() if not is_loopback(host)}
     without_tls = hosts if security.tls_certificate is None else {}
-    if listen.http and not _is_loopback(listen.http_host):  # which has none
+    if listen.http and not is_loopback(listen.http_host):  # which has none
         without_tls = {**without_tls, "http_host": listen.http_host}
     if without_tls and security.api_keys:
         get_logger().warning("api_keys_without_tls", **without_tls)
     if "admin_host" in hosts and security.api_keys is None and security.tls_client_ca is None:
         get_logger().warning("admin_port_open", admin_host=listen.admin_host)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,4 +1,7 @@
-"""HTTP beside gRPC: pages for machines, and dialects of other translation services."""
+"""HTTP beside gRPC: pages for machines, dialects of other translation services, and the console."""
 
 # Methods of calls that models work for, as labels; here, because the core knows them before it loads the dialects.
-METHODS = ("libretranslate/translate", "libretranslate/translate_file", "deepl/translate")
+METHODS = (
+    *("libretranslate/translate", "libretranslate/translate_file", "deepl/translate"),
+    *("console/translate", "console/alternatives", "console/score"),
+)

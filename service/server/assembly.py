@@ -9,10 +9,10 @@ import grpc.aio
 from starlette.routing import Route
 
 from protos.admin_pb2 import GetStatusResponse
-from service.addresses import Address
+from service.addresses import Address, is_loopback
 from service.calls.authentication import authenticator
 from service.calls.book import CallBook, oldest
-from service.config import ServerConfig
+from service.config import ListenConfig, ServerConfig
 from service.edges.core import Core
 from service.edges.messages import ServingState
 from service.edges.pool import EdgePool
@@ -23,6 +23,7 @@ from service.grpc.listening import grpc_options
 from service.grpc.tls import server_tls, warn_of_open_ports
 from service.http.app import create_apps
 from service.http.calls import HttpCalls
+from service.http.console.routes import Console
 from service.http.deepl import DeepL
 from service.http.libretranslate import LibreTranslate
 from service.http.operations import routes_of
@@ -36,6 +37,7 @@ from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import Metrics, server_version
 from service.translation.account import Account
 
+CARD_NAME = "MODEL_CARD.md"  # in a bundle, beside what the server needs
 MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
 MAX_ADMIN_CALLS = 32
 
@@ -92,6 +94,8 @@ class Parts:
         )
         deepl = DeepL(self._call_parts.router, metrics.characters_of)
         routes = [*routes_of(self.http_calls, [*dialect.operations(), *deepl.operations()]), *dialect.pages()]
+        if has_console(config.listen):
+            routes += self._console(metrics).routes(self.http_calls)
         self.http_servers = _http_servers(
             config, metrics, self.readiness, self.edges, routes
         )  # by the name of the port
@@ -110,6 +114,15 @@ class Parts:
         if isinstance(self.edges, EdgePool):
             await self._call_parts.close_traces()
         await self.edges.finish()
+
+    def _console(self, metrics: Metrics) -> Console:
+        def card_of(name: str) -> str | None:
+            found = [
+                host.bundle.directory / CARD_NAME for host in self._models.registry.models if host.info.name == name
+            ]
+            return found[0].read_text(encoding="utf-8") if found and found[0].is_file() else None
+
+        return Console(self._call_parts.router, metrics, refresh=self.edges.refresh, card_of=card_of)
 
     async def _read_status(self, max_requests: int) -> GetStatusResponse:
         most = max_requests or DEFAULT_MAX_REQUESTS
@@ -140,6 +153,11 @@ class Parts:
         previous = set_log_level(level)
         self.edges.set_log_level(level)
         return previous
+
+
+def has_console(listen: ListenConfig) -> bool:
+    """Whether the page at / is served: as `listen.console` says, else where only this machine can see it."""
+    return is_loopback(listen.http_host) if listen.console is None else listen.console
 
 
 def _http_servers(

@@ -1,0 +1,224 @@
+"""The routes of the console: its files, which are those of `files/`, and what its page asks for."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import replace
+from importlib.resources import files
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from service.errors import NotFound
+from service.http.calls import Dialect, HttpCalls, HttpRequest
+from service.http.console.answers import (
+    describe_end,
+    describe_model,
+    describe_score,
+    describe_translation,
+    line,
+)
+from service.http.fields import checked
+from service.http.languages import infos_for, offered
+from service.records import Call, TextFormat, TranslateOptions, TranslationRequest
+from service.scores import ScorePair, ScoreRequest
+from service.telemetry.metrics import Metrics
+from service.translation.routing import Router
+from service.translation.scoring import score
+from service.translation.sentence_stream import detect, sentences_of, translate_sentences
+
+NUM_ALTERNATIVES = 6
+DIALECT = Dialect(name="console", text_field="text", statuses={"FAILED_PRECONDITION": 409})
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+class _Languages(BaseModel):
+    source: Annotated[str, Field(max_length=64)] = ""  # BCP 47; empty: to be detected
+    target: Annotated[str, Field(max_length=64)] = ""
+
+
+class _Text(_Languages):
+    text: str
+    format: TextFormat = TextFormat.PLAIN
+    known: list[str] = []  # sentences whose translations the page has ...
+    known_language: str = ""  # ... if they are in this language
+
+
+class _Beginning(_Languages):
+    text: str
+    prefix: str = ""  # what the translations have to begin with
+
+
+class _Pair(_Languages):
+    text: str
+    translation: str
+    heads: bool = False
+
+
+class JsonLines(Response):
+    """An answer that is sent line by line, as they come; an error before the first line is an answer of its own."""
+
+    def __init__(self, lines: AsyncGenerator[bytes]) -> None:
+        super().__init__(media_type="application/x-ndjson")
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
+        start = {"type": "http.response.start", "status": 200, "headers": headers}
+        has_started = False
+        async with aclosing(self._lines) as lines:
+            async for one in lines:
+                if not has_started:
+                    await send(start)
+                    has_started = True
+                await send({"type": "http.response.body", "body": one, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Console:
+    """Answers the page."""
+
+    def __init__(
+        self,
+        router: Router,
+        metrics: Metrics,
+        *,
+        refresh: Callable[[], Awaitable[None]],
+        card_of: Callable[[str], str | None],
+    ) -> None:
+        """Answer nothing yet.
+
+        Args:
+            refresh: awaited before the metrics are read.
+            card_of: name of a model -> its card, in Markdown; None: it has none.
+        """
+        self._router = router
+        self._metrics = metrics
+        self._refresh = refresh
+        self._card_of = card_of
+
+    def routes(self, calls: HttpCalls) -> list[Route]:
+        """Return all routes of the console."""
+        route = calls.route
+        return [
+            *_file_routes(),
+            Route("/console/live", self.live),
+            route(DIALECT, "/console/models", self.models, method="models", verbs=("GET",), is_work=False),
+            route(DIALECT, "/console/card", self.card, method="card", verbs=("GET",), is_work=False),
+            route(DIALECT, "/console/translate", self.translate, method="translate"),
+            route(DIALECT, "/console/alternatives", self.alternatives, method="alternatives"),
+            route(DIALECT, "/console/score", self.score, method="score"),
+        ]
+
+    async def translate(self, asked: HttpRequest, call: Call) -> Response:
+        """Return lines: the language and the sentences, then each translation as it is done, then model and times."""
+        return JsonLines(self._translation_lines(checked(_Text, asked.fields), asked, call))
+
+    async def _translation_lines(self, text: _Text, asked: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
+        language, detected = text.source, None
+        if not language:
+            found = await detect(text.text, self._router, call)
+            language, detected = found.language, found._asdict()
+        spans = sentences_of(text.text, language, text.format)
+        yield line({"language": language, "detected": detected, "sentences": spans})
+        known = set(text.known) if text.known_language == language else set()
+        wanted = list(dict.fromkeys(text.text[begin:end] for begin, end in spans))
+        wanted = [sentence for sentence in wanted if sentence not in known]
+        request = replace(_request(text, asked, language), format=text.format, return_alignments=True)
+        models = dict[str, str]()
+        async with aclosing(translate_sentences(wanted, request, self._router, call)) as results:
+            async for index, result in results:
+                if result.model:
+                    models[result.model] = result.model_version
+                yield line({"sentence": wanted[index], **describe_translation(result.translations[0])})
+        yield line(describe_end(",".join(models), ",".join(models.values()), call))
+
+    async def alternatives(self, asked: HttpRequest, call: Call) -> Response:
+        """Return translations of a sentence that begin with the same words and then each with another one."""
+        begun = checked(_Beginning, asked.fields)
+        number = min(NUM_ALTERNATIVES, self._router.pipeline.limits.max_beam_size)
+        options = TranslateOptions(beam_size=number, num_hypotheses=number, return_alternatives=True)
+        request = _request(begun, asked, begun.source)
+        request = replace(request, texts=(begun.text,), target_prefixes=(begun.prefix,), options=options)
+        (translation,) = (await self._router.translate(request, call)).translations
+        if translation.error is not None:
+            raise translation.error
+        texts = dict.fromkeys(hypothesis.text for hypothesis in translation.hypotheses)
+        return JSONResponse({"alternatives": list(texts)})
+
+    async def score(self, asked: HttpRequest, call: Call) -> Response:
+        """Return which words of a translation belong to which of the text, and what each attention head looks at."""
+        pair = checked(_Pair, asked.fields)
+        request = ScoreRequest(
+            pairs=[ScorePair(pair.text, pair.translation)],
+            source_language=pair.source,
+            target_language=pair.target,
+            priority=asked.priority,
+            return_alignments=True,
+            return_heads=pair.heads,
+        )
+        (scored,) = (await score(self._router.pipeline, request, call)).scores
+        if scored.error is not None:
+            raise scored.error
+        return JSONResponse(describe_score(scored))
+
+    async def models(self, _: HttpRequest, call: Call) -> Response:
+        """Return the models that the caller may use, and what can be translated into what."""
+        infos = infos_for(self._router, call)
+        targets = {one.code: one.targets for one in offered(infos)}
+        return JSONResponse({"models": [describe_model(info) for info in infos], "targets": targets})
+
+    async def card(self, asked: HttpRequest, call: Call) -> Response:
+        """Return the card of a model that the caller may use."""
+        name = str(asked.fields.get("model", ""))
+        card = self._card_of(name) if name in {info.name for info in infos_for(self._router, call)} else None
+        if card is None:
+            raise NotFound("there is no card of such a model")
+        return PlainTextResponse(card)
+
+    async def live(self, _: Request) -> Response:
+        """Return how busy the server is: sentences that wait, rows in the batch, target tokens since the start."""
+        await self._refresh()
+        families = self._metrics.families
+        return JSONResponse(
+            {
+                "queued": _total(families.watched["queue_requests"].collect()),
+                "rows": _total(families.watched["live_rows"].collect()),
+                "tokens": _total(families.tokens.collect(), direction="target"),
+            },
+            headers={"cache-control": "no-store"},
+        )
+
+
+def _request(languages: _Languages, asked: HttpRequest, source: str) -> TranslationRequest:
+    return TranslationRequest(source_language=source, target_language=languages.target, priority=asked.priority)
+
+
+def _total(metrics: Iterable[Any], **labels: str) -> float:
+    """Return the sum of a family's samples that have these labels."""
+    samples = [sample for metric in metrics for sample in metric.samples]
+    return float(sum(sample.value for sample in samples if labels.items() <= sample.labels.items()))
+
+
+def _file_routes() -> list[Route]:
+    """Return the routes of the page and what belongs to it, read once."""
+    routes = []
+    for file in files(__package__).joinpath("files").iterdir():
+        suffix = file.name[file.name.rindex(".") :]
+        path = "/" if file.name == "index.html" else f"/console/{file.name}"
+        response = Response(file.read_bytes(), media_type=_TYPES[suffix], headers=_HEADERS)
+        routes.append(Route(path, response))
+    return routes

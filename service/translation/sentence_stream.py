@@ -1,0 +1,73 @@
+"""A text whose sentences are translated apart, each to be shown as soon as it is there.
+
+The pipeline gives a text as a whole; here each of its sentences is a text.  Knows no protocol.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+
+from service.errors import DragomanError, TooLong
+from service.records import Call, DetectedLanguage, Span, TextFormat, Translation, TranslationRequest, TranslationResult
+from service.text.document import Segment
+from service.text.sentences import split
+from service.text.spans import Alphabet, find_spans
+from service.translation.routing import Router
+
+MAX_AT_ONCE = 8  # sentences of one text that are in the queue or in the batch
+
+_ANY_CHARACTER = Alphabet(lambda character: character)
+
+
+async def detect(text: str, router: Router, call: Call) -> DetectedLanguage:
+    """Return the language of a text, among those that there are models for; raises as `Router.detect`."""
+    return (await router.detect([text], call))[0]
+
+
+def sentences_of(text: str, language: str, text_format: TextFormat) -> tuple[Span, ...]:
+    """Return where the sentences of a text are; one with markup is taken as one sentence."""
+    if text_format is not TextFormat.PLAIN:
+        return (Span(0, len(text)),)
+    parts = split(Segment(text, 0, text), language, lambda: find_spans(text, _ANY_CHARACTER))
+    return tuple([part.span for part in parts if isinstance(part, Segment)])
+
+
+async def translate_sentences(
+    sentences: Sequence[str], request: TranslationRequest, router: Router, call: Call
+) -> AsyncGenerator[tuple[int, TranslationResult]]:
+    """Yield the index of each sentence and its result, which has one translation, in the order in which they finish.
+
+    A sentence that cannot be translated has an error of its own.  Who stops reading closes the iterator: what still
+    runs is then cancelled.
+
+    Args:
+        request: how to translate; its texts are not looked at.
+
+    Raises:
+        TooLong: a sentence has more characters than a text may have.
+    """
+    limit = router.pipeline.limits.max_characters
+    call.texts, call.priority = len(sentences), call.caller.allowed(request.priority)
+    room = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def translate(index: int) -> tuple[int, TranslationResult]:
+        async with room:
+            part = call.part(1)
+            try:
+                return index, await router.translate(replace(request, texts=(sentences[index],)), part)
+            except DragomanError as error:
+                error.__traceback__ = None  # its frames lead back to the result
+                return index, TranslationResult(translations=(Translation(error=error),))
+            finally:
+                call.join(part)
+
+    if (longest := max(map(len, sentences), default=0)) > limit:
+        raise TooLong(f"has {longest} characters, at most {limit} are accepted", field="text", index=0)
+    tasks = [asyncio.create_task(translate(index)) for index in range(len(sentences))]
+    try:
+        for finished in asyncio.as_completed(tasks):
+            yield await finished
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
