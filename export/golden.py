@@ -51,14 +51,15 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
 
     Without texts, or graphs that run on a CPU, nothing is written and the name is empty.
     """
-    tokenizer = load_tokenizer(directory, manifest.tokenizer)
+    tokenizer = load_tokenizer(directory, manifest.tokenizer).between(*manifest.languages)
     limit = min(GOLDEN_MAX_TARGET_TOKENS, manifest.decoding.max_target_tokens) - manifest.decoding.forced_end
     golden: list[GoldenSentence] = []
     for precision in PRECISIONS:
         if precision in manifest.variants:
             variant = manifest.variants[precision]
             runner = GraphRunner(directory / variant.encoder, directory / variant.decoder_step, manifest.config)
-            translations = runner.greedy([tokenizer.encode(text) for text in texts], limit) if texts else []
+            sources = [tokenizer.encode(text) for text in texts]
+            translations = runner.greedy(sources, limit, tokenizer.target_prefix) if texts else []
             for text, translation in zip(texts, map(tokenizer.decode, translations), strict=True):
                 if _is_plain(translation):
                     golden.append(GoldenSentence(precision=precision, source=text, translation=translation))
@@ -100,7 +101,7 @@ def main(
     """Give BUNDLE golden sentences: the first of SENTENCES, as its graphs translate them now."""
     try:
         loaded = Bundle.load(bundle)
-        tokenizer = load_tokenizer(loaded.directory, loaded.manifest.tokenizer)
+        tokenizer = load_tokenizer(loaded.directory, loaded.manifest.tokenizer).between(*loaded.manifest.languages)
         lines = sentences.read_text(encoding="utf-8").splitlines()
         texts = short_texts(tokenizer, lines)
         if not texts:

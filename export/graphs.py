@@ -75,18 +75,20 @@ class TransformerGraph:
         states = self.graph.node("Add", rows, positions)
         return self.norm(f"{stack}.embedding_norm", states) if self.config.embedding_norm else states
 
-    def position_table(self) -> str:
+    def position_table(self, stack: str) -> str:
         """[P, D]."""
+        if self.config.separate_positions and stack == "decoder":
+            return self.parameter("target_positions", self.state["target_positions"])
         if self.config.position_table:
             return self.parameter("positions", self.state["positions"])
         table = sinusoidal_positions(self.config.max_positions, self.config.d_model)
         return self.parameter("positions", table.numpy())
 
-    def first_positions(self, tokens: str) -> str:
-        """The table's first T rows, for tokens [B, T]: [T, D]."""
+    def first_positions(self, stack: str, tokens: str) -> str:
+        """The first T rows of the stack's table, for tokens [B, T]: [T, D]."""
         begin = self.graph.constant("zero", np.array([0]))
         num_columns = self.graph.node("Shape", tokens, start=1, end=2)  # [1]: T
-        return self.graph.node("Slice", self.position_table(), begin, num_columns, begin)
+        return self.graph.node("Slice", self.position_table(stack), begin, num_columns, begin)
 
     def residual(self, name: str, states: str, sublayer: Sublayer) -> str:
         """Section 5.4, or pre-norm (Xiong et al. 2020): a sub-layer, its residual sum and the norm called `name`."""
@@ -166,7 +168,7 @@ class EncoderGraph(TransformerGraph):
         self.source = self.graph.input("source_ids", INT64, ["B", "S"])
         lengths = self.graph.input("source_lengths", INT32, ["B"])
         self.source_lengths = self.graph.node("Cast", lengths, to=INT64)
-        states = self.embed("encoder", self.source, self.first_positions(self.source))
+        states = self.embed("encoder", self.source, self.first_positions("encoder", self.source))
         for layer in range(config.num_encoder_layers):
             states = self.layer(f"encoder.layers.{layer}", states)
         self.cross_keys_and_values(self.final_norm("encoder", states))
@@ -246,7 +248,7 @@ class DecoderStepGraph(TransformerGraph):
 
     def decode(self) -> str:
         """The decoder's states of each hypothesis: [B, K, D]."""
-        positions = self.graph.node("Gather", self.position_table(), self.step.past_lengths)  # [B, 1, D]
+        positions = self.graph.node("Gather", self.position_table("decoder"), self.step.past_lengths)  # [B, 1, D]
         states = self.embed("decoder", self.step.tokens, positions)
         for layer in range(self.config.num_decoder_layers):
             states = self.layer(layer, states)

@@ -130,22 +130,27 @@ class GraphRunner:
             np.put_along_axis(log_probs, order, values, axis=1)
             yield log_probs[:, : self._config.num_target_tokens]
 
-    def greedy(self, sentences: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
-        """Translate sentences greedily, and return the tokens of each, end-of-sentence included."""
+    def greedy(
+        self, sentences: Sequence[Sequence[int]], max_tokens: int, prefix: Sequence[int] = ()
+    ) -> list[list[int]]:
+        """Translate sentences greedily behind a prefix, and return the tokens of each, end-of-sentence included."""
         source, lengths = padded(sentences)
-        steps = list(self.greedy_steps(self.encode(source, lengths), lengths, max_tokens))
+        steps = list(self.greedy_steps(self.encode(source, lengths), lengths, max_tokens, prefix))
         return [
             [int(step.tokens[number]) for step in steps if step.is_live[number]] for number in range(len(sentences))
         ]
 
-    def greedy_steps(self, encoded: Values, source_lengths: Array, max_tokens: int) -> Iterator[GreedyStep]:
+    def greedy_steps(
+        self, encoded: Values, source_lengths: Array, max_tokens: int, prefix: Sequence[int] = ()
+    ) -> Iterator[GreedyStep]:
         """Translate what `encode` returned, step by step, until the last sentence ends."""
         num_sentences = len(source_lengths)
         memory = {"source_lengths": source_lengths, **encoded, **self.empty_caches(num_sentences, max_tokens)}
         tokens, is_live = np.full(num_sentences, self._config.start_id), np.ones(num_sentences, bool)
         for position in range(max_tokens):
             values = self.step(tokens, position, 1, memory)
-            tokens = values["candidate_ids"][:, 0]
+            is_given = position < len(prefix)
+            tokens = np.full(num_sentences, prefix[position]) if is_given else values["candidate_ids"][:, 0]
             yield GreedyStep(tokens, is_live, values)
             is_live = is_live & (tokens != self._config.eos_id)
             if not is_live.any():

@@ -41,7 +41,7 @@ class ScorerGraph(TransformerGraph):
             for name in cross_names(layer):
                 self.graph.input(name, self.dtype, self.head_shape("S"))
         self.source_mask = self.mask_of(lengths)
-        states = self.embed("decoder", tokens, self.first_positions(tokens))
+        states = self.embed("decoder", tokens, self.first_positions("decoder", tokens))
         for layer in range(config.num_decoder_layers):
             states = self.layer(layer, states)
         self.log_probs(self.final_norm("decoder", states))

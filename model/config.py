@@ -116,6 +116,7 @@ class ModelConfig(Dimensions):
     projection_bias: bool = False
     scaled_embeddings: bool = True  # times sqrt(d_model)
     position_table: bool = False  # part of the parameters; otherwise the paper's
+    separate_positions: bool = False  # the decoder has a position table of its own, part of the parameters
     embedding_norm: bool = False  # behind the sum of embedding and position, in either stack
     final_norm: bool | None = None  # after either stack; None: with pre-norm
     norm_epsilon: float = 1e-5
@@ -127,6 +128,8 @@ class ModelConfig(Dimensions):
             value = getattr(self, entry.name)
             if entry.type in (bool, bool | None) and type(value) is not bool and value is not entry.default:
                 raise ValueError(f"{entry.name} is {value!r}, it must be true or false")
+        if self.separate_positions and not self.position_table:
+            raise ValueError("separate_positions is true and position_table false: a table of its own needs both")
         if type(self.norm_epsilon) is not float or not 0.0 < self.norm_epsilon < 1.0:
             raise ValueError(f"norm_epsilon is {self.norm_epsilon!r}, it must be a number between 0 and 1")
         object.__setattr__(self, "activation", Activation(self.activation))

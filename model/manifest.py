@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from model.config import DecodingProfile, ModelConfig, StopRule
+from model.languages import Language
 
 # 2: hypotheses share their cache columns, and the step graph ranks a sentence's candidates
 # 3: the model is described, and its logits are padded to a multiple of `VOCABULARY_MULTIPLE`
@@ -30,6 +31,8 @@ _COUNT_RANGES = {
     "reliable_source_tokens": _TOKENS_RANGE,
 }
 _NUMBER_RANGES = {"length_penalty": LENGTH_PENALTY_RANGE, "patience": PATIENCE_RANGE}
+# In `TokenizerFiles`: the token of a text's source or target language, of a model of several.
+SOURCE_LANGUAGE, TARGET_LANGUAGE = "{source}", "{target}"
 _TEXT_FIELDS = ("name", "version", "source_language", "target_language", "shortlist", "golden")
 
 
@@ -120,7 +123,9 @@ class TokenizerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFiles:
-    """The tokenizer of a bundle: its kind, its files, and the tokens that a source begins and ends with.
+    """The tokenizer of a bundle: its kind, its files, and the tokens around texts.
+
+    Among those, "{source}" and "{target}" stand for the tokens of a text's languages.
 
     Raises:
         ValueError: the kind is unknown, or a file that it needs is not named.
@@ -135,11 +140,13 @@ class TokenizerFiles:
     end: str = "</s>"  # of a target
     source_prefix: tuple[str, ...] = ()
     source_suffix: tuple[str, ...] = ("</s>",)
+    target_prefix: tuple[str, ...] = ()  # what every translation begins with
+    languages: tuple[Language, ...] = ()  # of a model of several; none: those of the manifest alone
     sentinels: tuple[int, ...] = ()  # ids that stand in for what must come back as it is
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", TokenizerKind(self.kind))
-        for name in ("source_prefix", "source_suffix", "sentinels"):
+        for name in ("source_prefix", "source_suffix", "target_prefix", "sentinels"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("source", "target", "source_vocabulary", "target_vocabulary", "unknown", "end"):
             if not isinstance(getattr(self, name), str):
@@ -149,6 +156,17 @@ class TokenizerFiles:
         for name, is_needed in needed.items():
             if is_needed and not getattr(self, name):
                 raise ValueError(f"a tokenizer of kind {self.kind} needs the name of its {name}")
+
+    def language(self, code: str) -> Language:
+        """Return the language of a BCP 47 tag.
+
+        Raises:
+            ValueError: the model does not have it.
+        """
+        for one in self.languages:
+            if one.code == code:
+                return one
+        raise ValueError(f"the model has no language {code!r} among {len(self.languages)}")
 
     @property
     def names(self) -> list[str]:
@@ -174,6 +192,11 @@ class Manifest:
     exported_with: dict[str, str] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     format_version: int = BUNDLE_FORMAT_VERSION
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target of a request that names none."""
+        return self.source_language, self.target_language
 
     @property
     def used_files(self) -> list[str]:
@@ -212,7 +235,8 @@ class Manifest:
             tokenizer = {"source": tokenizer}
         if not isinstance(tokenizer, dict):
             raise TypeError(f"tokenizer is {tokenizer!r}, it must be text or the names of its files")
-        fields["tokenizer"] = TokenizerFiles(**tokenizer)
+        languages = tuple(Language(**one) for one in tokenizer.get("languages", ()))
+        fields["tokenizer"] = TokenizerFiles(**{**tokenizer, "languages": languages})
         fields["config"] = ModelConfig(**fields["config"])
         fields["decoding"] = DecodingDefaults(**fields["decoding"])
         fields["variants"] = {precision: Variant(**variant) for precision, variant in fields["variants"].items()}
@@ -220,4 +244,8 @@ class Manifest:
             heads = tuple((int(layer), int(head)) for layer, head in fields["alignment"]["heads"])
             fields["alignment"] = AlignmentHeads(**{**fields["alignment"], "heads": heads})
         fields["files"] = {name: FileEntry(**entry) for name, entry in fields["files"].items()}
-        return cls(**fields)
+        manifest = cls(**fields)
+        if manifest.tokenizer.languages:
+            for code in manifest.languages:
+                manifest.tokenizer.language(code)
+        return manifest

@@ -34,6 +34,15 @@ class SupportsTokens(Protocol):
         """Return the tokenizer of texts in which sentinels stand; for all others they are control characters."""
         ...
 
+    @property
+    def target_prefix(self) -> list[int]:
+        """Target ids that every translation begins with."""
+        ...
+
+    def between(self, source_language: str, target_language: str) -> Self:
+        """The tokenizer for texts of these languages, BCP 47, of a model of several."""
+        ...
+
     def encode(self, text: str) -> list[int]:
         """Source ids as the model wants them; empty for blank text."""
         ...
@@ -98,6 +107,16 @@ class Tokenizer:
         if found != expected:
             raise ValueError(f"tokenizer {path} has pad, unk, bos, eos = {found}, this project needs {expected}")
         return cls(processor)
+
+    @property
+    def target_prefix(self) -> list[int]:
+        """What every translation begins with: nothing."""
+        return []
+
+    def between(self, source_language: str, target_language: str) -> Self:
+        """Return itself: its models have one pair of languages."""
+        del source_language, target_language
+        return self
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of one sentence, end-of-sentence last; blank text gives an empty list."""

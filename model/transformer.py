@@ -14,6 +14,7 @@ value or output.
 | projection.weight | W, D | not tied_projection | makes logits of the decoder's states; else the target's table does |
 | projection_bias | W | projection_bias | added to the logits |
 | positions | P, D | position_table | added to the scaled embeddings of step 0, 1, ... in either stack |
+| target_positions | P, D | separate_positions | instead of these in the decoder |
 | {stack}.embedding_norm.weight, .bias | D | embedding_norm | LayerNorm of that sum |
 | {stack}.layers.{i}.{attention}.{part}.weight | D, D | always | all heads, one after the other |
 | {stack}.layers.{i}.{attention}.{part}.bias | D | always | zero where a model has none |
@@ -130,6 +131,7 @@ class Transformer(nn.Module):
     """
 
     positions: Tensor
+    target_positions: Tensor
 
     def __init__(self, config: ModelConfig, dropout: float = 0.0) -> None:
         super().__init__()
@@ -145,9 +147,10 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config, dropout)
         self.decoder = Decoder(config, dropout)
         self.dropout = Dropout(dropout)
-        self.register_buffer(
-            "positions", sinusoidal_positions(config.max_positions, D), persistent=config.position_table
-        )
+        table = sinusoidal_positions(config.max_positions, D)
+        self.register_buffer("positions", table, persistent=config.position_table)
+        if config.separate_positions:
+            self.register_buffer("target_positions", table.clone())
 
     def forward(self, source: Tensor, source_lengths: Tensor, target_inputs: Tensor) -> Tensor:
         """Return logits [B, T, W] of each next token, given source [B, S] and the target so far [B, T]."""
@@ -168,7 +171,9 @@ class Transformer(nn.Module):
     def embed(self, tokens: Tensor, table: nn.Module, stack: Encoder | Decoder) -> Tensor:
         """Section 3.4 and 3.5: E[token] * sqrt(D) + PE[t], then dropout.  [B, T] -> [B, T, D]."""
         scale = math.sqrt(self.config.d_model) if self.config.scaled_embeddings else 1.0
-        states = stack.embedding_norm(table(tokens) * scale + self.positions[: tokens.size(1)])
+        is_separate = stack is self.decoder and self.config.separate_positions
+        positions = self.target_positions if is_separate else self.positions
+        states = stack.embedding_norm(table(tokens) * scale + positions[: tokens.size(1)])
         device = states.device.type
         if torch.is_autocast_enabled(device):  # so that the whole residual stream has its precision
             states = states.to(torch.get_autocast_dtype(device))

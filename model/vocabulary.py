@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
+from model.spelling import Speller
+
 # Tokens that tell a model what to do: of sentences, and of languages, as >>de<< (OPUS-MT) or __de__ (M2M100).
 _CONTROLS = frozenset({"<s>", "</s>", "<unk>", "<pad>", "<blank>", "<mask>"})
 _LANGUAGE = re.compile(r">>[^<>]+<<|__[a-z]{2,3}(?:_[A-Za-z]+)?__")
@@ -34,6 +36,7 @@ class Vocabulary:
             self._ids.setdefault(name, token)
         self.unknown_id = self.id(unknown)
         self._controls = {*_CONTROLS, *controls, unknown}
+        self._speller: Speller | None = None  # until a phrase is spelled
 
     @classmethod
     def load(cls, path: Path, *, unknown: str, controls: Iterable[str] = ()) -> Self:
@@ -75,3 +78,9 @@ class Vocabulary:
     def is_control(self, token: str) -> bool:
         """Return whether the token is no text."""
         return token in self._controls or _LANGUAGE.fullmatch(token) is not None
+
+    def speller(self, mark: str) -> Speller:
+        """Return what spells phrases with the tokens that are text, each behind the mark."""
+        if self._speller is None:
+            self._speller = Speller(["" if self.is_control(name) else mark + name for name in self.tokens])
+        return self._speller

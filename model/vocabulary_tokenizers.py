@@ -5,36 +5,61 @@ given as tokens; text that looks like such a token stays text.  Same methods as 
 """
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Self
 
-from model.manifest import TokenizerFiles
+from model.manifest import SOURCE_LANGUAGE, TARGET_LANGUAGE, TokenizerFiles
 from model.pieces import CONTROL_TO_SPACE, SentencePieces, TokenSpan, normalize_text
-from model.spelling import WORD_MARK, Speller, Spellings
+from model.spelling import WORD_MARK, Spellings
 from model.vocabulary import Vocabulary
 
 _UNKNOWN_SIGN = " \u2047 "  # what SentencePiece writes for an unknown token
 
 
 class Vocabularies:
-    """The vocabularies of both sides, and the tokens around a source."""
+    """The vocabularies of both sides, and the tokens around a source and before a target."""
 
     def __init__(self, directory: Path, files: TokenizerFiles) -> None:
-        """Read the files.
+        """Read the files; of a model of several languages, the first ones are those of all texts.
 
         Raises:
             ValueError: one is missing or damaged, or has no token that the model needs.
         """
-        around = (*files.source_prefix, *files.source_suffix)
-        self.source = Vocabulary.load(directory / files.source_vocabulary, unknown=files.unknown, controls=around)
+        controls = [*files.source_prefix, *files.source_suffix, *files.target_prefix, files.end]
+        controls += [one.token for one in files.languages]
+        self.source = Vocabulary.load(directory / files.source_vocabulary, unknown=files.unknown, controls=controls)
         self.target = self.source
         if files.target_vocabulary:
-            self.target = Vocabulary.load(
-                directory / files.target_vocabulary, unknown=files.unknown, controls=(files.end,)
-            )
-        self.prefix = [self.source.id(token) for token in files.source_prefix]
-        self.suffix = [self.source.id(token) for token in files.source_suffix]
-        self._speller: Speller | None = None  # until a phrase is spelled
+            target = directory / files.target_vocabulary
+            self.target = Vocabulary.load(target, unknown=files.unknown, controls=controls)
+        self._files = files
+        first_source = next((one.token for one in files.languages if one.is_source), "")
+        first_target = next((one.token for one in files.languages if one.is_target), "")
+        self.prefix, self.suffix, self.target_prefix = self._around(first_source, first_target)
+
+    def between(self, source_language: str, target_language: str) -> Self:
+        """Return the same with the tokens of these languages."""
+        if not self._files.languages:
+            return self
+        found, files = copy(self), self._files
+        tokens = files.language(source_language).token, files.language(target_language).token
+        found.prefix, found.suffix, found.target_prefix = self._around(*tokens)
+        return found
+
+    def _around(self, source: str, target: str) -> tuple[list[int], list[int], list[int]]:
+        """Return the ids before a text, behind it, and before its translation, given the languages' tokens."""
+
+        def ids(vocabulary: Vocabulary, tokens: Sequence[str]) -> list[int]:
+            named = [{SOURCE_LANGUAGE: source, TARGET_LANGUAGE: target}.get(token, token) for token in tokens]
+            return [vocabulary.id(token) for token in named if token]
+
+        files = self._files
+        return (
+            ids(self.source, files.source_prefix),
+            ids(self.source, files.source_suffix),
+            ids(self.target, files.target_prefix),
+        )
 
     def source_ids(self, tokens: Sequence[str]) -> list[int]:
         """Return the ids of a source as the model wants them; none for no tokens."""
@@ -52,10 +77,7 @@ class Vocabularies:
 
     def spellings(self, phrases: Sequence[str], *, mark: str = "") -> Spellings:
         """Return all ways in which target tokens, each behind the mark, spell normalised phrases."""
-        if self._speller is None:
-            controls = self.target.is_control
-            self._speller = Speller(["" if controls(name) else mark + name for name in self.target.tokens])
-        return self._speller.spellings(phrases)
+        return self.target.speller(mark).spellings(phrases)
 
     def _shown(self, token: int) -> str | None:
         if token >= len(self.target):  # the decoder's start of some models is behind the vocabulary
@@ -88,6 +110,17 @@ class PieceTokenizer(_WithoutSentinels):
         self.unknown_id = self._vocabularies.source.unknown_id
         self._target = SentencePieces.load(directory / files.target) if files.target else self._source
         self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
+
+    @property
+    def target_prefix(self) -> list[int]:
+        """What every translation begins with."""
+        return self._vocabularies.target_prefix
+
+    def between(self, source_language: str, target_language: str) -> Self:
+        """Return the tokenizer for texts of these languages."""
+        found = copy(self)
+        found._vocabularies = self._vocabularies.between(source_language, target_language)  # noqa: SLF001 - its own
+        return found
 
     def encode(self, text: str) -> list[int]:
         """Return the source ids of one sentence as the model wants them; none for blank text."""
@@ -148,6 +181,17 @@ class SpaceTokenizer(_WithoutSentinels):
         self._vocabularies = Vocabularies(directory, files)
         self._characters = set("".join(self._vocabularies.source.tokens))
         self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
+
+    @property
+    def target_prefix(self) -> list[int]:
+        """What every translation begins with."""
+        return self._vocabularies.target_prefix
+
+    def between(self, source_language: str, target_language: str) -> Self:
+        """Return the tokenizer for texts of these languages."""
+        found = copy(self)
+        found._vocabularies = self._vocabularies.between(source_language, target_language)  # noqa: SLF001 - its own
+        return found
 
     def encode(self, text: str) -> list[int]:
         """Return the source ids of the tokens of a text as the model wants them; none for blank text."""

@@ -16,6 +16,7 @@ from export.golden import short_texts
 from export.importers.checkpoint import model_type_of
 from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
+from export.importers.m2m100 import is_m2m100, read_m2m100
 from export.importers.marian import is_marian, read_marian
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
 from export.prompts import prompt_texts, prompted_samples
@@ -34,11 +35,13 @@ class Format(StrEnum):
     AUTO = "auto"
     CTRANSLATE2 = "ctranslate2"
     MARIAN = "marian"
+    M2M100 = "m2m100"  # also NLLB, mBART and mBART-50
 
 
 READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
     Format.CTRANSLATE2: read_ctranslate2,
     Format.MARIAN: read_marian,
+    Format.M2M100: read_m2m100,
 }
 
 _WITH_RELATIVE_POSITIONS = ("t5", "mt5", "umt5", "longt5", "switch_transformers")
@@ -51,6 +54,8 @@ EPILOG = """[bold]Examples[/bold]
 CTranslate2: [cyan]python -m export import my-ct2-model bundles/en-de --source-language en --target-language de[/cyan]
 
 OPUS-MT: [cyan]python -m export import opus-mt-en-de bundles/en-de[/cyan]
+
+NLLB: [cyan]python -m export import nllb-200-distilled-600M bundles/nllb --target-language de[/cyan]
 
 int8: [cyan]python -m export import opus-mt-en-de bundles/en-de --precision int8 --calibration sentences.en[/cyan]
 """
@@ -98,8 +103,15 @@ def main(
         StopRule | None,
         typer.Option(help="Whose search to use, to compare with it. Default: that of the model's own framework."),
     ] = None,
+    language_last: Annotated[
+        bool | None,
+        typer.Option(
+            "--language-last/--language-first",
+            help="Where a source's language token stands, of NLLB and its kin. Default: as the model says, or first.",
+        ),
+    ] = None,
 ) -> None:
-    """Turn the model in SOURCE, of CTranslate2 or MarianMT (OPUS-MT), into a BUNDLE that the server loads.
+    """Turn the model in SOURCE, of CTranslate2, MarianMT (OPUS-MT), M2M100, NLLB or mBART, into a BUNDLE to serve.
 
     Nothing in SOURCE is run. What this program does not understand is refused, and BUNDLE stays as it was.
     """
@@ -117,6 +129,7 @@ def main(
         source_prefix=tuple(source_prefix or ()),
         source_eos=source_eos,
         profile=profile,
+        language_last=language_last,
     )
     try:
         precisions = tuple(dict.fromkeys(precision or usual))
@@ -145,7 +158,8 @@ def import_model(
         model = READERS[_format_of(source) if kind is Format.AUTO else kind](source, options, Path(scratch))
         if options.profile is not None:
             model = replace(model, decoding=replace(model.decoding, stop_rule=options.profile))
-        tokenizer = load_tokenizer(model.tokenizer_path, model.tokenizer)
+        languages = model.source_language, model.target_language
+        tokenizer = load_tokenizer(model.tokenizer_path, model.tokenizer).between(*languages)
         samples, texts = Samples(), list(prompt_texts(model))
         if calibration is not None:
             samples, texts = read_samples(calibration, tokenizer, model.config), read_lines(calibration)
@@ -166,6 +180,9 @@ def _format_of(source: Path) -> Format:
         return Format.CTRANSLATE2
     if is_marian(source):
         return Format.MARIAN
+    if is_m2m100(source):
+        return Format.M2M100
     raise ForeignModelError(
-        f"{source} has neither model.bin (CTranslate2) nor a config.json with model_type marian (MarianMT)"
+        f"{source} has neither model.bin (CTranslate2) nor a config.json with model_type marian (MarianMT), m2m_100 "
+        "(M2M100, NLLB) or mbart"
     )

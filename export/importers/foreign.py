@@ -43,6 +43,7 @@ class ImportOptions:
     source_prefix: tuple[str, ...] = ()  # tokens before every source
     source_eos: bool | None = None  # whether end-of-sentence ends every source
     profile: StopRule | None = None  # None: the model searches as in its own framework
+    language_last: bool | None = None  # whether a source's language stands behind its end-of-sentence, not first
 
     def languages(self, source: str, target: str) -> tuple[str, str]:
         """Return the languages of the model, given those that its files name.

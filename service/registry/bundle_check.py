@@ -136,7 +136,7 @@ _choose_device = lru_cache(choose_device)
 def load_tokenizer(bundle: Bundle) -> SupportsTokens:
     """Return the bundle's tokenizer, or raise ValueError."""
     files, config = bundle.manifest.tokenizer, bundle.manifest.config
-    tokenizer = open_tokenizer(bundle.directory, files)
+    tokenizer = open_tokenizer(bundle.directory, files).between(*bundle.manifest.languages)
     rows = config.vocab_size
     is_complete = files.kind is TokenizerKind.SHARED  # other models may have rows that no text reaches
     if tokenizer.vocab_size > rows or (is_complete and tokenizer.vocab_size < rows):

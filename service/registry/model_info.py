@@ -161,6 +161,7 @@ class TextCodec:
         self._tokenizer = tokenizer
         self._max_characters = max_characters
         self.max_source_tokens = max_source_tokens
+        self.target_prefix = tuple(tokenizer.target_prefix)  # what every translation begins with
         self.alphabet = Alphabet(self._read_back)
         self.sentinels = tokenizer.sentinels
 
@@ -221,7 +222,7 @@ class TextCodec:
         return ids, list(map(Span._make, spans))
 
     def target_with_spans(self, text: str, index: int = 0) -> tuple[list[int], list[Span]]:
-        """Target ids of a text without end-of-sentence, with the place of each token in the text.
+        """Target ids of a text without end-of-sentence, with the place of each token in the text, of a prefix empty.
 
         Raises:
             InvalidInput: the text is no Unicode text.
@@ -230,7 +231,8 @@ class TextCodec:
             ids, spans = self._tokenizer.encode_target_with_spans(text)
         except (RuntimeError, ValueError) as error:
             raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
-        return ids, list(map(Span._make, spans))
+        begin = self.target_prefix
+        return [*begin, *ids], [*[Span(0, 0)] * len(begin), *map(Span._make, spans)]
 
     def spellings(self, phrases: Sequence[str]) -> Spellings:
         """The ways in which tokens spell phrases.
@@ -245,18 +247,19 @@ class TextCodec:
             raise InvalidInput(f"{field} cannot be split into tokens", field=field) from error
 
     def prefix_ids(self, prefix: str, index: int, params: SearchParams) -> tuple[int, ...]:
-        """Token ids that every translation of a text begins with, without end-of-sentence; none for a blank prefix.
+        """Token ids that every translation of a text begins with, without end-of-sentence.
 
         Raises:
             InvalidInput: the prefix is no Unicode text, or leaves no room for a translation.
         """
         field, limit = f"target_prefixes[{index}]", params.max_target_tokens - 1
         try:
-            ids = tuple(self._tokenizer.encode_target(prefix))
+            given = tuple(self._tokenizer.encode_target(prefix))
         except (RuntimeError, ValueError) as error:
             message = "has a target prefix that cannot be split into tokens"
             raise InvalidInput(message, field=field, index=index) from error
-        if len(ids) > limit:
+        ids = self.target_prefix + given
+        if given and len(ids) > limit:
             message = f"has a target prefix of {len(ids)} tokens, at most {limit} are accepted"
             raise InvalidInput(message, field=field, index=index)
         return ids

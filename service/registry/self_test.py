@@ -34,7 +34,8 @@ async def run_self_test(
     texts = [sentence.source for sentence in golden] or [_ANY_TEXT]
     now = time.monotonic()
     call = Call(method="self_test", started=now, deadline=now + timeout_s)
-    jobs = [dispatcher.submit(tokenizer.encode(text), params, call) for text in texts]
+    prefix = tokenizer.target_prefix
+    jobs = [dispatcher.submit(tokenizer.encode(text), params, call, prefix_ids=prefix) for text in texts]
     try:
         best = [result.hypotheses[0] for result in await asyncio.gather(*jobs)]
     finally:

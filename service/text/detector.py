@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from model.languages import Subtags, subtags_of
 from service.records import DetectedLanguage
-from service.text.languages import Subtags, subtags_of
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier

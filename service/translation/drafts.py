@@ -126,7 +126,7 @@ def draft(
     if len(ids) > limit:
         done = yield from _in_pieces(seen, len(ids), index, settings, params, kept=kept, limit=limit)
         return done._replace(hypotheses=_in_capitals(done.hypotheses, settings, kept)) if is_raised else done
-    (reply,) = yield [Task(ids, params)]
+    (reply,) = yield [Task(ids, params, codec.target_prefix)]
     if isinstance(reply.result, InternalError):
         return Draft(source_tokens=len(ids), error=reply.result)
     hypotheses, faults = _cleaned(codec.decode(reply.result.hypotheses))
@@ -206,7 +206,7 @@ def _piece(piece: str, index: int, settings: Settings, params: SearchParams) -> 
     ids = tuple(settings.codec.tokenize(piece, index)) if any(map(str.isalpha, piece)) else ()
     if not ids or len(ids) > settings.codec.max_source_tokens:
         return Draft(hypotheses=(untranslated(piece),))
-    (reply,) = yield [Task(ids, params)]
+    (reply,) = yield [Task(ids, params, settings.codec.target_prefix)]
     if isinstance(reply.result, InternalError):
         return Draft(source_tokens=len(ids), error=reply.result)
     hypotheses, faults = _cleaned(settings.codec.decode(reply.result.hypotheses))

@@ -38,6 +38,7 @@ class _Encoded(NamedTuple):
     source_spans: list[Span]
     target_ids: tuple[int, ...]  # without end-of-sentence
     target_spans: list[Span]
+    num_given: int  # tokens at the beginning of the target that are no text, and are not scored
 
 
 async def score(pipeline: Pipeline, request: ScoreRequest, call: Call) -> ScoreResult:
@@ -142,7 +143,7 @@ def _encode(
             raise TooLong(f"has {longest} tokens, attention is shown of at most {most}", field="", index=index)
     except InvalidInput as error:
         return type(error)(error.about(field), field=field)
-    return _Encoded(tuple(source_ids), source_spans, tuple(target_ids), target_spans)
+    return _Encoded(tuple(source_ids), source_spans, tuple(target_ids), target_spans, len(codec.target_prefix))
 
 
 def _encode_source(text: str, index: int, codec: TextCodec) -> tuple[list[int], list[Span]]:
@@ -182,7 +183,7 @@ def _score(
     assert outcome.forced is not None, "a job that scores has scores"
     source_pieces = _pieces(pair.source, encoded.source_spans, len(encoded.source_ids))
     pieces = _pieces(pair.target, encoded.target_spans, len(encoded.target_ids) + 1)
-    tokens = zip(pieces, outcome.forced.log_probs, strict=True)
+    tokens = list(zip(pieces, outcome.forced.log_probs, strict=True))[encoded.num_given :]
     weights = outcome.forced.heads
     found = list[Link]()
     if wants_links:

@@ -17,7 +17,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("protos", "model", "export", "service")
 MAX_TRACKED_BYTES = 64 << 20  # 28 MB of it for each of two included models
-MODEL_FOR_SERVING = {"model.config", "model.tokenizer", "model.manifest", "model.bundle", "model.shortlist"}
+MODEL_FOR_SERVING = {
+    "model.config",
+    "model.tokenizer",
+    "model.languages",
+    "model.manifest",
+    "model.bundle",
+    "model.shortlist",
+}
 ON_REQUEST = (
     "bulk",
     "documents",

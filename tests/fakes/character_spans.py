@@ -21,6 +21,13 @@ class CharacterSpans:
     def marked(self) -> Self:
         return self
 
+    @property
+    def target_prefix(self) -> list[int]:
+        return []
+
+    def between(self, source_language: str, target_language: str) -> Self:
+        return self
+
     def spellings(self: _Tokenizer, phrases: Sequence[str]) -> Spellings:
         return suppressing([self.encode(phrase)[:-1] for phrase in phrases])
 

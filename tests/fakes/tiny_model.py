@@ -74,6 +74,8 @@ def tiny_model(config: ModelConfig, seed: int = 0) -> Transformer:
                 parameter.mul_(2.0)
         if config.position_table:
             model.positions.copy_(torch.randn(model.positions.shape, generator=generator))
+        if config.separate_positions:
+            model.target_positions.copy_(torch.randn(model.positions.shape, generator=generator))
     return model.eval()
 
 

@@ -57,7 +57,8 @@ def write_ctranslate2_model(
     )
     for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
         stack.scale_embeddings = config.scaled_embeddings
-        stack.position_encodings.encodings = positions
+        own = "target_positions" if config.separate_positions and name == "decoder" else ""
+        stack.position_encodings.encodings = state[own] if own else positions
         set_stack(stack, config, state, name)
     spec.encoder.embeddings[0].weight = state["embedding.weight"]
     spec.decoder.embeddings.weight = state[f"{config.target_table}.weight"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.text.languages import Closeness, Subtags, closeness, subtags_of
+from service.text.languages import Closeness, closeness
 
 
 @pytest.mark.parametrize(
@@ -65,25 +65,3 @@ from service.text.languages import Closeness, Subtags, closeness, subtags_of
 )
 def test_closeness(asked, offered, expected):
     assert closeness(asked, offered) is expected
-
-
-@pytest.mark.parametrize(
-    ("tag", "expected"),
-    [
-        ("iw-IL", Subtags("he", "", "IL")),
-        ("sh", Subtags("sr", "Latn")),
-        ("zho_Hant_tw", Subtags("zh", "Hant", "TW")),
-        ("", None),
-        ("ü", None),
-        ("\0", None),
-    ],
-)
-def test_tags_in_today_s_codes(tag, expected):
-    assert subtags_of(tag) == expected
-
-
-def test_what_is_likely_is_filled_in_and_what_is_said_stays():
-    assert Subtags("zh", "", "TW").likely == Subtags("zh", "Hant", "TW")
-    assert Subtags("zh", "Hans", "TW").likely == Subtags("zh", "Hans", "TW")
-    assert Subtags("en", "", "GB").likely == Subtags("en", "Latn", "GB")
-    assert Subtags("xx").likely == Subtags("xx")
