@@ -349,7 +349,7 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size", "has_shortlist", "has_scorer")
+    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size", "has_shortlist", "has_scorer", "languages")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +361,7 @@ class Model(_message.Message):
     MAX_BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     HAS_SHORTLIST_FIELD_NUMBER: _ClassVar[int]
     HAS_SCORER_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGES_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     source_language: str
@@ -372,7 +373,22 @@ class Model(_message.Message):
     max_beam_size: int
     has_shortlist: bool
     has_scorer: bool
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., has_shortlist: _Optional[bool] = ..., has_scorer: _Optional[bool] = ...) -> None: ...
+    languages: _containers.RepeatedCompositeFieldContainer[ModelLanguage]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., has_shortlist: _Optional[bool] = ..., has_scorer: _Optional[bool] = ..., languages: _Optional[_Iterable[_Union[ModelLanguage, _Mapping]]] = ...) -> None: ...
+
+class ModelLanguage(_message.Message):
+    __slots__ = ("bcp47", "flores", "iso639_3", "is_source", "is_target")
+    BCP47_FIELD_NUMBER: _ClassVar[int]
+    FLORES_FIELD_NUMBER: _ClassVar[int]
+    ISO639_3_FIELD_NUMBER: _ClassVar[int]
+    IS_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    IS_TARGET_FIELD_NUMBER: _ClassVar[int]
+    bcp47: str
+    flores: str
+    iso639_3: str
+    is_source: bool
+    is_target: bool
+    def __init__(self, bcp47: _Optional[str] = ..., flores: _Optional[str] = ..., iso639_3: _Optional[str] = ..., is_source: _Optional[bool] = ..., is_target: _Optional[bool] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
     __slots__ = ("pairs", "source_language", "target_language", "model", "priority", "return_alignments")

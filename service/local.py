@@ -15,7 +15,7 @@ from service.engine.job import FailureKind, Job, JobResult, Outcome
 from service.errors import InternalError
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.registry.bundle_check import load_tokenizer
-from service.registry.model_info import TextCodec, describe, index_of, search_params
+from service.registry.model_info import TextCodec, describe, for_languages, index_of, search_params
 from service.text.glossary import Glossary
 from service.threads import available_threads
 from service.translation.drafts import Settings, settings_of
@@ -120,9 +120,9 @@ class LocalTranslator:
         """
         params = search_params(self.info, options or TranslateOptions(), self._codec)
         request = replace(request or TranslationRequest(), options=options or TranslateOptions())
-        return self._run(
-            _Call(enumerate(texts), settings_of(request, self.info, self._codec, params, Glossary(request.terms)))
-        )
+        info = for_languages(self.info, request.source_language, request.target_language)
+        codec = self._codec.between(info.source_language, info.target_language) if info.languages else self._codec
+        return self._run(_Call(enumerate(texts), settings_of(request, info, codec, params, Glossary(request.terms))))
 
     def _run(self, call: _Call) -> Iterator[Translation]:
         next_position = 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Literal, NamedTuple
 
+from model.languages import Language
 from service.engine.job import FinishReason, JobResult
 from service.errors import DragomanError, PermissionDenied
 
@@ -286,6 +287,18 @@ class ModelInfo:
     has_repetition_penalty: bool = False  # whether its graphs take what the option needs; a client is not told
     reliable_source_tokens: int | None = None  # longer sentences are better cut; None: not known, or not sent
     has_scorer: bool = False  # whether it scores and aligns given translations
+    languages: tuple[Language, ...] = ()  # of a model of several; the two above are those of a request that names none
+
+    @property
+    def source_languages(self) -> list[str]:
+        """BCP 47 languages of the texts that it takes."""
+        return [one.code for one in self.languages if one.is_source] or [self.source_language]
+
+    @property
+    def target_languages(self) -> list[str]:
+        """BCP 47 languages of its translations."""
+        return [one.code for one in self.languages if one.is_target] or [self.target_language]
+
     has_head_weights: bool = False  # whether it shows what each attention head looks at; a client is not told
 
 

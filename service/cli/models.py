@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,7 +71,7 @@ def models(
         return
     rows = [("MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "BEAM")]
     for info in infos:
-        languages = (info.source_language, info.target_language)
+        languages = (_shown(info.source_languages), _shown(info.target_languages))
         beam = str(info.default_options.beam_size)
         rows.append((info.name, info.version, *languages, info.precision, info.device, beam))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -136,3 +137,7 @@ async def _try(bundle: Path) -> None:
         await parts.reloader.load()
     finally:
         await parts.close()
+
+
+def _shown(languages: Sequence[str]) -> str:
+    return languages[0] if len(languages) == 1 else f"{len(languages)} languages"

@@ -111,7 +111,8 @@ def translate(
             translator = LocalTranslator.open(directory, precision=precision, threads=threads, window=window)
             translator.require(model=model, source_language=source_language, target_language=target_language)
             infos = [translator.info] if wanted is not None else []
-            translate_all = partial(_translate_here, translator, options)
+            pair = {"source_language": source_language, "target_language": target_language}
+            translate_all = partial(_translate_here, translator, options, **pair)
         else:
             client = stack.enter_context(_client(connection, server, batch_size))
             wait_for(client, wait)

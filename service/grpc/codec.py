@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import cast
 
+from model.languages import Language, flores_of
 from protos import translation_pb2 as pb
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
@@ -274,8 +275,35 @@ def decode_detected(message: pb.DetectLanguageResponse, num_texts: int) -> list[
 
 def encode_model(info: ModelInfo) -> pb.Model:
     """Return the message that describes a model, as far as the contract says it."""
-    return pb.Model(
-        **{name: value for name, value in asdict(info).items() if name in pb.Model.DESCRIPTOR.fields_by_name}
+    fields = asdict(info) | {"languages": _encode_languages(info)}
+    return pb.Model(**{name: value for name, value in fields.items() if name in pb.Model.DESCRIPTOR.fields_by_name})
+
+
+def _encode_languages(info: ModelInfo) -> list[pb.ModelLanguage]:
+    source, target = info.source_language, info.target_language
+    languages = info.languages or (
+        Language(code=source, flores=flores_of(source), is_target=False),
+        Language(code=target, flores=flores_of(target), is_source=False),
+    )
+    return [
+        pb.ModelLanguage(
+            bcp47=one.code,
+            flores=one.flores,
+            iso639_3=one.iso639_3,
+            is_source=one.is_source,
+            is_target=one.is_target,
+        )
+        for one in languages
+    ]
+
+
+def _decode_languages(model: pb.Model) -> tuple[Language, ...]:
+    """Return the languages of a model of several; the record of another one has only its two."""
+    if len(model.languages) <= 2:
+        return ()
+    return tuple(
+        Language(code=one.bcp47, flores=one.flores, is_source=one.is_source, is_target=one.is_target)
+        for one in model.languages
     )
 
 
@@ -294,6 +322,7 @@ def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:
             max_beam_size=model.max_beam_size,
             has_shortlist=model.has_shortlist,
             has_scorer=model.has_scorer,
+            languages=_decode_languages(model),
         )
         for model in message.models
     ]

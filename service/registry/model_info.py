@@ -5,6 +5,7 @@ say the same.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -23,6 +24,8 @@ from service.text.spans import Alphabet
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
 _MAX_ECHO = 40  # characters of a caller's value in a message
+_MAX_OFFERS = 12  # language pairs in a message
+_MOST_PAIRS = 256  # codecs that a model of several languages keeps
 _Option = TypeVar("_Option")
 
 
@@ -67,6 +70,7 @@ def describe(
         has_scorer=variant is not None and bool(variant.scorer),
         has_head_weights=variant is not None and variant.attention_weights,
         has_repetition_penalty=variant is not None and variant.repetition_penalty,
+        languages=manifest.tokenizer.languages,
     )
 
 
@@ -91,20 +95,64 @@ def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: 
     ]
     if fitting:
         return min(fitting)[1]
-    offers = ", ".join(f"{infos[index].source_language}-{infos[index].target_language}" for index in named)
+    offers = [_offer(infos[index]) for index in named]
+    some = ", ".join(offers[:_MAX_OFFERS]) + (f" and {len(offers) - _MAX_OFFERS} more" * (len(offers) > _MAX_OFFERS))
     languages = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
-    raise NotFound(f"there is no model for {languages}; language pairs: {offers}")
+    raise NotFound(f"there is no model for {languages}; language pairs: {some}")
+
+
+def _offer(info: ModelInfo) -> str:
+    if not info.languages:
+        return f"{info.source_language}-{info.target_language}"
+    return f"{info.name} from {len(info.source_languages)} to {len(info.target_languages)} languages"
 
 
 def pair_distance(info: ModelInfo, source_language: str, target_language: str) -> int | None:
     """Return how far a model's languages are from those asked for, 0 for the same; None: it does not fit."""
+    if info.languages:
+        found = _find_pair(info, source_language, target_language)
+        return None if found is None else found[0]
     distance = 0
     for asked, offered in ((source_language, info.source_language), (target_language, info.target_language)):
         if asked:
-            if (found := closeness(asked, offered)) is None:
+            if (far := closeness(asked, offered)) is None:
                 return None
-            distance += found
+            distance += far
     return distance
+
+
+def for_languages(info: ModelInfo, source_language: str, target_language: str) -> ModelInfo:
+    """Return a model of several languages as one of these, which it has; any other as it is."""
+    found = _find_pair(info, source_language, target_language) if info.languages else None
+    if found is None:
+        return info
+    return replace(info, source_language=found[1], target_language=found[2])
+
+
+def _find_pair(info: ModelInfo, source_language: str, target_language: str) -> tuple[int, str, str] | None:
+    """Return the closest two languages of a model of several, and how far they are; what is not asked is as usual."""
+    source = target = (0, "")
+    if source_language:
+        source = min(_near(source_language, info, is_source=True), default=(0, ""))
+    if target_language:
+        target = min(_near(target_language, info, is_source=False), default=(0, ""))
+    if (source_language and not source[1]) or (target_language and not target[1]):
+        return None
+    usual = info.source_language, info.target_language
+    from_code = source[1] or next(code for code in (*usual, *info.source_languages) if code != target[1])
+    to_code = target[1] or next(code for code in (*reversed(usual), *info.target_languages) if code != from_code)
+    if from_code == to_code or to_code not in info.target_languages or from_code not in info.source_languages:
+        return None
+    return source[0] + target[0], from_code, to_code
+
+
+def _near(asked: str, info: ModelInfo, *, is_source: bool) -> list[tuple[int, str]]:
+    """Return the languages of a model that serve for the one asked for, by any of its codes, and how far each is."""
+    languages = [one for one in info.languages if (one.is_source if is_source else one.is_target)]
+    for one in languages:
+        if asked in (one.code, one.flores):
+            return [(0, one.code)]
+    return [(int(far), one.code) for one in languages if (far := closeness(asked, one.code)) is not None]
 
 
 def search_params(info: ModelInfo, options: TranslateOptions, codec: "TextCodec | None" = None) -> SearchParams:
@@ -164,6 +212,7 @@ class TextCodec:
         self.target_prefix = tuple(tokenizer.target_prefix)  # what every translation begins with
         self.alphabet = Alphabet(self._read_back)
         self.sentinels = tokenizer.sentinels
+        self._pairs: dict[tuple[str, str], TextCodec] = {}
 
     @cached_property
     def marked(self) -> "TextCodec":
@@ -171,6 +220,16 @@ class TextCodec:
         return TextCodec(
             self._tokenizer.marked(), max_characters=self._max_characters, max_source_tokens=self.max_source_tokens
         )
+
+    def between(self, source_language: str, target_language: str) -> "TextCodec":
+        """The codec for texts of these languages, BCP 47, of a model of several."""
+        pair = source_language, target_language
+        if (found := self._pairs.get(pair)) is None:
+            if len(self._pairs) >= _MOST_PAIRS:
+                self._pairs.clear()
+            limits = {"max_characters": self._max_characters, "max_source_tokens": self.max_source_tokens}
+            found = self._pairs[pair] = TextCodec(self._tokenizer.between(*pair), **limits)
+        return found
 
     def check(self, text: str, index: int) -> None:
         """Raise InvalidInput if a text has more characters than any may have, or is no Unicode text.

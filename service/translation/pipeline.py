@@ -21,6 +21,7 @@ from service.records import (
     Call,
     Caller,
     Identity,
+    ModelInfo,
     Term,
     TextFormat,
     Translation,
@@ -29,7 +30,7 @@ from service.records import (
 )
 from service.registry.catalogue import Catalogue, OnRoom, ServedModel, Work, WorkDone
 from service.registry.glossaries import Glossaries
-from service.registry.model_info import TextCodec, search_params
+from service.registry.model_info import TextCodec, for_languages, search_params
 from service.text.glossary import NO_TERMS, Glossary, check_terms
 from service.translation.account import Account
 from service.translation.drafts import settings_of
@@ -197,7 +198,8 @@ class Pipeline:
         self, request: TranslationRequest, model: ServedModel, params: SearchParams, call: Call
     ) -> list[Rounds[Translation]]:
         """Return the work on each text of a request."""
-        settings = settings_of(request, model.info, model.codec, params, self._glossary(request))
+        info, codec = for_request(model, request.source_language, request.target_language)
+        settings = settings_of(request, info, codec, params, self._glossary(request))
         prefixes = request.target_prefixes or ("",) * len(request.texts)
         return [
             _counted(translate_text(text, index, settings, prefix), call)
@@ -268,6 +270,14 @@ class Pipeline:
             await asyncio.get_running_loop().run_in_executor(self.executor, work.advance, replies)
         else:
             work.advance(replies)
+
+
+def for_request(model: ServedModel, source_language: str, target_language: str) -> tuple[ModelInfo, TextCodec]:
+    """Return model and codec for these languages; those of a model of one pair are the same for all."""
+    if not model.info.languages:
+        return model.info, model.codec
+    info = for_languages(model.info, source_language, target_language)
+    return info, model.codec.between(info.source_language, info.target_language)
 
 
 def _counted(work: Rounds[Translation], call: Call) -> Rounds[Translation]:

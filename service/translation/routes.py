@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, ModelInfo, TranslateOptions, TranslationRequest
-from service.registry.model_info import pair_distance
+from service.registry.model_info import for_languages, pair_distance
 from service.text.languages import closeness
 
 Route: TypeAlias = tuple[ModelInfo, ...]  # the model of a language pair, or two with the pivot language between them
@@ -22,7 +22,9 @@ def source_languages(infos: Sequence[ModelInfo]) -> list[str]:
     """Return the languages that these models translate from: of those that serve for each other, the first."""
     languages: list[str] = []
     for info in infos:
-        if all(closeness(language, info.source_language) is None for language in languages):
+        if info.languages:
+            languages += [code for code in info.source_languages if code not in languages]
+        elif all(closeness(language, info.source_language) is None for language in languages):
             languages.append(info.source_language)
     return languages
 
@@ -50,7 +52,7 @@ def find_route(infos: Sequence[ModelInfo], source_language: str, target_language
         if (distance := pair_distance(info, source_language, target_language)) is not None
     ]
     if direct:
-        return (infos[min(direct)[1]],)
+        return (for_languages(infos[min(direct)[1]], source_language, target_language),)
     if not target_language or closeness(source_language, target_language) is not None:
         return ()
     pivots: list[tuple[int, int, int]] = []
@@ -58,12 +60,16 @@ def find_route(infos: Sequence[ModelInfo], source_language: str, target_language
         if (to_pivot := pair_distance(first, source_language, "")) is None:
             continue
         for other, second in enumerate(infos):
-            if (onwards := pair_distance(second, first.target_language, target_language)) is not None:
+            pivot = second.source_language if first.languages else first.target_language
+            if other == index or pair_distance(first, source_language, pivot) is None:
+                continue
+            if (onwards := pair_distance(second, pivot, target_language)) is not None:
                 pivots.append((to_pivot + onwards, index, other))
     if not pivots:
         return ()
     _, index, other = min(pivots)
-    return infos[index], infos[other]
+    pivot = infos[other].source_language if infos[index].languages else infos[index].target_language
+    return for_languages(infos[index], source_language, pivot), for_languages(infos[other], pivot, target_language)
 
 
 def legs_of(request: TranslationRequest, route: Route) -> tuple[TranslationRequest, ...]:
@@ -73,7 +79,7 @@ def legs_of(request: TranslationRequest, route: Route) -> tuple[TranslationReque
         InvalidInput: the request wants something that is lost between two models.
     """
     if len(route) == 1:
-        return (replace(request, model=route[0].name),)
+        return (_leg(request, route[0]),)
     first, second = route
     unknowable = {
         "glossary": bool(request.glossary_name or request.terms),
@@ -86,9 +92,17 @@ def legs_of(request: TranslationRequest, route: Route) -> tuple[TranslationReque
             raise InvalidInput(f"{message} {first.target_language}: leave it out, or load such a model", field=field)
     whole = replace(request, source_language="", target_language="")
     return (
-        replace(whole, model=first.name, options=_to_pivot(request.options), target_prefixes=()),
-        replace(whole, model=second.name),
+        replace(_leg(whole, first), options=_to_pivot(request.options), target_prefixes=()),
+        _leg(whole, second),
     )
+
+
+def _leg(request: TranslationRequest, info: ModelInfo) -> TranslationRequest:
+    """Return the request for this model; one of several languages is told which."""
+    if not info.languages:
+        return replace(request, model=info.name)
+    source, target = info.source_language, info.target_language
+    return replace(request, model=info.name, source_language=source, target_language=target)
 
 
 def _to_pivot(options: TranslateOptions) -> TranslateOptions:

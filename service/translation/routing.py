@@ -48,7 +48,7 @@ class Router:
         self._detector = Detector()
         self._loading = asyncio.Lock()
         self._models: Sequence[ServedModel] = ()  # that the routes below are of
-        self._found: dict[tuple[str, str, frozenset[str] | None], Routes] = {}
+        self._found: dict[tuple[str | None, str, str, frozenset[str] | None], Routes] = {}
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
         """Return one translation per text, in order; raises as `Pipeline.translate`."""
@@ -92,19 +92,23 @@ class Router:
         return detected
 
     def _routes(self, request: TranslationRequest, call: Call) -> Routes:
-        if request.model is not None:
+        if request.model is not None and not self._has_languages(request.model):
             return NOWHERE
         if self._models is not self.pipeline.catalogue.models:
             self._models = self.pipeline.catalogue.models
             self._found.clear()
-        question = (request.source_language, request.target_language, call.models)
+        question = (request.model, request.source_language, request.target_language, call.models)
         found = self._found.get(question)
         if found is None:
             if len(self._found) >= _MOST_KEPT:
                 self._found.clear()
             infos = [model.info for model in self._models if call.may_use(model.info.name)]
+            infos = [info for info in infos if request.model in (None, info.name)]
             found = self._found[question] = routes_of(infos, request.source_language, request.target_language)
         return found
+
+    def _has_languages(self, name: str) -> bool:
+        return any(model.info.name == name and model.info.languages for model in self.pipeline.catalogue.models)
 
     async def _translate_admitted(
         self, routes: Routes, request: TranslationRequest, call: Call, permit: Permit

@@ -26,7 +26,7 @@ from service.scores import (
     ScoreResult,
 )
 from service.text.alignment import links, matrix, word_attention
-from service.translation.pipeline import INLINE_CHARACTERS, Pipeline
+from service.translation.pipeline import INLINE_CHARACTERS, Pipeline, for_request
 
 _Result = TypeVar("_Result")
 
@@ -76,7 +76,8 @@ async def _score_admitted(pipeline: Pipeline, request: ScoreRequest, call: Call,
         if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
             model.refuse_early(call, permit)
         call.phase, started = "tokenize", time.monotonic()
-        encoded = await _run(lambda: _encode_all(request, model.info, model.codec), pipeline, num_characters)
+        info, codec = for_request(model, request.source_language, request.target_language)
+        encoded = await _run(lambda: _encode_all(request, info, codec), pipeline, num_characters)
         call.tokenize_s = time.monotonic() - started
         good = [one for one in encoded if isinstance(one, _Encoded)]
         call.source_tokens = sum([len(one.source_ids) for one in good])

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from model.tokenizer import SupportsTokens, load_tokenizer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
+from service.local import LocalTranslator
+from service.records import Segmentation, TranslateOptions, TranslationRequest
 from tests.fakes.engine_runs import run
 from tests.fakes.own_text import own_sentences
 from tests.parity.multilingual_checkpoints import SHAPES, Family, train_pieces, write_checkpoint
@@ -154,3 +157,19 @@ def test_tokens_are_those_of_generate_in_any_direction(imported, beam_size, monk
                 profile=imported.bundle.manifest.profile,
             )
             assert least_margin(monkeypatch, imported, source, config) < TOLERANCE
+
+
+@pytest.mark.parametrize("imported", [(Family.NLLB, 0)], indirect=True, ids=str)
+def test_texts_go_in_and_out_in_the_languages_of_their_request(imported):
+    text, options = "The old man lost the keys.", TranslateOptions(beam_size=1, max_target_tokens=LONGEST)
+    translator = LocalTranslator.open(imported.bundle.directory, threads=1)
+    found = {}
+    for source, target in (("en", "de"), ("eng_Latn", "fra_Latn"), ("fra", "zh-Hant")):
+        request = TranslationRequest(source_language=source, target_language=target)
+        plain = replace(options, segmentation=Segmentation.NONE)
+        (found[target],) = (one.text for one in translator.translate_all([text], plain, request=request))
+
+    for target, pair in {"de": ("en", "de"), "fra_Latn": ("en", "fr"), "zh-Hant": ("fr", "zh-Hant")}.items():
+        tokenizer = imported.between(*pair)
+        tokens = generated(imported, tokenizer.encode(text), tokenizer.target_prefix, 1)
+        assert found[target] == tokenizer.decode(tokens)
