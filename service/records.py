@@ -287,6 +287,7 @@ class ModelInfo:
     has_repetition_penalty: bool = False  # whether its graphs take what the option needs; a client is not told
     reliable_source_tokens: int | None = None  # longer sentences are better cut; None: not known, or not sent
     has_scorer: bool = False  # whether it scores and aligns given translations
+    has_head_weights: bool = False  # whether it shows what each attention head looks at; a client is not told
     languages: tuple[Language, ...] = ()  # of a model of several; the two above are those of a request that names none
 
     @property
@@ -298,8 +299,6 @@ class ModelInfo:
     def target_languages(self) -> list[str]:
         """BCP 47 languages of its translations."""
         return [one.code for one in self.languages if one.is_target] or [self.target_language]
-
-    has_head_weights: bool = False  # whether it shows what each attention head looks at; a client is not told
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -49,8 +49,8 @@ class GoogleServicer:
             for model in self._router.pipeline.catalogue.models
             if call.may_use(model.info.name) and name in (None, model.info.name)
         ]
-        sources = {info.source_language for info in infos}
-        targets = {info.target_language for info in infos}
+        sources = {code for info in infos for code in info.source_languages}
+        targets = {code for info in infos for code in info.target_languages}
         return pb.SupportedLanguages(
             languages=[
                 pb.SupportedLanguage(language_code=code, support_source=code in sources, support_target=code in targets)

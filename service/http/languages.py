@@ -50,16 +50,17 @@ def infos_for(router: Router, call: Call) -> list[ModelInfo]:
 
 def offered(infos: Sequence[ModelInfo]) -> list[Offered]:
     """Return the languages that these models translate from, in the order of their codes."""
-    targets = target_languages(infos)
-    return [
-        Offered(source, tuple(target for target in targets if target != source and find_route(infos, source, target)))
-        for source in sorted(source_languages(infos))
-    ]
+    targets, languages = target_languages(infos), []
+    for source in sorted(source_languages(infos)):
+        direct = {code for info in infos if source in info.source_languages for code in info.target_languages}
+        can = [code for code in targets if code != source and (code in direct or find_route(infos, source, code))]
+        languages.append(Offered(source, tuple(can)))
+    return languages
 
 
 def target_languages(infos: Sequence[ModelInfo]) -> list[str]:
     """Return the languages that these models translate into, in the order of their codes."""
-    return sorted({info.target_language for info in infos})
+    return sorted({code for info in infos for code in info.target_languages})
 
 
 def source_of(result: TranslationResult, router: Router) -> str:

@@ -234,7 +234,7 @@ def test_counted_methods_are_those_of_the_dialects(server):
     file = ("a.txt", b"ok")
     post_multipart(server.http_port, "/translate_file", [("source", "en"), ("target", "de")], file)
 
-    for method in http.METHODS:
+    for method in [method for method in http.METHODS if not method.startswith("console/")]:
         assert server.metric("dragoman_queue_duration_seconds_count", method=method) >= 1
 
 
