@@ -69,7 +69,7 @@ class ListenConfig:
     metrics_port: Port | None = None  # /metrics is served here instead of on the HTTP port; 0: any free port
     admin_host: Host = "127.0.0.1"  # address of the admin port
     admin_port: Port | None = None  # dragoman.admin.v1 over gRPC; None: none; 0: any free port
-    # Processes that answer gRPC calls, all on the same port; None: one, from 16 CPUs on one for each 8, at most 4.
+    # Processes that answer calls, all on the same ports; None: one, from 16 CPUs on one for each 8, at most 4.
     edges: Annotated[int, Ge(1), Le(64)] | None = None
     reflection: bool = True  # grpc.reflection.v1 and v1alpha, for grpcurl and the like
     keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this
@@ -78,7 +78,7 @@ class ListenConfig:
     max_connection_age_s: SecondsOrNever = None  # connections end gracefully after about this; `never`: they may stay
     max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
-    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port of each edge
     # Origins whose pages may call the HTTP port from a browser, like "https://a.example, https://b.example", or "*".
     cors_origins: str = ""
 

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
 
-from service.config import ServerConfig
+from service.config import ListenConfig, ServerConfig
 from service.edges.messages import (
     Answer,
     Ask,
@@ -23,6 +24,7 @@ from service.edges.messages import (
     Offer,
     OfferedModel,
     OpenStream,
+    Question,
     Room,
     Run,
     ServingState,
@@ -53,6 +55,7 @@ class Edge:
         config: ServerConfig,
         command_line: Callable[[int], list[str]],
         admission: Admission,
+        whole: object,
         *,
         on_counted: Callable[[Counted], None],
         on_lost: Callable[[], None],
@@ -62,6 +65,7 @@ class Edge:
         Args:
             command_line: how to start a process that talks over this inherited descriptor.
             admission: of the whole server.
+            whole: `WholeServer`, whose methods the process asks for.
             on_counted: told what the edge has counted.
             on_lost: called when the process is gone.
         """
@@ -79,9 +83,9 @@ class Edge:
         self.calls: dict[int, Call] = {}  # that the core works for, by the number of the run
         self._config = config
         self._admission = admission
+        self._whole = whole
         self._on_counted = on_counted
         self._on_lost = on_lost
-        self._port = 0
         self._version, self._models = 0, tuple[ModelHost, ...]()  # what is offered
         self._state = STARTING
         self._used: dict[int, ModelHost] = {}  # models that its calls may use, each of which counts it in its offers
@@ -100,9 +104,9 @@ class Edge:
         """Whether a process listens."""
         return self.supervisor.process is not None
 
-    async def start(self, port: int) -> None:
+    async def start(self, listen: ListenConfig) -> None:
         """Return when the process listens there; raises StartError."""
-        self._port = port
+        self._config = replace(self._config, listen=listen)
         await self.supervisor.start()
         self._greet()
 
@@ -162,7 +166,7 @@ class Edge:
 
     def _take(self, record: Any) -> None:
         match record:
-            case Run():
+            case Run() | Question():
                 task = asyncio.create_task(self._run(record))
                 self._runs[record.number] = task
                 task.add_done_callback(lambda _: self._runs.pop(record.number, None))
@@ -200,7 +204,7 @@ class Edge:
 
     def _spec(self) -> EdgeSpec:
         """What the process is told when it starts."""
-        return EdgeSpec(self._config, self._port, self._make_offer(), self._state)
+        return EdgeSpec(self._config, self._make_offer(), self._state)
 
     def _make_offer(self) -> Offer:
         offered = (
@@ -239,17 +243,21 @@ class Edge:
         self._on_lost()
         self._wake()
 
-    async def _run(self, run: Run) -> None:
-        outcome: WorkDone | DragomanError
+    async def _run(self, asked: Run | Question) -> None:
+        outcome: object
         try:
-            outcome = await self._translate(run)
+            if isinstance(asked, Run):
+                outcome = await self._translate(asked)
+            else:
+                outcome = await getattr(self._whole, asked.method)(*asked.arguments)
         except DragomanError as error:
             error.__traceback__ = None  # its frames lead back to it
             outcome = error
         except Exception as error:  # noqa: BLE001 - whatever it is, the edge waits for an answer
-            get_logger().error("run_failed", request_id=run.request_id, **describe_error(error))
-            outcome = InternalError(f"internal error; the server's log has it under request id {run.request_id}")
-        self.send(Answer(run.number, outcome))
+            request_id = asked.request_id if isinstance(asked, Run) else asked.method
+            get_logger().error("run_failed", request_id=request_id, **describe_error(error))
+            outcome = InternalError(f"internal error; the server's log has it under request id {request_id}")
+        self.send(Answer(asked.number, outcome))
 
     async def _translate(self, run: Run) -> WorkDone:
         host = self._used.get(run.model)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import Any
 
 from model.bundle import Bundle
 from service.config import LimitsConfig
@@ -20,6 +20,7 @@ from service.edges.messages import (
     Offer,
     OfferedModel,
     OpenStream,
+    Question,
     Room,
     Run,
     StreamAnswer,
@@ -36,8 +37,6 @@ from service.registry.daemon_threads import in_daemon_thread
 from service.registry.model_info import TextCodec, search_params
 from service.telemetry.logs import get_logger
 
-Reply: TypeAlias = WorkDone | DragomanError | None
-
 
 class CoreLink(Core):
     """One edge's line to the core: sends its runs and streams, and gives each reply to whoever waits for it."""
@@ -51,7 +50,7 @@ class CoreLink(Core):
         self._send = send
         self._limits = limits
         self._numbers = count()
-        self._waiting: dict[int, tuple[asyncio.Future[Reply], OnRoom]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[object], OnRoom]] = {}
         self._models: dict[int, RemoteModel] = {}  # those that calls find, by number
         self._switching = asyncio.Lock()
 
@@ -108,9 +107,14 @@ class CoreLink(Core):
         permit.on_release(partial(self._send, CloseStream(number)))
         return permit
 
-    async def _ask(self, record: object, number: int, cancel: object, on_room: OnRoom = None) -> Reply:
+    async def ask(self, method: str, *arguments: object) -> Any:
+        """Return what a method of the core's `WholeServer` returns; raises InternalError if it fails."""
+        number = next(self._numbers)
+        return await self._ask(Question(number, method, arguments), number, Cancel(number))
+
+    async def _ask(self, record: object, number: int, cancel: object, on_room: OnRoom = None) -> object:
         """Return the reply to a record, or raise the error that it is; cancelled, tell the core by `cancel`."""
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply, on_room
         self._send(record)
         try:
@@ -124,7 +128,7 @@ class CoreLink(Core):
             raise outcome
         return outcome
 
-    def _settle(self, number: int, outcome: Reply) -> None:
+    def _settle(self, number: int, outcome: object) -> None:
         reply, _ = self._waiting.get(number, (None, None))
         if reply is not None and not reply.done():
             reply.set_result(outcome)

@@ -1,8 +1,8 @@
 """What an edge process and the core say to each other, in the frames of `engine/job.py`.
 
     core -> edge    EdgeSpec, then Offer, ServingState, Answer, Room, StreamAnswer, Departed, Ask, SetLevel, Finish
-    edge -> core    Ready or StartFailed, then Run, Cancel, OpenStream, CloseStream, Counted, Calls, Switched, Unused,
-                    Idle, Finished
+    edge -> core    Ready or StartFailed, then Run, Question, Cancel, OpenStream, CloseStream, Counted, Calls, Switched,
+                    Unused, Idle, Finished
 
 Calls cross in token ids.  Both sides read the same clock, time.monotonic(), which all processes of a machine share.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
 from service.records import Call, Caller, Identity, ModelInfo, Priority
-from service.registry.catalogue import Work, WorkDone
+from service.registry.catalogue import Work
 from service.telemetry.metrics import Snapshot
 from service.translation.account import Usage
 
@@ -21,8 +21,7 @@ from service.translation.account import Usage
 class EdgeSpec(NamedTuple):
     """What an edge process is told first."""
 
-    config: ServerConfig
-    grpc_port: int  # that the core has reserved
+    config: ServerConfig  # with the ports that the core has reserved
     offer: "Offer"
     state: "ServingState"
 
@@ -89,15 +88,23 @@ class Room(NamedTuple):
     number: int
 
 
+class Question(NamedTuple):
+    """What is true of the whole server?"""
+
+    number: int  # as those of runs
+    method: str  # of the core's `WholeServer`
+    arguments: tuple[object, ...]
+
+
 class Answer(NamedTuple):
-    """What became of a run."""
+    """What became of a run: `WorkDone`; or what was asked; or the error."""
 
     number: int
-    outcome: WorkDone | DragomanError
+    outcome: object
 
 
 class Cancel(NamedTuple):
-    """Nobody waits for a run any more."""
+    """Nobody waits for a run, or an answer, any more."""
 
     number: int
 

@@ -1,4 +1,4 @@
-"""The edge processes of a server: they share its port, and the core speaks to all of them as to one.
+"""The edge processes of a server: they share its ports, and the core speaks to all of them as to one.
 
 An edge that dies costs its own connections: what its calls held is given back, and another takes its place.
 """
@@ -6,7 +6,9 @@ An edge that dies costs its own connections: what its calls held is given back, 
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from service.addresses import Address, reserve_port
 from service.config import ServerConfig
@@ -30,6 +32,7 @@ class EdgePool:
         *,
         num_edges: int,
         command_line: Callable[[int], list[str]],
+        whole: object,
         metrics: Metrics,
         account: Account,
     ) -> None:
@@ -37,6 +40,7 @@ class EdgePool:
 
         Args:
             command_line: how to start an edge that talks over this inherited descriptor.
+            whole: `WholeServer`, whose methods edges ask for.
             metrics: of the core, which has the page.
             account: of the core, which writes the usage.
         """
@@ -51,13 +55,15 @@ class EdgePool:
                 config,
                 command_line,
                 self.admission,
+                whole,
                 on_counted=partial(count, name),
                 on_lost=partial(metrics.lost, name),
             )
             for name in (f"edge {number}" for number in range(num_edges))
         ]
         self._version = 0  # of what is offered
-        self._holder: socket.socket | None = None  # of the port that the edges share
+        self._listen = config.listen
+        self._holders: list[socket.socket] = []  # of the ports that the edges share
 
     @property
     def recent_lag_s(self) -> float:
@@ -78,25 +84,28 @@ class EdgePool:
         """Process ids of the edges."""
         return [edge.supervisor.process.pid for edge in self.edges if edge.supervisor.process is not None]
 
-    async def listen(self, address: Address) -> int:
-        """Return the port once all edges listen there.
+    async def listen(self) -> dict[str, int]:
+        """Return the ports, by their settings, once all edges listen there.
 
         Raises:
             ListenError: it cannot be listened on.
             InternalError: an edge does not start; the message says why.
         """
-        self._holder, port = reserve_port(address, "gRPC")
+        listen = self._listen
+        ports: dict[str, Any] = {"grpc_port": self._reserve(Address(listen.grpc_host, listen.grpc_port), "gRPC")}
+        if listen.http:
+            ports["http_port"] = self._reserve(Address(listen.http_host, listen.http_port), "HTTP")
         try:
             async with asyncio.TaskGroup() as starts:
                 for edge in self.edges:
-                    starts.create_task(edge.start(port))
+                    starts.create_task(edge.start(replace(listen, **ports)))
         except BaseException as error:
             await self.stop()
             reason = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
             if isinstance(reason, StartError):
                 raise InternalError(f"an edge did not start: {reason}") from reason
             raise
-        return port
+        return ports
 
     async def offer(self, models: Sequence[ModelHost]) -> None:
         """Have calls find these models, and return when they do."""
@@ -139,6 +148,11 @@ class EdgePool:
     async def stop(self) -> None:
         """End all edges at once."""
         await asyncio.gather(*(edge.supervisor.stop() for edge in self.edges))
+
+    def _reserve(self, address: Address, purpose: str) -> int:
+        holder, port = reserve_port(address, purpose)
+        self._holders.append(holder)
+        return port
 
     def _tell_departed(self) -> None:
         for edge in self.edges:

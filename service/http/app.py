@@ -1,4 +1,4 @@
-"""The HTTP application: its routes, its pages for machines (/metrics, /healthz, /readyz), what an error looks like."""
+"""The HTTP application: what an error looks like, and pages that many readers share."""
 
 import asyncio
 import time
@@ -12,7 +12,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from service.telemetry.logs import describe_error, get_logger
-from service.telemetry.metrics import CONTENT_TYPE
 
 MAX_BODY_BYTES = 64 << 10  # of a request for a page, which needs none
 MAX_BLOCKED_S = 0.0005  # the longest that writing a page keeps the event loop from the calls
@@ -59,40 +58,6 @@ class SharedPage:
                 await asyncio.sleep(0)
                 began = time.monotonic()
         return b"".join(pieces)
-
-
-def create_apps(
-    exposition: Callable[[], Iterable[bytes]],
-    *,
-    refresh: Callable[[], Awaitable[None]] | None = None,
-    is_ready: Callable[[], bool],
-    is_alive: Callable[[], bool],
-    separate_metrics: bool,
-    calls: Sequence[Route] = (),
-    cors_origins: str = "",
-) -> tuple[Starlette, Starlette]:
-    """Return the application of the HTTP port and that of the metrics port; they differ if `separate_metrics`.
-
-    Args:
-        refresh: awaited before `exposition` is read.
-        calls: routes of the HTTP port beside the pages for machines.
-        cors_origins: whose pages may read answers of the HTTP port, with commas between, or "*"; empty: nobody's.
-    """
-    page = SharedPage(exposition, refresh)
-
-    async def get_metrics(_: Request) -> Response:
-        return Response(await page.read(), media_type=CONTENT_TYPE)
-
-    async def get_healthz(_: Request) -> Response:
-        return PlainTextResponse(*(("alive\n", 200) if is_alive() else ("no engine for too long\n", 503)))
-
-    async def get_readyz(_: Request) -> Response:
-        return PlainTextResponse(*(("ready\n", 200) if is_ready() else ("not ready\n", 503)))
-
-    metrics, health = [Route("/metrics", get_metrics)], [Route("/healthz", get_healthz), Route("/readyz", get_readyz)]
-    if not separate_metrics:
-        health = metrics = [*metrics, *health]
-    return create_app([*health, *calls], cors_origins=cors_origins), create_app(metrics)
 
 
 def create_app(routes: Sequence[Route], *, max_body_bytes: int = MAX_BODY_BYTES, cors_origins: str = "") -> Starlette:

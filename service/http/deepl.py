@@ -5,7 +5,7 @@ would take an error for the end of their work.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -16,6 +16,7 @@ from service.http.calls import Dialect, HttpRequest
 from service.http.fields import checked
 from service.http.languages import infos_for, name_of, source_of, target_languages
 from service.http.operations import JSON, URLENCODED, Operation, answer_with
+from service.http.whole_server import WholeServer
 from service.records import (
     NO_OPTIONS,
     Call,
@@ -118,10 +119,10 @@ class Usage(BaseModel):
 class DeepL:
     """Answers the requests of DeepL's clients."""
 
-    def __init__(self, router: Router, characters_of: Callable[[str], int]) -> None:
-        """Answer with this router; `characters_of` returns what the holder of a key has had translated."""
+    def __init__(self, router: Router, whole: WholeServer) -> None:
+        """Answer with this router; `whole` knows what the holder of a key has had translated."""
         self._router = router
-        self._characters_of = characters_of
+        self._whole = whole
 
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
@@ -173,7 +174,7 @@ class DeepL:
 
     async def usage(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /v2/usage."""
-        count = self._characters_of(call.caller.name) if call.caller.source == "key" else 0
+        count = await self._whole.characters_of(call.caller.name) if call.caller.source == "key" else 0
         return answer_with(Usage(character_count=count))
 
 

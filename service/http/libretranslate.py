@@ -3,7 +3,6 @@
 A list of texts is answered with lists.  An error is {"error": ...}, and of an unknown language 400.
 """
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
@@ -18,7 +17,8 @@ from service.http.calls import Dialect, HttpRequest
 from service.http.fields import File, checked
 from service.http.languages import infos_for, name_of, offered, source_of
 from service.http.operations import MULTIPART, Operation, answer_with
-from service.http.translated_files import TranslatedFiles, download, translate_file
+from service.http.translated_files import download, translate_file
+from service.http.whole_server import WholeServer
 from service.records import NO_OPTIONS, Call, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
@@ -134,13 +134,12 @@ class Settings(_Answer):
 class LibreTranslate:
     """Answers the requests of LibreTranslate's clients."""
 
-    def __init__(self, router: Router, limits: LimitsConfig, *, has_keys: bool, is_ready: Callable[[], bool]) -> None:
-        """Keep no file yet; `has_keys`: whether callers need a key."""
+    def __init__(self, router: Router, limits: LimitsConfig, whole: WholeServer, *, has_keys: bool) -> None:
+        """Answer with this router; `has_keys`: whether callers need a key."""
         self._router = router
         self._limits = limits
         self._has_keys = has_keys
-        self._is_ready = is_ready
-        self._files = TranslatedFiles()
+        self._whole = whole
 
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
@@ -194,7 +193,7 @@ class LibreTranslate:
             source_language=_language(body.source), target_language=_language(body.target), priority=asked.priority
         )
         content = await translate_file(body.file, wish, call, self._router)
-        name = self._files.keep(File(body.file.name, content))
+        name = await self._whole.keep(File(body.file.name, content))
         return answer_with(FileAnswer(translated_file_url=f"{asked.request.base_url}download_file/{name}"))
 
     async def detect(self, asked: HttpRequest, call: Call) -> Response:
@@ -242,11 +241,11 @@ class LibreTranslate:
         return Detected(confidence=0.0, language=source_of(result, self._router))
 
     async def _health(self, _: Request) -> Response:
-        is_ready = self._is_ready()
+        is_ready = await self._whole.is_ready()
         return JSONResponse({"status": "ok" if is_ready else "not ready"}, 200 if is_ready else 503)
 
     async def _download(self, request: Request) -> Response:
-        file = self._files.find(request.path_params["name"])
+        file = await self._whole.find(request.path_params["name"])
         if file is None:
             error = {"error": "there is no such file: translated files are kept for some minutes"}
             return JSONResponse(error, DIALECT.statuses["NOT_FOUND"])

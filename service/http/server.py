@@ -13,6 +13,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from service.addresses import Address
+
 TIMEOUT_S = 5.0  # for a request to arrive in full, and for an answer to be read
 MAX_HEAD_BYTES = 16 << 10  # request line and headers
 STOP_S = 1.0  # for answers that are being made when the server stops
@@ -44,11 +46,23 @@ class HttpServer:
         self._connections = _Connections(max_connections, timeout_s)
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen and return the port, a free one for 0; or raise OSError."""
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(self._config, self._state, self._connections), host, port, reuse_port=False
-        )
+    async def start(self, address: Address, *, is_shared: bool = False) -> int:
+        """Listen and return the port, a free one for 0; or raise ListenError.
+
+        Args:
+            is_shared: whether other processes listen on the same port.
+        """
+        if not is_shared:
+            address.check_free("HTTP")
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: _Connection(self._config, self._state, self._connections),
+                address.host,
+                address.port,
+                reuse_port=is_shared,
+            )
+        except OSError as error:
+            raise address.cannot_listen("HTTP", error) from error
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from service.edges.link import CoreLink
 from service.edges.messages import Ask, Calls, Counted, EdgeSpec, Finish, Finished, Idle, Offer, ServingState, SetLevel
@@ -49,7 +49,8 @@ async def _live(descriptor: int) -> None:
     spec = await channel.read()
     if not isinstance(spec, EdgeSpec):  # the core went away at once
         return
-    from service.addresses import Address, ListenError  # noqa: PLC0415 - see the module's docstring
+    from service.addresses import ListenError  # noqa: PLC0415 - see the module's docstring
+    from service.http.whole_server import LinkedServer, WholeServer  # noqa: PLC0415 - likewise
     from service.server.edge_server import EdgeServer  # noqa: PLC0415 - likewise
 
     config = spec.config
@@ -58,11 +59,12 @@ async def _live(descriptor: int) -> None:
     account, link = Account(metrics), CoreLink(channel.send, config.limits)
     try:
         executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-        server = EdgeServer(config, link, metrics, account, executor, is_shared=True)
+        whole = cast(WholeServer, LinkedServer(link.ask))
+        server = EdgeServer(config, link, metrics, account, executor, whole, is_shared=True)
         process = EdgeProcess(channel, link, server, metrics, account)
         await link.load(spec.offer)
         await server.set_state(spec.state)
-        await server.listen(Address(config.listen.grpc_host, spec.grpc_port))
+        await server.listen()
     except (ValueError, ListenError) as error:
         channel.send(StartFailed(str(error)))
         await channel.hand_on(lambda _: None)  # until the core has read it

@@ -1,4 +1,4 @@
-"""What faces clients in one process: the gRPC port with its calls, its streams and its health.
+"""What faces clients in one process: the gRPC port with its calls, its streams and its health, and the HTTP port.
 
 Where edge and core are one process, this is the server's only edge; else each edge process has one.
 """
@@ -23,9 +23,11 @@ from service.grpc.open_inference_servicer import OpenInferenceServicer
 from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import server_tls
+from service.http.whole_server import WholeServer
 from service.records import Call
 from service.registry.host import ModelHost
 from service.server.call_parts import CallParts
+from service.server.http_parts import HttpParts
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 
@@ -47,6 +49,7 @@ class EdgeServer:
         metrics: Metrics,
         account: Account,
         executor: Executor,
+        whole: WholeServer,
         *,
         is_shared: bool = False,
     ) -> None:
@@ -54,14 +57,17 @@ class EdgeServer:
 
         Args:
             executor: for texts that are too long for the event loop.
-            is_shared: whether other processes listen on the same port.
+            whole: what HTTP is asked about the whole server.
+            is_shared: whether other processes listen on the same ports.
         """
         limits = config.limits
         self._core = core
+        self._listen = config.listen
         core.admission.close("the server is starting", reason="starting")
         self._tls = server_tls(config.security)
         self._is_shared = is_shared
-        self.call_parts = parts = CallParts(config, core.catalogue, core.admission, metrics, account, executor)
+        self._call_parts = parts = CallParts(config, core.catalogue, core.admission, metrics, account, executor)
+        self._http = HttpParts(config, parts, whole)
         self._health = Health((servicer.SERVICE_NAME,))
         self._streams = StreamServicer(parts.router, core, metrics)
         methods = {
@@ -96,11 +102,16 @@ class EdgeServer:
             maximum_concurrent_rpcs=max_calls(limits),
         )
 
-    async def listen(self, address: Address) -> int:
-        """Take calls at this address, and return the port; raises ListenError."""
-        port = add_grpc_port(self._server, address, self._tls, "gRPC", is_shared=self._is_shared)
+    async def listen(self) -> dict[str, int]:
+        """Take calls, and return the ports by their settings; raises ListenError."""
+        listen = self._listen
+        address = Address(listen.grpc_host, listen.grpc_port)
+        ports = {"grpc_port": add_grpc_port(self._server, address, self._tls, "gRPC", is_shared=self._is_shared)}
+        if listen.http:
+            address = Address(listen.http_host, listen.http_port)
+            ports["http_port"] = await self._http.server.start(address, is_shared=self._is_shared)
         await self._server.start()
-        return port
+        return ports
 
     async def offer(self, models: Sequence[ModelHost]) -> None:
         """Do nothing: calls find what the catalogue of the core has."""
@@ -110,6 +121,7 @@ class EdgeServer:
 
     async def set_state(self, state: ServingState) -> None:
         """Let calls in or refuse them, and say in health what the server is."""
+        self._http.calls.refusal = state.refusal
         if state.refusal is None:
             self._core.admission.open()
         else:
@@ -128,10 +140,11 @@ class EdgeServer:
         while self._core.admission.requests:
             self._core.all_left.clear()
             await self._core.all_left.wait()
+        await self._http.calls.all_left()
 
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """Return the oldest calls in progress, and how many there are."""
-        calls = self.call_parts.book.calls
+        calls = self._call_parts.book.calls
         return oldest(calls, most), len(calls)
 
     async def finish(self) -> None:
@@ -141,14 +154,15 @@ class EdgeServer:
         client has read that.  Calls are therefore refused to the last moment.  Calls that nobody reads any more, and
         streams that have no end of their own, are lost with their connections, which is UNAVAILABLE for the client.
         """
-        await self.call_parts.close_traces()
-        await self._handlers.answers_sent(SENDING_S)
+        await self._call_parts.close_traces()
+        await asyncio.gather(self._http.server.stop(), self._handlers.answers_sent(SENDING_S))
         await asyncio.sleep(LINGER_S)
 
     async def stop(self) -> None:
         """Release everything, in whatever state it is, after a start that has failed."""
         await self._server.stop(0)
-        await self.call_parts.close_traces()
+        await self._http.server.stop()
+        await self._call_parts.close_traces()
 
 
 def max_calls(limits: LimitsConfig) -> int:

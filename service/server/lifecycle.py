@@ -122,8 +122,8 @@ class Server:
         """End the process with its connections open, see `EdgeServer.finish`."""
         parts = self._parts
         await self._models.close()
-        await asyncio.gather(*(server.stop() for _, server in parts.http_servers.values()))
-        await parts.finish()
+        await parts.metrics_server.stop()
+        await parts.edges.finish()
         parts.account.write()
         _end_process()
 
@@ -143,16 +143,10 @@ class Server:
     async def _listen(self) -> dict[str, int]:
         """Bind the ports, so that a taken one is known before the engines are warm."""
         listen, parts = self._config.listen, self._parts
-        ports: dict[str, int] = {}
-        for address, _ in parts.http_servers.values():
-            address.check_free("HTTP")
-        data = Address(listen.grpc_host, listen.grpc_port)
-        ports["grpc_port"] = await parts.edges.listen(data)
-        for name, (address, server) in parts.http_servers.items():
-            try:
-                ports[name] = await server.start(address.host, address.port)
-            except OSError as error:
-                raise address.cannot_listen("HTTP", error) from error
+        ports = await parts.edges.listen()
+        if listen.metrics_port is not None:
+            metrics = Address(listen.metrics_host, listen.metrics_port)
+            ports["metrics_port"] = await parts.metrics_server.start(metrics)
         if listen.admin_port is not None:
             admin = Address(listen.admin_host, listen.admin_port)
             ports["admin_port"] = add_grpc_port(parts.admin_server, admin, parts.tls, "admin")
@@ -165,7 +159,7 @@ class Server:
         spare_what_is_loaded()
         await self._models.registry.offer_to(self._parts.edges.offer)
         self._parts.readiness.is_accepting = True
-        await self._parts.set_state(ServingState(is_serving=True))
+        await self._parts.edges.set_state(ServingState(is_serving=True))
         infos = [host.info for host in self._models.registry.models]
         models = [f"{info.name} {info.version} {info.precision}" for info in infos]
         self._log.info("serving", **ports, pid=os.getpid(), models=models)
@@ -186,21 +180,21 @@ class Server:
             if is_ready != was_ready and not parts.readiness.is_draining:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
-                await parts.set_state(ServingState(is_serving=is_ready))
+                await parts.edges.set_state(ServingState(is_serving=is_ready))
 
     async def _drain(self) -> None:
         parts, lifecycle = self._parts, self._config.lifecycle
         _, num_calls = await parts.edges.calls(0)
         self._log.info("draining", requests=num_calls)
         parts.readiness.drain()
-        await parts.set_state(ServingState(is_serving=False, is_draining=True))
+        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True))
         await self._models.reloader.freeze()
         await asyncio.sleep(lifecycle.drain_delay_s)
         refusal = Unavailable("the server is draining", reason="draining")
-        await parts.set_state(ServingState(is_serving=False, is_draining=True, refusal=refusal))
+        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True, refusal=refusal))
         try:
             async with asyncio.timeout(lifecycle.grace_s):
-                await parts.all_left()
+                await parts.edges.all_left()
         except TimeoutError:
             self._log.warning("grace_period_over", requests=parts.admission.requests)
             await self._models.reloader.close()  # their calls end with UNAVAILABLE
@@ -209,7 +203,7 @@ class Server:
         """Release everything, in whatever state it is, after a start that has failed."""
         await self._parts.edges.stop()
         await self._parts.admin_server.stop(0)
-        await asyncio.gather(*(server.stop() for _, server in self._parts.http_servers.values()))
+        await self._parts.metrics_server.stop()
 
 
 def _end_process() -> NoReturn:

@@ -1,7 +1,8 @@
 """Connections to a server of several edges, by the process that each one has met."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import http.client
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 
 from tests.fakes.calls import Calls, calling
 from tests.fakes.server_process import ServerProcess
@@ -22,3 +23,18 @@ async def calling_each_edge(server: ServerProcess, num_connections: int = 1) -> 
             known |= server.callers_of(pid)
             found[pid].append(calls)
         yield {pid: connections[:num_connections] for pid, connections in found.items()}
+
+
+@contextmanager
+def http_to_each_edge(server: ServerProcess) -> Iterator[list[http.client.HTTPConnection]]:
+    """An HTTP connection to each edge."""
+    with ExitStack() as stack:
+        found: dict[int, http.client.HTTPConnection] = {}
+        while len(found) < len(server.edge_pids()):
+            connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+            stack.enter_context(closing(connection))
+            connection.request("GET", "/healthz")  # which waits until the edge has accepted it
+            connection.getresponse().read()
+            port = connection.sock.getsockname()[1]
+            found.setdefault(next(pid for pid in server.edge_pids() if port in server.http_callers_of(pid)), connection)
+        yield list(found.values())

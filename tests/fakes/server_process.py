@@ -33,6 +33,7 @@ class ServerProcess:
     grpc_port: int
     http_port: int  # 0: it has none
     admin_port: int = 0  # likewise
+    metrics_port: int = 0  # 0: metrics are on the HTTP port
 
     @property
     def address(self) -> str:
@@ -64,15 +65,19 @@ class ServerProcess:
 
     def callers_of(self, pid: int) -> set[int]:
         """The callers' ports of the open gRPC connections of one of its processes."""
-        connections = psutil.Process(pid).net_connections("tcp")
-        return {item.raddr.port for item in connections if item.laddr.port == self.grpc_port and item.raddr}
+        return _callers_at(self.grpc_port, pid)
+
+    def http_callers_of(self, pid: int) -> set[int]:
+        """The callers' ports of the open HTTP connections of one of its processes."""
+        return _callers_at(self.http_port, pid)
 
     def listening_ports(self) -> set[int]:
         return set().union(*map(_listening, (self.process.pid, *self.edge_pids())))
 
     def get(self, path: str) -> tuple[int, str]:
+        port = (path == "/metrics" and self.metrics_port) or self.http_port
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:
@@ -99,6 +104,11 @@ class ServerProcess:
     def log_text(self) -> str:
         """Everything it has written to standard error."""
         return self.log.read_text()
+
+
+def _callers_at(port: int, pid: int) -> set[int]:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return {item.raddr.port for item in connections if item.laddr.port == port and item.raddr}
 
 
 def _listening(pid: int) -> set[int]:
@@ -167,7 +177,8 @@ def start(bundle: Path | None, directory: Path, *options: str, **variables: str)
             raise AssertionError(f"the server did not start:\n{log.read_text()}")
         time.sleep(0.01)
     ports = json.loads(ports_file.read_text())
-    return ServerProcess(process, log, ports["grpc_port"], ports.get("http_port", 0), ports.get("admin_port", 0))
+    others = (ports.get(name, 0) for name in ("http_port", "admin_port", "metrics_port"))
+    return ServerProcess(process, log, ports["grpc_port"], *others)
 
 
 StartServer = Callable[..., ServerProcess]

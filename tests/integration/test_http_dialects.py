@@ -10,7 +10,6 @@ import pytest
 from service import http
 from tests.fakes.calls import eventually
 from tests.fakes.echo_bundle import ModelRepository
-from tests.fakes.edges import TWO_EDGES
 from tests.fakes.http_requests import ask, post, post_form, post_multipart
 from tests.fakes.secured_server import guarded, keys
 from tests.fakes.server_process import ServerProcess, start
@@ -272,14 +271,6 @@ async def test_full_server_says_when_to_come_again(start_server):
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
     assert (await first).status == 200
     assert server.metric("dragoman_requests_total", code="RESOURCE_EXHAUSTED") == 2
-
-
-async def test_http_works_beside_several_edges_and_is_counted_once(start_server):
-    server = start_server(**TWO_EDGES)
-    answer = await asyncio.to_thread(post, server.http_port, "/translate", q="ok", source="en", target="de")
-
-    assert answer.json() == {"translatedText": "ok"}
-    assert server.metric("dragoman_requests_total", method="libretranslate/translate", code="OK") == 1
 
 
 def test_pages_of_other_origins_may_call_where_a_setting_says_so(start_server, server):

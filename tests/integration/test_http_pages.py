@@ -1,7 +1,6 @@
 """The pages for machines as the real server has them, and the ports that they are on."""
 
 import asyncio
-import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -9,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from protos import translation_pb2 as pb
 from service.telemetry.reference import definitions
 from tests.fakes.calls import LIST_MODELS, calling
+from tests.fakes.http_requests import ask
 
 
 async def test_metrics_parse_and_hold_what_is_documented(server):
@@ -78,9 +78,9 @@ def test_metrics_can_have_a_port_of_their_own(start_server):
     server = start_server("--set", "listen.metrics_port=0")
     (metrics_port,) = server.listening_ports() - {server.grpc_port, server.http_port}
 
-    status, advice = server.get("/metrics")
+    elsewhere = ask(server.http_port, "GET", "/metrics")
 
-    assert (status, advice.split()[:3]) == (404, ["try", "/healthz", "/readyz"])
-    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=10) as answer:
-        assert b"dragoman_ready 1.0" in answer.read()
+    assert (elsewhere.status, elsewhere.body.split()[:3]) == (404, [b"try", b"/healthz", b"/readyz"])
+    assert server.metrics_port == metrics_port
+    assert "dragoman_ready 1.0" in server.get("/metrics")[1]
     assert f'"metrics_port": {metrics_port}' in server.log_text()

@@ -13,6 +13,7 @@ import pytest
 
 from service.http.server import TIMEOUT_S
 from tests.fakes.calls import eventually
+from tests.fakes.edges import TWO_EDGES
 from tests.fakes.http_requests import Answer, ask, post
 from tests.fakes.server_process import ServerProcess
 from tests.reliability.conftest import LONG, SLOW, Seen, p99_ms, waits_of
@@ -56,8 +57,9 @@ def is_idle(server: ServerProcess) -> Callable[[], bool]:
 
 
 @pytest.mark.promise("H1")
-async def test_stop_answers_what_was_accepted_and_refuses_the_rest_with_503(start_server, seen: Seen):
-    server = start_server(ECHO_STEP_S="0.01")
+@pytest.mark.parametrize("edges", [{}, TWO_EDGES], ids=["one process", "two edges"])
+async def test_stop_answers_what_was_accepted_and_refuses_the_rest_with_503(start_server, edges, seen: Seen):
+    server = start_server(ECHO_STEP_S="0.01", **edges)
     held = [asyncio.create_task(translated(server, LONG)) for _ in range(4)]  # 2.5 s each
     await eventually(lambda: server.metric("dragoman_requests_in_flight", method=TRANSLATE) == 4)
 

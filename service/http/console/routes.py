@@ -1,10 +1,10 @@
 """The routes of the console: its files, which are those of `files/`, and what its page asks for."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -23,9 +23,9 @@ from service.http.console.answers import (
 )
 from service.http.fields import checked
 from service.http.languages import infos_for, offered
+from service.http.whole_server import WholeServer
 from service.records import Call, TextFormat, TranslateOptions, TranslationRequest
 from service.scores import ScorePair, ScoreRequest
-from service.telemetry.metrics import Metrics
 from service.translation.routing import Router
 from service.translation.scoring import score
 from service.translation.sentence_stream import detect, sentences_of, translate_sentences
@@ -91,24 +91,10 @@ class JsonLines(Response):
 class Console:
     """Answers the page."""
 
-    def __init__(
-        self,
-        router: Router,
-        metrics: Metrics,
-        *,
-        refresh: Callable[[], Awaitable[None]],
-        card_of: Callable[[str], str | None],
-    ) -> None:
-        """Answer nothing yet.
-
-        Args:
-            refresh: awaited before the metrics are read.
-            card_of: name of a model -> its card, in Markdown; None: it has none.
-        """
+    def __init__(self, router: Router, whole: WholeServer) -> None:
+        """Answer nothing yet."""
         self._router = router
-        self._metrics = metrics
-        self._refresh = refresh
-        self._card_of = card_of
+        self._whole = whole
 
     def routes(self, calls: HttpCalls) -> list[Route]:
         """Return all routes of the console."""
@@ -184,33 +170,20 @@ class Console:
     async def card(self, asked: HttpRequest, call: Call) -> Response:
         """Return the card of a model that the caller may use."""
         name = str(asked.fields.get("model", ""))
-        card = self._card_of(name) if name in {info.name for info in infos_for(self._router, call)} else None
+        card = (
+            await self._whole.card_of(name) if name in {info.name for info in infos_for(self._router, call)} else None
+        )
         if card is None:
             raise NotFound("there is no card of such a model")
         return PlainTextResponse(card)
 
     async def live(self, _: Request) -> Response:
         """Return how busy the server is: sentences that wait, rows in the batch, target tokens since the start."""
-        await self._refresh()
-        families = self._metrics.families
-        return JSONResponse(
-            {
-                "queued": _total(families.watched["queue_requests"].collect()),
-                "rows": _total(families.watched["live_rows"].collect()),
-                "tokens": _total(families.tokens.collect(), direction="target"),
-            },
-            headers={"cache-control": "no-store"},
-        )
+        return JSONResponse(await self._whole.busyness(), headers={"cache-control": "no-store"})
 
 
 def _request(languages: _Languages, asked: HttpRequest, source: str) -> TranslationRequest:
     return TranslationRequest(source_language=source, target_language=languages.target, priority=asked.priority)
-
-
-def _total(metrics: Iterable[Any], **labels: str) -> float:
-    """Return the sum of a family's samples that have these labels."""
-    samples = [sample for metric in metrics for sample in metric.samples]
-    return float(sum(sample.value for sample in samples if labels.items() <= sample.labels.items()))
 
 
 def _file_routes() -> list[Route]:

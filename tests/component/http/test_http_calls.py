@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from service.addresses import Address
 from service.calls.api_keys import digest_of, generate_key, watch_keys
 from service.calls.authentication import Authenticator, TrustedProxies
 from service.calls.book import CallBook
@@ -97,7 +98,7 @@ class Answer:
 
 @asynccontextmanager
 async def running(harness: Harness) -> AsyncIterator[Harness]:
-    harness.port = await harness.server.start("127.0.0.1", 0)
+    harness.port = await harness.server.start(Address("127.0.0.1", 0))
     yield harness
     await harness.server.stop()
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from service.addresses import Address
 from service.http.app import create_app
 from service.http.server import MAX_HEAD_BYTES, HttpServer
 from tests.fakes.logs import log
@@ -94,7 +95,7 @@ async def serving(
     server = HttpServer(
         create_app(pages.routes(), max_body_bytes=MAX_BODY_BYTES), max_connections=max_connections, timeout_s=timeout_s
     )
-    port = await server.start("127.0.0.1", 0)
+    port = await server.start(Address("127.0.0.1", 0))
     peers: list[Peer] = []
 
     async def connect() -> Peer:

@@ -15,7 +15,7 @@ from service.edges.edge import Edge
 from service.edges.link import CoreLink, RemoteModel
 from service.edges.messages import ServingState, SetLevel
 from service.engine.job import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
-from service.errors import Overloaded, Unavailable
+from service.errors import InternalError, Overloaded, Unavailable
 from service.queue.admission import Admission, Permit
 from service.records import ANYBODY, Call
 from service.registry.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
@@ -56,6 +56,19 @@ class GatedHost:
         return WorkDone([], work.params.beam_size)
 
 
+class Facts:
+    """What the core knows of the whole server."""
+
+    async def is_ready(self) -> bool:
+        return True
+
+    async def characters_of(self, client: str) -> int:
+        return len(client)
+
+    async def page(self) -> bytes:
+        raise ValueError("no page")
+
+
 class Joined:
     """A core with one edge; a record arrives at once, and as another object."""
 
@@ -65,7 +78,9 @@ class Joined:
         self.host, self.next_host = GatedHost(bundle, 0), GatedHost(bundle, 1)
         self.admission = Admission(LIMITS, on_leave=self._leave)
         self.num_lost = 0
-        self.edge = Edge(config, lambda _: [], self.admission, on_counted=lambda _: None, on_lost=self._count_loss)
+        self.edge = Edge(
+            config, lambda _: [], self.admission, Facts(), on_counted=lambda _: None, on_lost=self._count_loss
+        )
         self.link = CoreLink(lambda record: self.edge._take(copy_of(record)), LIMITS)
         self.begin()
 
@@ -238,3 +253,10 @@ async def test_process_that_takes_over_is_told_of_models_door_and_log_level(join
     assert isinstance(joined.model, RemoteModel)
     assert joined.host.offers.calls == 1
     assert joined.sent[1:] == [door, SetLevel("error")]
+
+
+async def test_edge_learns_of_the_whole_server_and_of_what_could_not_be_told(joined):
+    assert await joined.link.ask("is_ready") is True
+    assert await joined.link.ask("characters_of", "shop") == 4
+    with pytest.raises(InternalError, match="page"):
+        await joined.link.ask("page")
