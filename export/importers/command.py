@@ -18,6 +18,7 @@ from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.m2m100 import is_m2m100, read_m2m100
 from export.importers.marian import is_marian, read_marian
+from export.importers.marian_npz import is_marian_npz, read_marian_npz
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
 from export.prompts import prompt_texts, prompted_samples
 from export.report import show_bundle
@@ -35,12 +36,14 @@ class Format(StrEnum):
     AUTO = "auto"
     CTRANSLATE2 = "ctranslate2"
     MARIAN = "marian"
+    MARIAN_NPZ = "marian-npz"
     M2M100 = "m2m100"  # also NLLB, mBART and mBART-50
 
 
 READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
     Format.CTRANSLATE2: read_ctranslate2,
     Format.MARIAN: read_marian,
+    Format.MARIAN_NPZ: read_marian_npz,
     Format.M2M100: read_m2m100,
 }
 
@@ -52,6 +55,8 @@ console = Console(stderr=True)
 EPILOG = """[bold]Examples[/bold]
 
 CTranslate2: [cyan]python -m export import my-ct2-model bundles/en-de --source-language en --target-language de[/cyan]
+
+Marian: [cyan]python -m export import my-marian-model bundles/en-de --source-language en --target-language de[/cyan]
 
 OPUS-MT: [cyan]python -m export import opus-mt-en-de bundles/en-de[/cyan]
 
@@ -93,6 +98,14 @@ def main(
         Path | None,
         typer.Option(help="SentencePiece model of the target, if it is another one.", exists=True, dir_okay=False),
     ] = None,
+    vocabulary: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Vocabulary of a Marian model; given twice: of source and target. Default: those it names.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     source_prefix: Annotated[
         list[str] | None, typer.Option(help="Token before every source, such as '>>de<<'; may be repeated.")
     ] = None,
@@ -111,7 +124,7 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """Turn the model in SOURCE, of CTranslate2, MarianMT (OPUS-MT), M2M100, NLLB or mBART, into a BUNDLE to serve.
+    """Turn the model in SOURCE, of CTranslate2, Marian, OPUS-MT, M2M100, NLLB or mBART, into a BUNDLE to serve.
 
     Nothing in SOURCE is run. What this program does not understand is refused, and BUNDLE stays as it was.
     """
@@ -126,6 +139,7 @@ def main(
         target_language=target_language,
         source_pieces=source_pieces,
         target_pieces=target_pieces,
+        vocabularies=tuple(vocabulary or ()),
         source_prefix=tuple(source_prefix or ()),
         source_eos=source_eos,
         profile=profile,
@@ -182,7 +196,9 @@ def _format_of(source: Path) -> Format:
         return Format.MARIAN
     if is_m2m100(source):
         return Format.M2M100
+    if is_marian_npz(source):
+        return Format.MARIAN_NPZ
     raise ForeignModelError(
-        f"{source} has neither model.bin (CTranslate2) nor a config.json with model_type marian (MarianMT), m2m_100 "
-        "(M2M100, NLLB) or mbart"
+        f"{source} has neither model.bin (CTranslate2), nor an .npz file (Marian), nor a config.json with model_type "
+        "marian (MarianMT), m2m_100 (M2M100, NLLB) or mbart"
     )

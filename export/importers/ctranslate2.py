@@ -5,31 +5,24 @@ asked for is refused: it would change the translations.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from export.importers.ctranslate2_weights import HEADS, Ctranslate2Weights
 from export.importers.foreign import (
-    SOURCE_PIECES,
-    SOURCE_VOCABULARY,
-    TARGET_PIECES,
-    TARGET_VOCABULARY,
     ForeignModelError,
     ImportOptions,
-    copy_pieces,
     read_json,
     read_lines,
     read_settings,
     require_one_language,
-    write_vocabulary,
+    write_tokenizer,
 )
 from export.importers.model_bin import ModelFile
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig
-from model.manifest import AlignmentHeads, TokenizerFiles, TokenizerKind
-from model.spelling import WORD_MARK
+from model.manifest import AlignmentHeads
 
 MODEL_NAME = "model.bin"
 _NEWEST_REVISION = 7
@@ -44,7 +37,6 @@ _REFUSED = {
     "embeddings_1": "several features for each source token",
     "project_in": "a projection of the embeddings",
 }
-_PIECE_NAMES = ("source.spm", "sentencepiece.model", "spm.model", "sentencepiece.bpe.model", "shared.spm")
 
 
 def is_ctranslate2(directory: Path) -> bool:
@@ -79,7 +71,17 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
     require_one_language(source, options)
     if config.suppressed_ids:  # Marian's models: their callers end each source
         settings = replace(settings, source_eos=True)
-    tokenizer = _write_tokenizer(scratch, list(dict.fromkeys((place, directory))), options, settings, source, target)
+    tokenizer = write_tokenizer(
+        scratch,
+        list(dict.fromkeys((place, directory))),
+        options,
+        source,
+        target,
+        unknown=settings.unknown,
+        end=settings.end,
+        source_bos=settings.begin if settings.source_bos else "",
+        source_eos=settings.source_eos,
+    )
     alignment = _alignment(file, config)
     _require_all_read(file)
     return ExportSource(
@@ -199,50 +201,6 @@ def _old_settings(file: ModelFile) -> dict[str, Any]:
     if file.scalar("user_decoder_start_tokens", 0):
         found["decoder_start_token"] = None
     return found
-
-
-def _write_tokenizer(
-    scratch: Path,
-    places: Sequence[Path],
-    options: ImportOptions,
-    settings: _Settings,
-    source: Sequence[str],
-    target: Sequence[str],
-) -> TokenizerFiles:
-    """Write vocabularies and SentencePiece models, and return their names."""
-    source_pieces, target_pieces = _find_pieces(places, options)
-    if source_pieces is None and sum(token.startswith(WORD_MARK) for token in source) > 1:
-        raise ForeignModelError(
-            f"{places[0]} has a vocabulary of SentencePiece and no SentencePiece model: give one with --source-pieces"
-        )
-    for pieces, name, tokens in ((source_pieces, SOURCE_PIECES, source), (target_pieces, TARGET_PIECES, target)):
-        if pieces is not None:
-            copy_pieces(pieces, scratch / name, tokens)
-    write_vocabulary(scratch / SOURCE_VOCABULARY, source)
-    if target != source:
-        write_vocabulary(scratch / TARGET_VOCABULARY, target)
-    source_eos = settings.source_eos if options.source_eos is None else options.source_eos
-    return TokenizerFiles(
-        kind=TokenizerKind.SPACES if source_pieces is None else TokenizerKind.PIECES,
-        source="" if source_pieces is None else SOURCE_PIECES,
-        target="" if target_pieces is None else TARGET_PIECES,
-        source_vocabulary=SOURCE_VOCABULARY,
-        target_vocabulary="" if target == source else TARGET_VOCABULARY,
-        unknown=settings.unknown,
-        end=settings.end,
-        source_prefix=(*((settings.begin,) if settings.source_bos else ()), *options.source_prefix),
-        source_suffix=(settings.end,) if source_eos else (),
-    )
-
-
-def _find_pieces(places: Sequence[Path], options: ImportOptions) -> tuple[Path | None, Path | None]:
-    """Return the SentencePiece models of source and target; None for the target: the source's."""
-    found = [place / name for place in places for name in _PIECE_NAMES]
-    source = options.source_pieces or next(filter(Path.is_file, found), None)
-    if source is None or options.target_pieces is not None:
-        return source, options.target_pieces
-    beside = source.with_name(TARGET_PIECES)
-    return source, beside if source.name == SOURCE_PIECES and beside.is_file() else None
 
 
 def _alignment(file: ModelFile, config: ModelConfig) -> AlignmentHeads | None:

@@ -16,10 +16,13 @@ import numpy as np
 from export.builder import Array
 from export.importers.stored import stored_float32
 from model.config import StopRule
+from model.manifest import TokenizerFiles, TokenizerKind
 from model.pieces import load_processor
+from model.spelling import WORD_MARK
 
 SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabulary.json"
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
+_PIECE_NAMES = (SOURCE_PIECES, "sentencepiece.model", "spm.model", "sentencepiece.bpe.model", "shared.spm")
 _TARGET_LANGUAGE = re.compile(r">>[^<>]+<<")  # of OPUS-MT
 _CODE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")  # of M2M100, NLLB
 _MOST = 1_000_000  # the largest vocabularies have 260,000 tokens
@@ -40,6 +43,7 @@ class ImportOptions:
     target_language: str = ""
     source_pieces: Path | None = None  # SentencePiece model
     target_pieces: Path | None = None
+    vocabularies: tuple[Path, ...] = ()  # of Marian: one, or source and target
     source_prefix: tuple[str, ...] = ()  # tokens before every source
     source_eos: bool | None = None  # whether end-of-sentence ends every source
     profile: StopRule | None = None  # None: the model searches as in its own framework
@@ -67,7 +71,7 @@ def read_json(path: Path) -> Any:
     if not path.is_file():
         raise ForeignModelError(f"{path} does not exist")
     try:
-        return json.loads(_text(path))
+        return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise ForeignModelError(f"{path} is no JSON: {error}") from error
 
@@ -82,7 +86,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a text file; carriage returns stay unless every line ends with one."""
-    lines = _text(path).split("\n")
+    lines = read_text(path).split("\n")
     if lines[-1] == "":
         lines.pop()
     return [line[:-1] for line in lines] if lines and all(line.endswith("\r") for line in lines) else lines
@@ -180,7 +184,72 @@ def copy_pieces(pieces: Path, destination: Path, tokens: Sequence[str]) -> None:
     shutil.copyfile(pieces, destination)
 
 
-def _text(path: Path) -> str:
+def write_tokenizer(
+    scratch: Path,
+    places: Sequence[Path],
+    options: ImportOptions,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    source_bos: str = "",
+    source_eos: bool,
+    unknown: str = "<unk>",
+    end: str = "</s>",
+) -> TokenizerFiles:
+    """Write vocabularies and SentencePiece models, and return their names.
+
+    Args:
+        scratch: where the files go.
+        places: directories where SentencePiece models may lie; without any, texts are tokens with spaces between them.
+        options: what the owner says.
+        source, target: the tokens by id.
+        source_bos: the token before each source; empty: none.
+        source_eos: whether `end` ends each source, unless the owner says it.
+        unknown, end: tokens of the vocabularies.
+
+    Raises:
+        ForeignModelError: SentencePiece models are missing, or belong to other vocabularies.
+    """
+    source_pieces, target_pieces = _find_pieces(places, options)
+    if source_pieces is None and sum(token.startswith(WORD_MARK) for token in source) > 1:
+        raise ForeignModelError(
+            f"{places[0]} has a vocabulary of SentencePiece and no SentencePiece model: give one with --source-pieces"
+        )
+    for pieces, name, tokens in ((source_pieces, SOURCE_PIECES, source), (target_pieces, TARGET_PIECES, target)):
+        if pieces is not None:
+            copy_pieces(pieces, scratch / name, tokens)
+    write_vocabulary(scratch / SOURCE_VOCABULARY, source)
+    if target != source:
+        write_vocabulary(scratch / TARGET_VOCABULARY, target)
+    return TokenizerFiles(
+        kind=TokenizerKind.SPACES if source_pieces is None else TokenizerKind.PIECES,
+        source="" if source_pieces is None else SOURCE_PIECES,
+        target="" if target_pieces is None else TARGET_PIECES,
+        source_vocabulary=SOURCE_VOCABULARY,
+        target_vocabulary="" if target == source else TARGET_VOCABULARY,
+        unknown=unknown,
+        end=end,
+        source_prefix=(*((source_bos,) if source_bos else ()), *options.source_prefix),
+        source_suffix=(end,) if (source_eos if options.source_eos is None else options.source_eos) else (),
+    )
+
+
+def _find_pieces(places: Sequence[Path], options: ImportOptions) -> tuple[Path | None, Path | None]:
+    """Return the SentencePiece models of source and target; None for the target: the source's."""
+    found = [place / name for place in places for name in _PIECE_NAMES]
+    source = options.source_pieces or next(filter(Path.is_file, found), None)
+    if source is None or options.target_pieces is not None:
+        return source, options.target_pieces
+    beside = source.with_name(TARGET_PIECES)
+    return source, beside if source.name == SOURCE_PIECES and beside.is_file() else None
+
+
+def read_text(path: Path) -> str:
+    """Return a text file.
+
+    Raises:
+        ForeignModelError: it is too large, or no UTF-8.
+    """
     if (size := path.stat().st_size) > _MAX_TEXT_BYTES:
         raise ForeignModelError(f"{path} has {size} bytes, at most {_MAX_TEXT_BYTES} are accepted")
     try:

@@ -1,0 +1,48 @@
+"""Models in Marian's own format against CTranslate2, whose own converter reads the same file."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import ctranslate2
+import pytest
+
+from export.importers.command import import_model
+from export.importers.foreign import ImportOptions
+from model.config import Activation, ModelConfig, NormPlacement, StopRule
+from model.tokenizer import load_tokenizer
+from service.engine.cpu.runner import CpuRunner
+from service.engine.job import SearchParams
+from tests.fakes.engine_runs import translate
+from tests.parity.marian_npz_model import marian_config, tokens_of_vocabulary, write_ctranslate2, write_marian_npz
+
+OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
+CONFIGS = {
+    "opus-mt": marian_config(norm_placement=NormPlacement.POST, activation=Activation.SWISH),
+    "pre-norm, embedding norm": marian_config(embedding_norm=True),
+    "apart": marian_config(target_vocab_size=50, shared_embeddings=False, tied_projection=False),
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig, tmp_path: Path) -> None:
+    write_marian_npz(tmp_path, config)
+    with (tmp_path / "decoder.yml").open("a") as file:
+        file.write("allow-unk: true\n")
+    neighbour = write_ctranslate2(tmp_path, tmp_path / "neighbour", config)
+    translator = ctranslate2.Translator(str(neighbour), compute_type="float32", intra_threads=1)
+    bundle = import_model(tmp_path, tmp_path / "bundle", replace(OPTIONS, name="mine"))
+    tokenizer, names = load_tokenizer(bundle.directory, bundle.manifest.tokenizer), tokens_of_vocabulary(60)
+    choice = random.Random(7)
+    texts = [[f"w{choice.randint(14, 70)}" for _ in range(choice.randint(1, 15))] for _ in range(40)]
+
+    for beam_size in (1, 4):
+        params = SearchParams(beam_size=beam_size, max_target_tokens=20)
+        ours = translate(CpuRunner(bundle), [tokenizer.encode(" ".join(text)) for text in texts], params)
+        theirs = translator.translate_batch(
+            texts, beam_size=beam_size, max_decoding_length=20, min_decoding_length=0, return_scores=True
+        )
+        for (best, *_), found in zip(ours, theirs, strict=True):
+            assert [names[token] for token in best.token_ids] == found.hypotheses[0]
+            assert best.score == pytest.approx(found.scores[0], abs=1e-4)
+    assert len({tuple(found.hypotheses[0]) for found in theirs}) >= 8
