@@ -13,6 +13,7 @@ UNK_ID = 1
 BOS_ID = 2  # first decoder input
 EOS_ID = 3  # ends every source and every finished target
 
+MOST_POSITIONS = 1 << 16  # a table of them is made before a model's weights are looked at
 VOCABULARY_MULTIPLE = 64  # graphs have so many logits, or a multiple: those of a block are ranked together
 
 
@@ -84,6 +85,8 @@ class Dimensions:
         for entry in fields(Dimensions):
             if entry.type is int:
                 _require_integer(entry.name, getattr(self, entry.name), 1)
+        if self.max_positions > MOST_POSITIONS:
+            raise ValueError(f"max_positions is {self.max_positions}, at most {MOST_POSITIONS} are accepted")
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model is {self.d_model}, it must be a multiple of num_heads ({self.num_heads})")
         object.__setattr__(self, "norm_placement", NormPlacement(self.norm_placement))

@@ -19,12 +19,12 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from model.checkpoint import build_model
 from model.data import Example, collate
 from model.layers import Dropout
 from model.loss import projected_cross_entropy
 from model.optimizer import FASTEST, PRECISION_HELP, build_optimizer, choose_precision
 from model.recipe import load_recipe
-from model.transformer import Transformer
 from tests.fakes.plain_loss import label_smoothed_cross_entropy
 
 RECIPE = Path(__file__).resolve().parents[2] / "model" / "recipes" / "en-de.toml"
@@ -43,7 +43,7 @@ def main(
     sides = torch.randint(4, config.vocab_size, (2, loaded.batches.max_tokens // length, length)).tolist()
     batch = collate([Example(source, target) for source, target in zip(*sides, strict=True)])
     num_tokens = batch.target_outputs.numel()
-    model = Transformer(config, optimizer.dropout).initialize(1).train()
+    model = build_model(config, optimizer.dropout).initialize(1).train()
     chosen = choose_precision(precision, torch.device("cpu"))
     is_lower = chosen is not torch.float32
     updater = build_optimizer(model, optimizer, chosen)

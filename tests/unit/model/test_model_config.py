@@ -14,6 +14,7 @@ from model.config import Activation, ModelConfig, NormPlacement
     [
         ({"d_model": 16, "num_heads": 5}, r"d_model is 16, it must be a multiple of num_heads \(5\)"),
         ({"num_decoder_layers": 0}, "num_decoder_layers is 0, at least 1 is needed"),
+        ({"max_positions": 1 << 20}, "max_positions is 1048576, at most 65536 are accepted"),
         *(({"d_ff": value}, f"d_ff is {value!r}, it must be an integer") for value in (512.0, True, "512", None)),
         ({"norm_placement": "none"}, "none"),
     ],
