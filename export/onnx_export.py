@@ -182,7 +182,7 @@ def _export_variant(
         steps.require(precision, TOLERANCES[precision])
         found.append(asdict(steps))
     graphs = {path.stem: f"{precision}/{path.name}" for path in directory.glob("*.onnx")}
-    if isinstance(reference, Transformer):
+    if "scorer" in graphs and isinstance(reference, Transformer):
         alignment = source.alignment or usual_heads(config)
         scorer = ScorerRunner(directory / SCORER_NAME, runners[0])
         scores = compare_scorer(scorer, reference, inputs, alignment)
