@@ -94,11 +94,13 @@ def export_bundle(
     if options.keep_weights:  # so that graphs drawn later from the kept weights are these graphs
         source = source.in_half_precision()
     reference = reference_model(source.config, source.state)
+    if GPU_PRECISION in options.precisions and source.config.architecture is not Architecture.TRANSFORMER:
+        raise ValueError(f"a model with a recurrent decoder has no graphs for a GPU: leave {GPU_PRECISION} out")
     if isinstance(reference, Transformer):
         if samples.pairs:
             source = replace(source, alignment=choose_heads(reference, samples.pairs))
-    elif options.shortlist or GPU_PRECISION in options.precisions:
-        raise ValueError("a recurrent model has no graphs for a GPU and none for a shortlist: leave both out")
+    elif options.shortlist:
+        raise ValueError("a recurrent model has no graphs for a shortlist: leave it out")
     with staging_directory(destination) as staging:
         source = replace(source, tokenizer=source.copy_tokenizer(staging))
         if options.keep_weights:
@@ -131,7 +133,7 @@ def write_graphs(
     """Write the graphs for a CPU into a new directory, and open the steps: with all tokens, and with a shortlist."""
     directory.mkdir()
     graphs = draw_graphs(config, state, products)
-    if config.architecture is Architecture.TRANSFORMER:
+    if not config.is_recurrent:
         weights, alignment = graphs[ENCODER_NAME].weights, alignment or usual_heads(config)
         graphs[SCORER_NAME] = ScorerGraph(config, state, products, weights, alignment).graph
     has_shortlist = has_shortlist and SHORTLIST_STEP_NAME in graphs

@@ -1,10 +1,13 @@
-"""The graphs of a recurrent model (`model/recurrent.py`), with the inputs and outputs of a Transformer's (`graphs.py`).
+"""The graphs of recurrent decoders, with the inputs and outputs of a Transformer's (`graphs.py`).
+
+They are that of a recurrent model (`model/recurrent.py`), and of a Transformer with SSRUs (`model/layers.py`).
 
 The engine has one kind of cache: columns that belong to hypotheses, and a mask that says which are a hypothesis' own
-past.  An LSTM needs one vector of its past, the newest.  So the step writes its state as a column, as a Transformer
-writes a key, and reads the newest column that the mask shows: that of its parent, whichever row that was.
+past.  A recurrent layer needs one vector of its past, the newest.  So the step writes its state as a column, as a
+Transformer writes a key, and reads the newest column that the mask shows: that of its parent, whichever row that was.
 
-Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D width, V logits, L decoder layers.
+Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D width, H heads, d = D / H, V logits, L
+decoder layers.
 """
 
 import numpy as np
@@ -14,6 +17,7 @@ from export.graphs import (
     INT32,
     INT64,
     DecoderStepGraph,
+    ShortlistStepGraph,
     TransformerGraph,
     cache_names,
     cross_names,
@@ -73,24 +77,11 @@ class RecurrentEncoderGraph(TransformerGraph):
         return np.stack([np.concatenate([np.split(side, 4)[gate] for gate in _GATES]) for side in sides])
 
 
-class RecurrentStepGraph(DecoderStepGraph):
-    """The next candidates of every sentence, as of `DecoderStepGraph`; of its inputs the mask picks the state.
-
-    Caches: self_key_i [B, 1, T, D] has the hidden states s of decoder layer i, self_value_i the cells.
-    """
-
-    def decode(self) -> str:
-        """[B, K, D]: o of each hypothesis."""
-        self.newest = self.newest_column()
-        table, scale = padded_table(self.state, "embedding"), self.config.d_model**0.5
-        states = self.products.embed(self.graph, self.step.tokens, table, scale)
-        first = self.first_states()
-        for layer in range(self.config.num_decoder_layers):
-            states = self.layer_of(layer, states, first[2 * layer : 2 * layer + 2])
-        return self.attend(states) if self.config.architecture is Architecture.LSTM_ATTENTION else states
+class NewestColumnGraph(DecoderStepGraph):
+    """A step that reads the state of each hypothesis' parent from the cache."""
 
     def newest_column(self) -> str:
-        """The last column of each hypothesis' own past, this step's left out; 0 at the first: int64 [B, K, 1]."""
+        """The last column of each hypothesis' own past, this step's left out; 0 at the first: int64 [B, 1, K, 1]."""
         node, constant = self.graph.node, self.graph.constant
         begin, step = (constant(f"number_{value}", np.array(value)) for value in (0, 1))
         num_columns = node("Squeeze", node("Shape", self.step.self_mask, start=3, end=4))
@@ -98,8 +89,36 @@ class RecurrentStepGraph(DecoderStepGraph):
         is_own = node("Greater", self.step.self_mask, constant("half_hidden", np.float32(-0.5)))  # [B, 1, K, T]
         new = node("Reshape", self.step.columns, constant("over_hypotheses", np.array([-1, 1, 1, 1])))
         is_past = node("And", is_own, node("Less", columns, new))
-        last = node("ReduceMax", node("Where", is_past, columns, begin), constant("last", np.array([-1])), keepdims=1)
-        return node("Squeeze", last, constant("heads_axis", np.array([1])))
+        return node("ReduceMax", node("Where", is_past, columns, begin), constant("last", np.array([-1])), keepdims=1)
+
+    def or_first(self, states: str, first: str) -> str:
+        """States [B, K, D], or at the first step those given: [B, K, D]."""
+        past = self.graph.node("Reshape", self.step.past_lengths, self.of_sentences())
+        is_first = self.graph.node("Equal", past, self.graph.constant("none_yet", np.array(0)))
+        return self.graph.node("Where", is_first, first, states)
+
+    def of_sentences(self) -> str:
+        """Shape of one number for each sentence, beside hypotheses and features: [B, 1, 1]."""
+        return self.graph.constant("of_sentences", np.array([-1, 1, 1]))
+
+
+class RecurrentStepGraph(NewestColumnGraph):
+    """The next candidates of every sentence, as of `DecoderStepGraph`; of its inputs the mask picks the state.
+
+    Caches: self_key_i [B, 1, T, D] has the hidden states s of decoder layer i, self_value_i the cells.
+    """
+
+    def decode(self) -> str:
+        """[B, K, D]: o of each hypothesis."""
+        self.newest = self.graph.node(
+            "Squeeze", self.newest_column(), self.graph.constant("heads_axis", np.array([1]))
+        )  # [B, K, 1]
+        table, scale = padded_table(self.state, "embedding"), self.config.d_model**0.5
+        states = self.products.embed(self.graph, self.step.tokens, table, scale)
+        first = self.first_states()
+        for layer in range(self.config.num_decoder_layers):
+            states = self.layer_of(layer, states, first[2 * layer : 2 * layer + 2])
+        return self.attend(states) if self.config.architecture is Architecture.LSTM_ATTENTION else states
 
     def first_states(self) -> list[str]:
         """Hidden state and cell of each layer before the first token, as `Recurrent.first_state`: 2 L of [B, 1, D]."""
@@ -116,10 +135,6 @@ class RecurrentStepGraph(DecoderStepGraph):
         names = [f"first_{kind}_{layer}" for kind in ("hidden", "cell") for layer in layers]
         self.graph.nodes("Split", bridged, names=names, axis=-1, num_outputs=len(names))
         return [f"first_{kind}_{layer}" for layer in layers for kind in ("hidden", "cell")]
-
-    def of_sentences(self) -> str:
-        """Shape of one number for each sentence, beside hypotheses and features: [B, 1, 1]."""
-        return self.graph.constant("of_sentences", np.array([-1, 1, 1]))
 
     def layer_of(self, layer: int, inputs: str, first: list[str]) -> str:
         """One LSTM layer for one token: inputs [B, K, D] -> s [B, K, D]; the new state goes into the cache."""
@@ -146,8 +161,7 @@ class RecurrentStepGraph(DecoderStepGraph):
         node, constant = self.graph.node, self.graph.constant
         columns = node("Squeeze", cache, constant("heads_axis", np.array([1])))  # [B, T, D]
         newest = node("GatherND", columns, self.newest, batch_dims=1)
-        past = node("Reshape", self.step.past_lengths, self.of_sentences())
-        return node("Where", node("Equal", past, constant("none_yet", np.array(0))), first, newest)
+        return self.or_first(newest, first)
 
     def attend(self, states: str) -> str:
         """tanh(W_c [c ; s]) (Luong et al. 2015, equation 5), c from attention over the memory: [B, K, D]."""
@@ -158,3 +172,37 @@ class RecurrentStepGraph(DecoderStepGraph):
         bias = np.zeros(self.config.d_model, np.float32)
         weight = self.state["attention.output.weight"]
         return self.graph.node("Tanh", self.products.linear(self.graph, joined, "attention.output", [weight], bias))
+
+
+class SsruStepGraph(NewestColumnGraph):
+    """The next candidates of every sentence, as of `DecoderStepGraph`, of a decoder with SSRUs.
+
+    Caches: self_key_i and self_value_i [B, H, T, d] both have the cells c of decoder layer i, in H parts.
+    """
+
+    def decode(self) -> str:
+        """The decoder's states of each hypothesis: [B, K, D]."""
+        of_heads = self.graph.constant("of_heads", np.array([1, self.config.num_heads, 1, 1]))
+        self.newest = self.graph.node("Expand", self.newest_column(), of_heads)  # [B, H, K, 1]
+        return super().decode()
+
+    def self_attention(self, name: str, layer: int, states: str) -> str:
+        """relu(c), c = f * c of the parent + (1 - f) * x: [B, K, D]; c goes into the cache."""
+        node, constant = self.graph.node, self.graph.constant
+        products = self.linear(f"{name}.input_forget", states, [f"{name}.input", f"{name}.forget"])
+        names = [f"{name}.{part}.states" for part in ("input", "forget")]
+        new, forget = self.graph.nodes("Split", products, names=names, axis=-1, num_outputs=2)
+        parted = node("GatherND", cache_names(layer)[0], self.newest, batch_dims=2)  # [B, H, K, d]
+        merged = constant("merged", np.array([0, 0, self.config.d_model]))
+        parent = node("Reshape", node("Transpose", parted, perm=[0, 2, 1, 3]), merged)
+        cell = self.or_first(parent, constant("no_state", np.float32(0.0)))
+        cell = node("Add", new, node("Mul", node("Sigmoid", forget), node("Sub", cell, new)))
+        parted = self.heads_apart(cell, 1)
+        for cache in cache_names(layer):
+            self.graph.node("TensorScatter", cache, parted, self.step.columns, name=f"{cache}_out", axis=2)
+            self.graph.output(f"{cache}_out", self.dtype, self.head_shape("T"))
+        return node("Relu", cell)
+
+
+class SsruShortlistStepGraph(SsruStepGraph, ShortlistStepGraph):
+    """The same with a part of the vocabulary."""

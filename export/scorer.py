@@ -6,12 +6,15 @@ so that one [T, S] matrix leaves it and not one for each head.
 Axes: as in `graphs.py`; T target tokens, end-of-sentence included.
 """
 
+from typing import Any
+
 import numpy as np
+from onnx import helper
 
 from export.builder import WeightFile
 from export.graphs import FLOAT, INT32, INT64, TransformerGraph, cross_names
 from export.linear import Products, State
-from model.config import ModelConfig
+from model.config import Architecture, ModelConfig
 from model.manifest import AlignmentHeads
 
 SCORER_NAME = "scorer.onnx"
@@ -66,12 +69,36 @@ class ScorerGraph(TransformerGraph):
         return self.residual(f"{feed_forward}_norm", states, lambda x: self.feed_forward(feed_forward, x))
 
     def self_attention(self, name: str, states: str) -> str:
-        """Section 3.2.3: each token attends to itself and to those before it."""
+        """Section 3.2.3: each token attends to itself and to those before it; or an SSRU, token after token."""
+        if self.config.architecture is Architecture.SSRU:
+            return self.ssru(name, states)
         names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
         parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
         heads = self.config.num_heads
         mixed = self.graph.node("Attention", *parts, q_num_heads=heads, kv_num_heads=heads, is_causal=1)
         return self.linear(f"{name}.output", mixed)
+
+    def ssru(self, name: str, states: str) -> str:
+        """As of `model.layers.Ssru`: [B, T, D] -> [B, T, D]."""
+        node, constant = self.graph.node, self.graph.constant
+        products = self.linear(f"{name}.input_forget", states, [f"{name}.input", f"{name}.forget"])
+        names = [f"{name}.{part}.states" for part in ("input", "forget", "last", "cells")]
+        new, forget = self.graph.nodes("Split", products, names=names[:2], axis=-1, num_outputs=2)
+        first = node("Gather", new, constant("first_token", np.array([0])), axis=1)
+        zeros = node("Reshape", node("Sub", first, first), constant("one_token", np.array([0, -1])))  # [B, D]
+        cell, x, f, change, kept, following, seen = (f"{name}.scan_{number}" for number in range(7))
+        nodes = [
+            helper.make_node("Sub", [cell, x], [change]),
+            helper.make_node("Mul", [f, change], [kept]),
+            helper.make_node("Add", [x, kept], [following]),
+            helper.make_node("Identity", [following], [seen]),
+        ]
+        ends = [helper.make_tensor_value_info(end, self.dtype, None) for end in (cell, x, f, following, seen)]
+        body = helper.make_graph(nodes, "ssru", ends[:3], ends[3:])
+        inputs = [zeros, new, node("Sigmoid", forget)]
+        axes: dict[str, Any] = {"num_scan_inputs": 2, "scan_input_axes": [1, 1], "scan_output_axes": [1]}
+        self.graph.nodes("Scan", *inputs, names=names[2:], body=body, **axes)
+        return node("Relu", names[3])
 
     def cross_attention(self, name: str, layer: int, states: str) -> str:
         """Section 3.2.2, in single operators, since the weights are wanted: [B, T, D] -> [B, T, D]."""

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle
-from model.config import Architecture, ModelConfig
+from model.config import ModelConfig
 from model.recipe import Recipe, build
 from model.recurrent import Recurrent
 from model.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ RESUMABLE = ("schedule.", "optimizer.cooldown_updates")
 
 def build_model(config: ModelConfig, dropout: float = 0.0) -> Transformer | Recurrent:
     """Return the module of a configuration, its weights not set: the one place that chooses the class."""
-    return (Transformer if config.architecture is Architecture.TRANSFORMER else Recurrent)(config, dropout)
+    return (Recurrent if config.is_recurrent else Transformer)(config, dropout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ class Architecture(StrEnum):
     """The kind of encoder-decoder."""
 
     TRANSFORMER = "transformer"  # Vaswani et al. 2017
+    SSRU = "ssru"  # the same with a recurrent unit in place of the decoder's self-attention (Kim et al. 2019)
     LSTM = "lstm"  # Sutskever et al. 2014: the decoder knows the source by one vector
     LSTM_ATTENTION = "lstm_attention"  # Bahdanau et al. 2014, Luong et al. 2015
 
@@ -91,6 +92,11 @@ class Dimensions:
             raise ValueError(f"d_model is {self.d_model}, it must be a multiple of num_heads ({self.num_heads})")
         object.__setattr__(self, "norm_placement", NormPlacement(self.norm_placement))
         object.__setattr__(self, "architecture", Architecture(self.architecture))
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it is no Transformer, neither with self-attention in its decoder nor with SSRUs."""
+        return self.architecture not in (Architecture.TRANSFORMER, Architecture.SSRU)
 
     @property
     def d_head(self) -> int:

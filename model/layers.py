@@ -113,6 +113,30 @@ class MultiHeadAttention(nn.Module):
         return tensor.view(*tensor.shape[:-1], self.num_heads, -1).transpose(1, 2)
 
 
+class Ssru(nn.Module):
+    """Simpler simple recurrent unit (Kim et al. 2019, "From Research to Production and Back").
+
+        x_t = W x,   f_t = sigmoid(W_f x + b_f),   c_t = f_t * c_{t-1} + (1 - f_t) * x_t,   h_t = relu(c_t)
+
+    c is zero before the first step.  As in marian-dev's src/rnn/cells.h, whose W has no bias.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(d_model, d_model)
+        self.forget = nn.Linear(d_model, d_model)
+
+    def forward(self, states: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]; memory and mask are those of self-attention, in whose place it stands."""
+        del memory, mask
+        inputs, forget = self.input(states), torch.sigmoid(self.forget(states))
+        cell, cells = torch.zeros_like(inputs[:, 0]), []
+        for step in range(states.size(1)):
+            cell = forget[:, step] * cell + (1.0 - forget[:, step]) * inputs[:, step]
+            cells.append(cell)
+        return functional.relu(torch.stack(cells, dim=1))
+
+
 class FeedForward(nn.Module):
     """Equation 2, at each position separately: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or another activation."""
 

@@ -18,6 +18,7 @@ value or output.
 | {stack}.embedding_norm.weight, .bias | D | embedding_norm | LayerNorm of that sum |
 | {stack}.layers.{i}.{attention}.{part}.weight | D, D | always | all heads, one after the other |
 | {stack}.layers.{i}.{attention}.{part}.bias | D | always | zero where a model has none |
+| decoder.layers.{i}.self_attention.{input, forget}.weight, .bias | D, D and D | SSRU | in place of the four |
 | {stack}.layers.{i}.{attention}_norm.weight, .bias | D | always | before (pre) or behind (post) the sublayer |
 | {stack}.layers.{i}.feed_forward.inner.weight, .bias | F, D and F | always | before the activation |
 | {stack}.layers.{i}.feed_forward.outer.weight, .bias | D, F and D | always | behind it |
@@ -35,12 +36,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import ModelConfig
+from model.config import Architecture, ModelConfig
 from model.layers import (
     Dropout,
     FeedForward,
     MultiHeadAttention,
     Residual,
+    Ssru,
     causal_mask,
     padding_mask,
     sinusoidal_positions,
@@ -65,11 +67,12 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, encoder-decoder attention, feed-forward, each in its residual (figure 1, right)."""
+    """Self-attention or an SSRU, encoder-decoder attention, feed-forward, each in its residual (figure 1, right)."""
 
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        is_ssru = config.architecture is Architecture.SSRU
+        self.self_attention = Ssru(config.d_model) if is_ssru else MultiHeadAttention(config.d_model, config.num_heads)
         self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
         self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
         self.cross_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)

@@ -134,6 +134,8 @@ def _decoding(decoder: Settings, path: Path) -> DecodingDefaults:
     """Return how marian-decoder searches with these options; what they do not say is as everywhere in this project."""
     if _float(decoder, "word-penalty", 0.0, path) != 0.0:
         raise ForeignModelError(f"{path}: word-penalty is {decoder['word-penalty']}, only 0 is supported")
+    if decoder.get("shortlist"):
+        raise ForeignModelError(f"{path}: shortlist is not supported: without that line, all tokens are scored")
     usual = DecodingDefaults()
     try:
         return DecodingDefaults(

@@ -13,7 +13,7 @@ import numpy as np
 from export.builder import Array
 from export.importers.foreign import ForeignModelError, with_zero_row
 from export.importers.npz_file import NpzFile
-from model.config import Activation, ModelConfig, NormPlacement
+from model.config import Activation, Architecture, ModelConfig, NormPlacement
 
 UNKNOWN, END = "<unk>", "</s>"  # in every vocabulary
 _MAX_POSITIONS = 1_024  # of sinusoids, which Marian computes as far as a sentence goes
@@ -22,9 +22,11 @@ _ACTIVATIONS = {"relu": Activation.RELU, "swish": Activation.SWISH}
 _NO_PROBABILITY = np.float32(-1e9)  # added to a logit
 # Operations around each layer, in front and behind, without dropout: a is the residual sum, n a norm.
 _NORM_PLACEMENTS = {("", "an"): NormPlacement.POST, ("n", "a"): NormPlacement.PRE}
+_ARCHITECTURES = {"self-attention": Architecture.TRANSFORMER, "rnn": Architecture.SSRU}
 _ONLY: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-decoder-autoreg": tuple(_ARCHITECTURES),
+    "transformer-rnn-projection": ("false",),
     "transformer-no-projection": ("false",),
     "transformer-ffn-depth": ("2",),
     "transformer-decoder-ffn-depth": ("0", "2"),
@@ -88,6 +90,9 @@ class MarianWeights:
     def _config(self, source: Sequence[str], target: Sequence[str], *, writes_unknown: bool) -> ModelConfig:
         path, settings, file = self._file.path, self._settings, self._file
         _require(settings, _ONLY, path)
+        architecture = _ARCHITECTURES[text_of(settings, "transformer-decoder-autoreg", path, "self-attention")]
+        if architecture is Architecture.SSRU:
+            _require(settings, {"dec-cell": ("ssru",)}, path)
         number = partial(number_of, settings, path=path)
         before, behind, top, embedding = (
             text_of(settings, f"transformer-{name}", path).replace("d", "")
@@ -108,6 +113,7 @@ class MarianWeights:
             raise ForeignModelError(f"{path}: transformer-decoder-dim-ffn is not transformer-dim-ffn: not supported")
         is_shared, start = "Wemb" in file, len(target)
         return ModelConfig(
+            architecture=architecture,
             vocab_size=len(source) + is_shared,
             target_vocab_size=len(target) + 1,
             d_model=number("dim-emb", 0),
@@ -154,7 +160,9 @@ class MarianWeights:
     def _layer(self, stack: str, number: int, config: ModelConfig) -> State:
         key, name, D, F = f"{stack}.layers.{number}", f"{stack}_l{number + 1}", config.d_model, config.d_ff
         suffix = "_pre" if config.norm_placement is NormPlacement.PRE else ""
-        parts = {"self_attention": "self"} | ({"cross_attention": "context"} if stack == "decoder" else {})
+        is_ssru = stack == "decoder" and config.architecture is Architecture.SSRU
+        parts = {} if is_ssru else {"self_attention": "self"}
+        parts |= {"cross_attention": "context"} if stack == "decoder" else {}
         state = self._norm(f"{key}.feed_forward_norm", f"{name}_ffn_ffn_ln", D, suffix)
         state |= self._linear(f"{key}.feed_forward.inner", f"{name}_ffn", "1", (F, D))
         state |= self._linear(f"{key}.feed_forward.outer", f"{name}_ffn", "2", (D, F))
@@ -162,6 +170,13 @@ class MarianWeights:
             state |= self._norm(f"{key}.{ours}_norm", f"{name}_{theirs}_Wo_ln", D, suffix)
             for part in ("query", "key", "value", "output"):
                 state |= self._linear(f"{key}.{ours}.{part}", f"{name}_{theirs}", part[0], (D, D))
+        if is_ssru:
+            state |= self._norm(
+                f"{key}.self_attention_norm", f"{name}_rnn_ln" if suffix else f"{name}_rnn_ffn_ln", D, suffix
+            )
+            state |= self._linear(f"{key}.self_attention.forget", f"{name}_rnn", "f", (D, D))
+            state[f"{key}.self_attention.input.weight"] = self._file.array(f"{name}_rnn_W", (D, D)).T
+            state[f"{key}.self_attention.input.bias"] = np.zeros(D, np.float32)
         return state
 
     def _linear(self, key: str, name: str, suffix: str, shape: tuple[int, int]) -> State:

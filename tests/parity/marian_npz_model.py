@@ -15,7 +15,7 @@ from ctranslate2.converters import MarianConverter
 from numpy.typing import NDArray
 
 from export.linear import State
-from model.config import ModelConfig, NormPlacement
+from model.config import Architecture, ModelConfig, NormPlacement
 from model.transformer import Transformer
 from tests.fakes.tiny_model import state_of, tiny_model
 
@@ -90,7 +90,8 @@ def settings_of(config: ModelConfig, **changed: Any) -> NDArray[np.int8]:
         "transformer-heads": config.num_heads,
         "enc-depth": config.num_encoder_layers,
         "dec-depth": config.num_decoder_layers,
-        "transformer-decoder-autoreg": "self-attention",
+        "transformer-decoder-autoreg": "rnn" if config.architecture is Architecture.SSRU else "self-attention",
+        "dec-cell": "ssru",
         "transformer-ffn-activation": config.activation.value,
         "transformer-ffn-depth": 2,
         "transformer-no-projection": False,
@@ -122,9 +123,14 @@ def arrays_of(config: ModelConfig, state: State) -> dict[str, Any]:
     for stack, depth in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
         for number in range(depth):
             key, name = f"{stack}.layers.{number}", f"{stack}_l{number + 1}"
-            for ours, theirs in (("self_attention", "self"), ("cross_attention", "context"))[
-                : 2 if stack == "decoder" else 1
-            ]:
+            is_ssru = stack == "decoder" and config.architecture is Architecture.SSRU
+            if is_ssru:
+                norm(f"{key}.self_attention_norm", f"{name}_rnn{'' if suffix else '_ffn'}_ln", suffix)
+                linear(f"{key}.self_attention.input", f"{name}_rnn", "")
+                linear(f"{key}.self_attention.forget", f"{name}_rnn", "f")
+                del arrays[f"{name}_rnn_b"]  # Marian has none
+            parts = {} if is_ssru else {"self_attention": "self"}
+            for ours, theirs in (parts | ({"cross_attention": "context"} if stack == "decoder" else {})).items():
                 norm(f"{key}.{ours}_norm", f"{name}_{theirs}_Wo_ln", suffix)
                 for part in ("query", "key", "value", "output"):
                     linear(f"{key}.{ours}.{part}", f"{name}_{theirs}", part[0])

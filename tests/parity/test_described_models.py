@@ -15,7 +15,7 @@ from export.runner import ScorerRunner
 from export.scorer import SCORER_NAME
 from export.verify import TOLERANCES, compare, compare_scorer, seeded_samples, translated_samples
 from model.bundle import Bundle
-from model.config import Activation, ModelConfig, NormPlacement, StopRule
+from model.config import Activation, Architecture, ModelConfig, NormPlacement, StopRule
 from model.search import BeamConfig, beam_search
 from model.shortlist import Shortlist
 from model.transformer import Transformer
@@ -75,6 +75,10 @@ CONFIGS = {
     ),
     "suppressed tokens with mass": ModelConfig(
         **SIZES, vocab_size=70, max_positions=64, suppressed_ids=(0, 9), suppressed_keep_mass=True
+    ),
+    # Of the students that Firefox translates with.
+    "ssru": ModelConfig(
+        **SIZES, architecture=Architecture.SSRU, vocab_size=70, max_positions=64, norm_placement=NormPlacement.POST
     ),
     "post-norm with final norms": ModelConfig(
         **SIZES, vocab_size=65, max_positions=64, norm_placement=NormPlacement.POST, final_norm=True
@@ -137,6 +141,7 @@ def test_int8_graphs_are_within_the_stated_tolerance(model, tmp_path):
     )
 
 
+@pytest.mark.parametrize("model", [name for name in CONFIGS if name != "ssru"], indirect=True)  # which has none
 def test_fp16_graphs_are_within_the_stated_tolerance(model, tmp_path):
     runner = write_cuda_graphs(
         model.config, state_of(model), FloatProducts(dtype=TensorProto.FLOAT16), tmp_path / "fp16"
@@ -223,7 +228,7 @@ def test_nothing_that_is_suppressed_or_padding_is_ever_written(model, bundle, pr
                 assert one.finish_reason in (FinishReason.END_OF_SENTENCE, FinishReason.LENGTH)
 
 
-@pytest.mark.parametrize("model", ["marian", "post-norm with final norms"], indirect=True)  # of one vocabulary
+@pytest.mark.parametrize("model", ["marian", "ssru", "post-norm with final norms"], indirect=True)  # of one vocabulary
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_a_shortlist_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, bundle, precision):
     params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=12)

@@ -94,7 +94,9 @@ def test_a_sentencepiece_vocabulary_has_the_ids_and_cuts_the_text(tmp_path: Path
     ("settings", "message"),
     [
         ({"type": "s2s"}, "type is 's2s', only transformer is supported"),
-        ({"transformer-decoder-autoreg": "average-attention"}, "only self-attention"),
+        ({"transformer-decoder-autoreg": "average-attention"}, "only self-attention or rnn is supported"),
+        ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "dec-cell is 'gru', only ssru is supported"),
+        ({"transformer-decoder-autoreg": "rnn"}, "has no array 'decoder_l1_rnn_ln_scale_pre'"),
         ({"transformer-ffn-activation": "gelu"}, "'gelu', supported are relu, swish"),
         ({"transformer-postprocess": "dhn"}, "-postprocess 'hn'"),
         ({"transformer-train-position-embeddings": True}, "only false is supported"),
@@ -117,6 +119,7 @@ def test_settings_that_are_not_understood_are_refused(directory: Path, settings:
     ("options", "message"),
     [
         ({"word-penalty": 0.5}, "word-penalty is 0.5, only 0 is supported"),
+        ({"shortlist": ["lex.s2t.bin", "false"]}, "shortlist is not supported: without that line"),
         ({"normalize": "x"}, "normalize is 'x'"),
         ({"beam-size": 65}, "beam_size is 65"),
         ({"models": ["a.npz", "b.npz"]}, "2 .npz models (a.npz, b.npz): one is needed"),
