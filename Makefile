@@ -83,7 +83,7 @@ try-monitoring: setup-dev  ## Every expression of the dashboard against a real P
 try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server, 7 minutes; DOCS_ARGS='docs/secure.md'
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
 
-try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate and DeepL against real servers, 2 minutes; CLIENTS_ARGS='--examples 10000' for long
+try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate, DeepL, Google and Triton against real servers, 2 minutes; CLIENTS_ARGS='--examples 10000' for long
 	$(BIN)/python -m tests.clients --python $(CLIENTS)/bin/python $(CLIENTS_ARGS)
 
 try-console: $(BROWSER)/.stamp  ## The console in Chromium (apt install chromium): tests and, in build/console, its pictures; 2 minutes

@@ -50,12 +50,16 @@ class TrustedProxies:
     header: str
     networks: tuple[IPv4Network | IPv6Network, ...]
 
+    def are_at(self, address: IpAddress | None) -> bool:
+        """Whether one of them calls from this address."""
+        return address is not None and any(address in network for network in self.networks)
+
     def client_named(self, metadata: Metadata, address: IpAddress | None) -> str | None:
         """Return the name in the metadata, or None: not from a proxy of ours, not given, or given more than once.
 
         More than once means that the proxy lets its clients' own headers through; which is whose cannot be known.
         """
-        if address is None or not any(address in network for network in self.networks):
+        if not self.are_at(address):
             return None
         names = [value for key, value in metadata if key == self.header]
         return names[0].strip() or None if len(names) == 1 and isinstance(names[0], str) else None

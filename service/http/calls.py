@@ -10,6 +10,7 @@ A dialect hands in behaviours; each gets what the request says and the record of
 
 import asyncio
 import math
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,6 +81,10 @@ class Dialect:
         message = str(error)
         if isinstance(error, InvalidInput):
             message = error.about(f"{self.text_field}[{error.index}]")
+        return self.error(message, status, headers)
+
+    def error(self, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+        """Return the response with this message and status."""
         return JSONResponse({self.error_field: message}, status, headers)
 
 
@@ -120,7 +125,7 @@ class HttpCalls:
             needs_key: whether a caller without a key is refused where there are keys; a bad key always is.
         """
         endpoint = _Endpoint(self, dialect, f"{dialect.name}/{method}", behaviour, is_work, needs_key)
-        return Route(path, endpoint, methods=list(verbs), max_body_size=self._max_body_bytes)
+        return Route(path, endpoint, methods=list(verbs), max_body_size=sys.maxsize)  # see `_body_of`
 
     async def all_left(self) -> None:
         """Return when every call has been answered."""
@@ -130,7 +135,7 @@ class HttpCalls:
     async def answer(self, endpoint: "_Endpoint", request: Request, send: Send) -> None:
         """Answer a request, and account for its call."""
         metadata = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
-        call = self._book.begin(endpoint.method, _peer(request), metadata, limit_s=self._max_request_seconds)
+        call = self._book.begin(endpoint.method, peer_of(request), metadata, limit_s=self._max_request_seconds)
         sender = _Sender(send, call.request_id, before_end=partial(self._book.end, call))
         task = asyncio.current_task()
         assert task
@@ -140,9 +145,10 @@ class HttpCalls:
             await _finish(_respond(endpoint, asked, call, sender), request.receive, call, sender)
         except ClientDisconnect:
             call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
-        except HTTPException:  # the body is too large
+        except HTTPException as error:  # the body is too large
             call.code = Overloaded.code
-            raise
+            refusal = endpoint.dialect.error(error.detail, error.status_code)
+            await refusal(request.scope, request.receive, sender)
         except (Exception, asyncio.CancelledError) as error:
             refusal = endpoint.dialect.answer_to(self._book.fail(error, call))
             if sender.has_started:
@@ -161,7 +167,7 @@ class HttpCalls:
         """
         try:
             async with asyncio.timeout(self._max_request_seconds):
-                body = await request.body()
+                body = await _body_of(request, self._max_body_bytes)
         except TimeoutError:
             raise DeadlineExceeded("the time is over and the request is not there") from None
         _raise_if(self.refusal)
@@ -254,7 +260,21 @@ async def _gone(receive: Receive, sender: _Sender) -> None:
         await asyncio.Event().wait()
 
 
-def _peer(request: Request) -> str:
+async def _body_of(request: Request, max_bytes: int) -> bytes:
+    """Return the body; raises HTTPException if it is too large, which each dialect says in its own words."""
+    refusal = HTTPException(413, f"the body is too large, at most {max_bytes} bytes are accepted")
+    if int(request.headers.get("content-length", 0)) > max_bytes:
+        raise refusal
+    pieces, num_bytes = [], 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        num_bytes += len(piece)
+        if num_bytes > max_bytes:
+            raise refusal
+    return b"".join(pieces)
+
+
+def peer_of(request: Request) -> str:
     """Return gRPC's name of the other end."""
     if request.client is None:
         return "unix:"

@@ -7,13 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
 from pydantic.alias_generators import to_camel
+from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from service.config import LimitsConfig
+from service.calls.authentication import address_of, trusted_proxies
+from service.config import LimitsConfig, SecurityConfig
 from service.documents.formats import SUFFIXES
-from service.http.calls import Dialect, HttpRequest
+from service.http.calls import Dialect, HttpRequest, peer_of
 from service.http.fields import File, checked
 from service.http.languages import infos_for, name_of, offered, source_of
 from service.http.operations import MULTIPART, Operation, answer_with
@@ -134,11 +136,12 @@ class Settings(_Answer):
 class LibreTranslate:
     """Answers the requests of LibreTranslate's clients."""
 
-    def __init__(self, router: Router, limits: LimitsConfig, whole: WholeServer, *, has_keys: bool) -> None:
-        """Answer with this router; `has_keys`: whether callers need a key."""
+    def __init__(self, router: Router, limits: LimitsConfig, whole: WholeServer, security: SecurityConfig) -> None:
+        """Answer with this router; raises ConfigError if what the settings say of proxies cannot be used."""
         self._router = router
         self._limits = limits
-        self._has_keys = has_keys
+        self._has_keys = security.api_keys is not None
+        self._proxies = trusted_proxies(security)
         self._whole = whole
 
     def operations(self) -> list[Operation]:
@@ -194,7 +197,7 @@ class LibreTranslate:
         )
         content = await translate_file(body.file, wish, call, self._router)
         name = await self._whole.keep(File(body.file.name, content))
-        return answer_with(FileAnswer(translated_file_url=f"{asked.request.base_url}download_file/{name}"))
+        return answer_with(FileAnswer(translated_file_url=f"{self._address(asked.request)}download_file/{name}"))
 
     async def detect(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /detect: with no language if none can be told."""
@@ -226,6 +229,13 @@ class LibreTranslate:
             )
         )
 
+    def _address(self, request: Request) -> URL:
+        """Return the server's address as the caller has it: with https where a trusted proxy says so."""
+        proto = request.headers.get("x-forwarded-proto", "")
+        if proto == "https" and self._proxies and self._proxies.are_at(address_of(peer_of(request))):
+            return request.base_url.replace(scheme=proto)
+        return request.base_url
+
     def _options(self, alternatives: int) -> TranslateOptions:
         """Return options that give so many alternatives, with a beam that is wide enough for them."""
         if not alternatives:
@@ -234,11 +244,11 @@ class LibreTranslate:
         return TranslateOptions(num_hypotheses=alternatives + 1, beam_size=max([alternatives + 1, *beams]))
 
     def _detected(self, result: TranslationResult, place: int) -> Detected:
-        """Return the language of a text; where only one was possible, that one."""
+        """Return the language of a text; where only one was possible, that one, of which there is no doubt."""
         translation = result.translations[place]
         if translation.detected_language:
             return Detected(confidence=translation.detection_confidence * 100, language=translation.detected_language)
-        return Detected(confidence=0.0, language=source_of(result, self._router))
+        return Detected(confidence=100.0, language=source_of(result, self._router))
 
     async def _health(self, _: Request) -> Response:
         is_ready = await self._whole.is_ready()

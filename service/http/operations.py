@@ -22,7 +22,6 @@ from service.http.calls import Behaviour, Dialect, HttpCalls
 from service.telemetry.metrics import server_version
 
 JSON, URLENCODED, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
-TEXT = "text/plain"
 _ERRORS = {
     "400": "what was asked for cannot be done as it is",
     "403": "no API key, or none that is good for this",
@@ -125,8 +124,7 @@ def _operation(one: Operation, verb: str, body: dict[str, Any] | None, answer: d
     error = {"type": "object", "properties": {one.dialect.error_field: {"type": "string"}}}
     responses: dict[str, Any] = {"200": {"description": "done", "content": {JSON: {"schema": answer}}}}
     for status, meaning in _ERRORS.items():
-        kind = {TEXT: {"schema": {"type": "string"}}} if status == "413" else {JSON: {"schema": error}}
-        responses[status] = {"description": meaning, "content": kind}
+        responses[status] = {"description": meaning, "content": {JSON: {"schema": error}}}
     described: dict[str, Any] = {
         "operationId": f"{one.dialect.name}_{one.method}_{verb.lower()}",
         "tags": [one.dialect.name],

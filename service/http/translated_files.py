@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from service.documents.draft import Draft, Unit
 from service.documents.formats import format_of, read_document
-from service.errors import InvalidInput, NotFound
+from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
 from service.http.languages import infos_for
 from service.records import Call, Translation, TranslationRequest
@@ -76,7 +76,7 @@ async def translate_file(file: File, wish: TranslationRequest, call: Call, route
         units = list(alike)
         request = replace(wish, format=text_format, return_alignments=wants_links)
         for some in _batches(units, router.pipeline.limits.max_texts):
-            translations += await _translate(some, request, call, router)
+            translations += await _translate(some, request, call, router, is_begun=bool(translations))
     written = await asyncio.to_thread(draft.write, translations)
     return written.text.encode()
 
@@ -104,20 +104,28 @@ def _has_scorer(wish: TranslationRequest, call: Call, router: Router) -> bool:
 
 
 async def _translate(
-    units: Sequence[Unit], request: TranslationRequest, call: Call, router: Router
+    units: Sequence[Unit], request: TranslationRequest, call: Call, router: Router, *, is_begun: bool
 ) -> Sequence[Translation]:
-    part = call.part(len(units))
+    """Return the translations of some units; where others were translated before, wait for room as a client would."""
+    request = replace(request, texts=tuple(unit.text for unit in units))
     call.texts += len(units)
-    try:
-        result = await router.translate(replace(request, texts=tuple(unit.text for unit in units)), part)
-    finally:
-        call.join(part, is_next=True)
+    result = None
+    while result is None:
+        part = call.part(len(units))
+        try:
+            result = await router.translate(request, part)
+        except Overloaded as error:
+            if not is_begun:
+                raise
+            await asyncio.sleep(error.retry_after_s)  # at the deadline the call ends
+        finally:
+            call.join(part, is_next=True)
     for unit, translation in zip(units, result.translations, strict=True):
-        if translation.error is not None:
-            error = translation.error
-            if isinstance(error, InvalidInput):
-                raise InvalidInput(error.about(f"line {unit.line} of the file"), field="file") from error
-            raise error
+        fault = translation.error
+        if isinstance(fault, InvalidInput):
+            raise InvalidInput(fault.about(f"line {unit.line} of the file"), field="file") from fault
+        if fault is not None:
+            raise fault
     return result.translations
 
 

@@ -25,7 +25,7 @@ class HttpParts:
             max_body_bytes=limits.max_message_bytes,
             refuse=parts.pipeline.refusal,
         )
-        libretranslate = LibreTranslate(parts.router, limits, whole, has_keys=config.security.api_keys is not None)
+        libretranslate = LibreTranslate(parts.router, limits, whole, config.security)
         operations = [*libretranslate.operations(), *DeepL(parts.router, whole).operations()]
         routes = [
             *([] if listen.metrics_port is not None else metrics_pages(whole)),

@@ -33,6 +33,8 @@ COMMANDS = {
     "deepl": ["use_deepl.py"],
     "Mastodon": ["use_mastodon.py"],
     "Discourse": ["use_discourse.py"],
+    "google-cloud-translate": ["use_google.py"],
+    "tritonclient": ["use_tritonclient.py"],
 }
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 

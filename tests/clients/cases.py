@@ -12,6 +12,7 @@ OPEN = os.environ.get("OPEN_URL", "")  # English to German and back, no key need
 GUARDED = os.environ.get("GUARDED_URL", "")  # the same with ...
 KEY = os.environ.get("KEY", "")  # ... this key
 FULL = os.environ.get("FULL_URL", "")  # has no room for another call
+OPEN_GRPC, GUARDED_GRPC, FULL_GRPC = (os.environ.get(f"{name}_GRPC", "") for name in ("OPEN", "GUARDED", "FULL"))
 
 Case = Callable[[], object]  # raises if it is not as it should be
 

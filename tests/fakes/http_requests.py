@@ -46,7 +46,11 @@ def post_form(port: Place, path: str, *fields: tuple[str, str], verb: str = "POS
 
 
 def post_multipart(
-    port: Place, path: str, fields: Iterable[tuple[str, str]], file: tuple[str, bytes] | None = None
+    port: Place,
+    path: str,
+    fields: Iterable[tuple[str, str]],
+    file: tuple[str, bytes] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """The answer to fields, and to a file with its name, in a form of several parts."""
     parts = [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode() for name, value in fields]
@@ -55,4 +59,4 @@ def post_multipart(
             f'Content-Disposition: form-data; name="file"; filename="{file[0]}"\r\n\r\n'.encode() + file[1] + b"\r\n"
         )
     body = b"".join(b"--limit\r\n" + part for part in parts) + b"--limit--\r\n"
-    return ask(port, "POST", path, body, {"Content-Type": "multipart/form-data; boundary=limit"})
+    return ask(port, "POST", path, body, {"Content-Type": "multipart/form-data; boundary=limit", **(headers or {})})

@@ -205,11 +205,14 @@ async def test_body_that_is_not_what_its_type_says_is_refused(harness, body, con
 
 async def test_body_over_the_limit_is_refused_and_counted(harness):
     reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-    writer.write(b"POST /ask HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
-    answer = Answer(await reader.readuntil(b"\r\n\r\n"))
+    writer.write(
+        b"POST /ask HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1)
+    )
+    answer = Answer(await reader.readuntil(b"}"))
     writer.close()
 
-    assert answer.status == 413
+    assert (answer.status, answer.headers["x-request-id"]) == (413, "mine")
+    assert answer.json() == {"error": "the body is too large, at most 200000 bytes are accepted"}
     assert harness.codes() == {"RESOURCE_EXHAUSTED": 1}
 
 

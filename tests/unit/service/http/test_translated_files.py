@@ -1,0 +1,65 @@
+"""Files that are translated in batches."""
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from service.engine.job import FinishReason
+from service.errors import Overloaded
+from service.http.fields import File
+from service.http.translated_files import translate_file
+from service.records import Call, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.translation.routing import Router
+
+FILE = File("a.txt", b"one\n\ntwo\n\nthree\n")
+
+
+class BusyRouter:
+    """Takes two texts at a time, and refuses the requests of these numbers."""
+
+    def __init__(self, *refused: int) -> None:
+        limits, catalogue = SimpleNamespace(max_texts=2), SimpleNamespace(models=())
+        self.pipeline = SimpleNamespace(limits=limits, catalogue=catalogue)
+        self.num_requests = 0
+        self._refused = refused
+
+    async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
+        self.num_requests += 1
+        if self.num_requests in self._refused:
+            raise Overloaded("full", reason="queue_full", retry_after_s=0.01)
+        call.finished_texts = len(request.texts)
+        translations = [translation_of(text.upper()) for text in request.texts]
+        return TranslationResult(translations=translations, model="m", model_version="1", beam_size=1)
+
+
+def translation_of(text: str) -> Translation:
+    found = TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
+    return Translation(hypotheses=(found,))
+
+
+async def translated(router: BusyRouter) -> tuple[bytes, Call]:
+    now = time.monotonic()
+    call = Call(method="m", request_id="r", started=now, deadline=now + 60.0)
+    return await translate_file(
+        FILE, TranslationRequest(target_language="de"), call, cast("Router", cast("Any", router))
+    ), call
+
+
+async def test_file_that_was_begun_waits_for_room_and_is_counted_once():
+    router = BusyRouter(2, 3)
+
+    content, call = await translated(router)
+
+    assert content == b"ONE\n\nTWO\n\nTHREE\n"
+    assert router.num_requests == 4
+    assert (call.texts, call.finished_texts) == (3, 3)
+
+
+async def test_file_that_finds_no_room_is_refused_at_once():
+    router = BusyRouter(1)
+
+    with pytest.raises(Overloaded):
+        await translated(router)
+    assert router.num_requests == 1
