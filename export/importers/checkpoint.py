@@ -7,7 +7,7 @@ would change the translations.
 import pickle
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,13 +112,13 @@ def model_config(settings: dict[str, Any], path: Path, *, activation: str, **kno
 class CheckpointWeights:
     """The tensors of a checkpoint under the names of `model/transformer.py`."""
 
-    def __init__(self, directory: Path) -> None:
-        """Open the files, without reading a tensor yet.
+    def __init__(self, directory: Path, tensors: Tensors | None = None) -> None:
+        """Open the files, without reading a tensor yet, unless the tensors are given.
 
         Raises:
             ForeignModelError: there are none, or one is damaged or holds more than tensors.
         """
-        self._tensors = _tensors(directory)
+        self._tensors = _tensors(directory) if tensors is None else tensors
         self._directory = directory
 
     def __contains__(self, name: str) -> bool:
@@ -143,7 +143,7 @@ class CheckpointWeights:
         tensor = self._tensors.pop(name)()
         if tuple(tensor.shape) != shape:
             raise ForeignModelError(
-                f"{self._directory}: {name} has shape {tuple(tensor.shape)}, config.json says {shape}"
+                f"{self._directory}: {name} has shape {tuple(tensor.shape)}, its settings say {shape}"
             )
         if not tensor.is_contiguous():  # one number in the file could stand for a gigabyte
             raise ForeignModelError(f"{self._directory}: {name} is no plain tensor: its numbers overlap or are turned")
@@ -248,12 +248,21 @@ def _open_safetensors(path: Path) -> Tensors:
 
 
 def _open_pickle(path: Path) -> Tensors:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the pickle's protocol
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:  # its advice is to trust
-        raise ForeignModelError(f"{path} is damaged, or holds more than tensors ({type(error).__name__})") from error
+    found = load_pickle(path)
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise ForeignModelError(f"{path} is no dictionary of tensors")
     return {name: tensor.detach for name, tensor in found.items()}
+
+
+def load_pickle(path: Path, classes: Sequence[type] = ()) -> Any:
+    """Return what torch has saved: tensors, numbers, texts, and objects of these classes, in any order.
+
+    Raises:
+        ForeignModelError: the file is damaged, or holds anything else.
+    """
+    try:
+        with warnings.catch_warnings(), torch.serialization.safe_globals(list(classes)):
+            warnings.simplefilter("ignore")  # about the pickle's protocol
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:  # its advice is to trust
+        raise ForeignModelError(f"{path} is damaged, or holds more than tensors ({type(error).__name__})") from error

@@ -19,6 +19,7 @@ from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.m2m100 import is_m2m100, read_m2m100
 from export.importers.marian import is_marian, read_marian
 from export.importers.marian_npz import is_marian_npz, read_marian_npz
+from export.importers.opennmt_py import is_opennmt_py, read_opennmt_py
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
 from export.prompts import prompt_texts, prompted_samples
 from export.report import show_bundle
@@ -37,6 +38,7 @@ class Format(StrEnum):
     CTRANSLATE2 = "ctranslate2"
     MARIAN = "marian"
     MARIAN_NPZ = "marian-npz"
+    OPENNMT_PY = "opennmt-py"
     M2M100 = "m2m100"  # also NLLB, mBART and mBART-50
 
 
@@ -44,6 +46,7 @@ READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
     Format.CTRANSLATE2: read_ctranslate2,
     Format.MARIAN: read_marian,
     Format.MARIAN_NPZ: read_marian_npz,
+    Format.OPENNMT_PY: read_opennmt_py,
     Format.M2M100: read_m2m100,
 }
 
@@ -124,7 +127,7 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """Turn the model in SOURCE, of CTranslate2, Marian, OPUS-MT, M2M100, NLLB or mBART, into a BUNDLE to serve.
+    """Turn the model in SOURCE, of CTranslate2, Marian, OPUS-MT, OpenNMT-py, M2M100, NLLB or mBART, into a BUNDLE.
 
     Nothing in SOURCE is run. What this program does not understand is refused, and BUNDLE stays as it was.
     """
@@ -198,7 +201,9 @@ def _format_of(source: Path) -> Format:
         return Format.M2M100
     if is_marian_npz(source):
         return Format.MARIAN_NPZ
+    if is_opennmt_py(source):
+        return Format.OPENNMT_PY
     raise ForeignModelError(
-        f"{source} has neither model.bin (CTranslate2), nor an .npz file (Marian), nor a config.json with model_type "
-        "marian (MarianMT), m2m_100 (M2M100, NLLB) or mbart"
+        f"{source} has neither model.bin (CTranslate2), nor an .npz file (Marian), nor a .pt file (OpenNMT-py), "
+        "nor a config.json with model_type marian (MarianMT), m2m_100 (M2M100, NLLB) or mbart"
     )

@@ -145,6 +145,13 @@ def with_zero_row(table: Array) -> Array:
     return stored_float32(rows, (len(table) + 1, *table.shape[1:]))
 
 
+def index_of(tokens: Sequence[str], token: str, path: Path) -> int:
+    """Return the id of a token that a vocabulary must have, or raise ForeignModelError."""
+    if token not in tokens:
+        raise ForeignModelError(f"{path}: the vocabulary has no token {token!r}")
+    return tokens.index(token)
+
+
 def require_one_language(tokens: Sequence[str], options: ImportOptions) -> None:
     """Refuse a model of several target languages unless its owner says which token asks for the one to serve.
 

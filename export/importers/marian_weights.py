@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError, with_zero_row
+from export.importers.foreign import ForeignModelError, index_of, with_zero_row
 from export.importers.npz_file import NpzFile
 from model.config import Activation, Architecture, ModelConfig, NormPlacement
 
@@ -200,13 +200,6 @@ def marian_positions(num_positions: int, d_model: int) -> Array:
     rates = np.power(10_000.0, -np.arange(half) / max(half - 1, 1))
     angles = np.arange(num_positions)[:, None] * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
-
-
-def index_of(tokens: Sequence[str], token: str, path: Path) -> int:
-    """Return the id of a token that a vocabulary must have, or raise ForeignModelError."""
-    if token not in tokens:
-        raise ForeignModelError(f"{path}: the vocabulary has no token {token!r}")
-    return tokens.index(token)
 
 
 def text_of(settings: Settings, name: str, path: Path, default: str = "") -> str:

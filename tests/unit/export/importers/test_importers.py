@@ -96,7 +96,7 @@ class TestMarian:
             ({"normalize_before": True}, "normalize_before is True, only False is supported"),
             ({"decoder_ffn_dim": 32}, "encoder_ffn_dim is 64, decoder_ffn_dim 32"),
             ({"bad_words_ids": [[1, 2]]}, "words of several tokens"),
-            ({"d_model": 48}, "has shape (119, 32), config.json says (119, 48)"),
+            ({"d_model": 48}, "has shape (119, 32), its settings say (119, 48)"),
             ({"d_model": "x"}, "config.json: d_model is 'x', it must be an integer"),
             ({"decoder_layers": 1}, "tensors that are not understood: model.decoder.layers.1.encoder_attn.k_proj.bias"),
             ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.2.self_attn_layer_norm.weight'"),
