@@ -1,4 +1,6 @@
-"""Recurrent models: the graphs against PyTorch, the engine against the reference search and against other company."""
+"""Recurrent decoders: the graphs against PyTorch, the engine against the reference search and against other company."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,21 +12,31 @@ from model.bundle import Bundle
 from model.config import Architecture
 from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
+from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.engine_runs import hypotheses, run
-from tests.fakes.tiny_model import random_sentences, tiny_recurrent_model, write_tiny_bundle
+from tests.fakes.tiny_model import (
+    VOCABULARY,
+    random_sentences,
+    tiny_config,
+    tiny_model,
+    tiny_recurrent_model,
+    write_tiny_bundle,
+)
 
 
-@pytest.fixture(scope="module", params=[Architecture.LSTM, Architecture.LSTM_ATTENTION])
-def model(request: pytest.FixtureRequest) -> Recurrent:
+@pytest.fixture(scope="module", params=[Architecture.LSTM, Architecture.LSTM_ATTENTION, Architecture.SSRU])
+def model(request: pytest.FixtureRequest) -> Recurrent | Transformer:
+    if request.param is Architecture.SSRU:
+        return tiny_model(replace(tiny_config(vocab_size=VOCABULARY), architecture=Architecture.SSRU))
     return tiny_recurrent_model(request.param)
 
 
 @pytest.fixture(scope="module")
-def bundle(model: Recurrent, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(model: Recurrent | Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
 
 
