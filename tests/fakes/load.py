@@ -95,7 +95,9 @@ def jain_index(values: Iterable[float]) -> float:
     return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))
 
 
-async def closed_loop_rate(address: str, texts: Sequence[str], *, seconds: float, concurrency: int) -> float:
+async def closed_loop_rate(
+    address: str, texts: Sequence[str], *, seconds: float, concurrency: int, metadata: Sequence[tuple[str, str]] = ()
+) -> float:
     """Texts a second with this many callers, each with one text at a time; the first third warms up."""
     answered: list[float] = []
     began = time.monotonic()
@@ -104,7 +106,7 @@ async def closed_loop_rate(address: str, texts: Sequence[str], *, seconds: float
         async def caller(number: int) -> None:
             turn = number
             while time.monotonic() < began + seconds:
-                await calls.translate(texts[turn % len(texts)])
+                await calls.translate(texts[turn % len(texts)], metadata=metadata)
                 answered.append(time.monotonic())
                 turn += concurrency
 
