@@ -11,7 +11,8 @@ from typing import Any
 
 from export.importers.checkpoint import text_of
 from export.importers.foreign import ForeignModelError, ImportOptions, read_settings
-from model.languages import Language, bcp47_of, flores_of
+from model.language_codes import bcp47_of, flores_of
+from model.languages import Language
 
 _NLLB_CODES = """
     ace_Arab ace_Latn acm_Arab acq_Arab aeb_Arab afr_Latn ajp_Arab aka_Latn amh_Ethi apc_Arab arb_Arab ars_Arab

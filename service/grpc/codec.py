@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import cast
 
-from model.languages import Language, flores_of
+from model.languages import Language
 from protos import translation_pb2 as pb
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
@@ -273,18 +273,13 @@ def decode_detected(message: pb.DetectLanguageResponse, num_texts: int) -> list[
     return [DetectedLanguage(one.language, one.confidence) for one in message.languages]
 
 
-def encode_model(info: ModelInfo) -> pb.Model:
-    """Return the message that describes a model, as far as the contract says it."""
-    fields = asdict(info) | {"languages": _encode_languages(info)}
+def encode_model(info: ModelInfo, languages: Iterable[Language]) -> pb.Model:
+    """Return the message that describes a model with these languages, as far as the contract says it."""
+    fields = asdict(info) | {"languages": _encode_languages(languages)}
     return pb.Model(**{name: value for name, value in fields.items() if name in pb.Model.DESCRIPTOR.fields_by_name})
 
 
-def _encode_languages(info: ModelInfo) -> list[pb.ModelLanguage]:
-    source, target = info.source_language, info.target_language
-    languages = info.languages or (
-        Language(code=source, flores=flores_of(source), is_target=False),
-        Language(code=target, flores=flores_of(target), is_source=False),
-    )
+def _encode_languages(languages: Iterable[Language]) -> list[pb.ModelLanguage]:
     return [
         pb.ModelLanguage(
             bcp47=one.code,

@@ -8,6 +8,7 @@ from service.grpc.codec import decode_request, encode_detected, encode_model, en
 from service.grpc.score_codec import decode_score_request, encode_scores
 from service.grpc.wire import Handler, unary
 from service.records import Call
+from service.registry.model_info import languages_of
 from service.translation.routing import Router
 from service.translation.scoring import score
 
@@ -38,7 +39,7 @@ class TranslationServicer:
     async def list_models(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
         """Return the loaded models that the caller may use; none while the server starts."""
         infos = [model.info for model in self._router.pipeline.catalogue.models if call.may_use(model.info.name)]
-        return pb.ListModelsResponse(models=[encode_model(info) for info in infos])
+        return pb.ListModelsResponse(models=[encode_model(info, languages_of(info)) for info in infos])
 
 
 def handlers(servicer: TranslationServicer) -> dict[str, Handler]:

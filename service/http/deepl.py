@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from model.languages import subtags_of
+from model.language_codes import subtags_of
 from service.http.calls import Dialect, HttpRequest
 from service.http.fields import checked
 from service.http.languages import infos_for, name_of, source_of, target_languages

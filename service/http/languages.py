@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from model.languages import subtags_of
+from model.language_codes import subtags_of
 from service.records import Call, ModelInfo, TranslationResult
 from service.translation.routes import find_route, source_languages
 from service.translation.routing import Router

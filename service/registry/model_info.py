@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TypeVar
 
 from model.bundle import Bundle
+from model.language_codes import flores_of
+from model.languages import Language
 from model.manifest import GPU_PRECISION, LENGTH_PENALTY_RANGE, PATIENCE_RANGE, PREFERRED_PRECISIONS
 from model.spelling import Spellings
 from model.tokenizer import SupportsTokens
@@ -71,6 +73,15 @@ def describe(
         has_head_weights=variant is not None and variant.attention_weights,
         has_repetition_penalty=variant is not None and variant.repetition_penalty,
         languages=manifest.tokenizer.languages,
+    )
+
+
+def languages_of(info: ModelInfo) -> tuple[Language, ...]:
+    """Return the languages of a model in all their codes; of a model of one pair the source, then the target."""
+    source, target = info.source_language, info.target_language
+    return info.languages or (
+        Language(code=source, flores=flores_of(source), is_target=False),
+        Language(code=target, flores=flores_of(target), is_source=False),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from model.languages import Subtags, subtags_of
+from model.language_codes import Subtags, subtags_of
 from service.records import DetectedLanguage
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Pure.
 
 from enum import IntEnum
 
-from model.languages import subtags_of
+from model.language_codes import subtags_of
 
 
 class Closeness(IntEnum):

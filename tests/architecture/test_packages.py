@@ -20,6 +20,7 @@ MAX_TRACKED_BYTES = 64 << 20  # 28 MB of it for each of two included models
 MODEL_FOR_SERVING = {
     "model.config",
     "model.tokenizer",
+    "model.language_codes",
     "model.languages",
     "model.manifest",
     "model.bundle",

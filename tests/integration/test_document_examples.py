@@ -34,7 +34,9 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
 
 
 def examples() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    """Those with the project's own client."""
+    found = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [example for example in found if "service.client" in example]
 
 
 def printed(program: str, replaced: dict[str, str]) -> list[str]:

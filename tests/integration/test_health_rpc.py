@@ -12,6 +12,7 @@ from tests.fakes.server_process import ServerProcess
 
 SERVICE = "dragoman.v1.TranslationService"
 HEALTH = "grpc.health.v1.Health"
+FOREIGN = ("google.cloud.translation.v3.TranslationService", "inference.GRPCInferenceService")
 REFLECTION = ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"]
 Status = health_pb2.HealthCheckResponse
 Request = reflection_pb2.ServerReflectionRequest
@@ -78,7 +79,7 @@ class TestReflection:
             *(Request(file_containing_symbol=name) for name in names),
         )
 
-        assert sorted(names) == sorted([SERVICE, HEALTH, *REFLECTION])
+        assert sorted(names) == sorted([SERVICE, *FOREIGN, HEALTH, *REFLECTION])
         assert all(answer.file_descriptor_response.file_descriptor_proto for answer in answers)
 
     async def test_malformed_question_is_an_invalid_argument(self, server):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.languages import Subtags, bcp47_of, flores_of, subtags_of
+from model.language_codes import Subtags, bcp47_of, flores_of, subtags_of
 
 
 @pytest.mark.parametrize(

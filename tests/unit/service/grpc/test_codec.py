@@ -136,7 +136,7 @@ def test_class_of_a_later_version_is_as_if_it_were_not_asked_for():
 def test_model_comes_back_as_it_was():
     info = model_info("m", "2", precision="fp16")
 
-    assert decode_models(pb.ListModelsResponse(models=[encode_model(info)])) == [info]
+    assert decode_models(pb.ListModelsResponse(models=[encode_model(info, ())])) == [info]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from protos import translation_pb2 as pb
 from service.errors import NotFound
 from service.grpc.codec import decode_models, encode_model
 from service.records import ModelInfo, TranslationRequest
-from service.registry.model_info import for_languages, index_of
+from service.registry.model_info import for_languages, index_of, languages_of
 from service.translation.routes import find_route, legs_of, routes_of
 from tests.fakes.model_info import model_info
 
@@ -69,7 +69,7 @@ def test_a_pivot_goes_through_the_language_of_the_other_model(several):
 
 
 def test_a_client_is_told_every_language_by_three_codes(several):
-    message = encode_model(several)
+    message = encode_model(several, several.languages)
 
     assert [(one.bcp47, one.flores, one.iso639_3) for one in message.languages][2:4] == [
         ("fr", "fra_Latn", "fra"),
@@ -79,7 +79,7 @@ def test_a_client_is_told_every_language_by_three_codes(several):
 
 
 def test_the_languages_of_a_model_of_one_pair_have_three_codes_too():
-    source, target = encode_model(model_info("m")).languages
+    source, target = encode_model(model_info("m"), languages_of(model_info("m"))).languages
 
     assert (source.bcp47, source.flores, source.is_source, source.is_target) == ("en", "eng_Latn", True, False)
     assert (target.bcp47, target.flores, target.is_source, target.is_target) == ("de", "deu_Latn", False, True)
