@@ -10,8 +10,9 @@ import numpy as np
 from onnx import TensorProto
 
 from export.builder import CONTRIB_DOMAIN, GraphBuilder, WeightFile
-from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, INT32, DecoderStepGraph, EncoderGraph
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, DecoderStepGraph, EncoderGraph
 from export.linear import Products, State
+from export.transformer_graph import INT32
 from model.config import ModelConfig
 
 ARRANGE_NAME = "arrange.onnx"
@@ -19,7 +20,13 @@ EXTEND_NAME = "extend.onnx"
 
 
 def draw_cuda_graphs(config: ModelConfig, state: State, products: Products) -> dict[str, GraphBuilder]:
-    """Return a model's graphs for a GPU by file name."""
+    """Return a model's graphs for a GPU by file name.
+
+    Raises:
+        ValueError: the model has relative positions.
+    """
+    if config.relative_distance:
+        raise ValueError("a model with relative positions (T5, MADLAD) has no graphs for a GPU: leave fp16 out")
     weights = WeightFile()
     return {
         ENCODER_NAME: CudaEncoderGraph(config, state, products, weights).graph,

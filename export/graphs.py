@@ -7,153 +7,33 @@ Knows neither files nor precisions (`linear.py`).  Section numbers are those of 
 Keys and values that are read again lie head by head: with the heads side by side, rows a power of two of bytes apart
 evict each other from the CPU's cache, and attention took twice as long.
 
-Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D width, H heads, d = D / H, V logits,
+Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D width, H heads, d width of a head, V logits,
 E edits, C candidates, L decoder layers.
 """
 
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import TensorProto, helper
 
-from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder, WeightFile
+from export.builder import CONTRIB_DOMAIN, GraphBuilder, WeightFile
 from export.linear import LOGITS_BIAS, Products, State, padded_table
-from model.config import VOCABULARY_MULTIPLE, Activation, ModelConfig, NormPlacement
-from model.layers import sinusoidal_positions
+from export.transformer_graph import (
+    FLOAT,
+    INT32,
+    INT64,
+    TransformerGraph,
+    cache_names,
+    cross_names,
+    logits_bias,
+)
+from model.config import VOCABULARY_MULTIPLE, ModelConfig
 
 ENCODER_NAME = "encoder.onnx"
 DECODER_STEP_NAME = "decoder_step.onnx"
 SHORTLIST_STEP_NAME = "shortlist_step.onnx"
 PROJECTION_NAME = "projection.onnx"
-FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 BLOCK_WIDTH = VOCABULARY_MULTIPLE  # tokens that are ranked by their maximum first
-SHOWN = "num_shown"
 AFTER_SOFTMAX = 3  # what the fourth output of Attention is
-
-Sublayer = Callable[[str], str]  # name of a value -> name of a value
-
-
-def logits_bias(config: ModelConfig, state: State) -> Array | None:
-    """Return what is added to the logits, minus infinity for what has no probability: [V]; None: nothing."""
-    bias = np.full(config.num_logits, -np.inf, np.float32)
-    bias[: config.num_target_tokens] = state["projection_bias"] if config.projection_bias else 0.0
-    bias[[] if config.suppressed_keep_mass else list(config.suppressed_ids)] = -np.inf
-    return bias if bias.any() else None
-
-
-def cross_names(layer: int) -> list[str]:
-    """Names of a decoder layer's cross-attention keys and values, in both graphs."""
-    return [f"cross_key_{layer}", f"cross_value_{layer}"]
-
-
-def cache_names(layer: int) -> list[str]:
-    """Names of a decoder layer's self-attention keys and values."""
-    return [f"self_key_{layer}", f"self_value_{layer}"]
-
-
-class TransformerGraph:
-    """Parts of all graphs: embeddings, residuals, norms, the feed-forward network."""
-
-    def __init__(self, name: str, config: ModelConfig, state: State, products: Products, weights: WeightFile) -> None:
-        self.graph = GraphBuilder(name, weights)
-        self.config = config
-        self.state = state
-        self.products = products
-        self.dtype = products.dtype
-
-    def parameter(self, name: str, array: Array) -> str:
-        """Add a tensor that no product uses, in the graph's element type."""
-        return self.graph.constant(name, array.astype(helper.tensor_dtype_to_np_dtype(self.dtype)))
-
-    def embed(self, stack: str, tokens: str, positions: str) -> str:
-        """Sections 3.4 and 3.5: rows of the stack's embedding times sqrt(D), plus positions; [..] -> [.., D]."""
-        name = "embedding" if stack == "encoder" else self.config.target_table
-        scale = math.sqrt(self.config.d_model) if self.config.scaled_embeddings else 1.0
-        rows = self.products.embed(self.graph, tokens, padded_table(self.state, name), scale)
-        states = self.graph.node("Add", rows, positions)
-        return self.norm(f"{stack}.embedding_norm", states) if self.config.embedding_norm else states
-
-    def position_table(self, stack: str) -> str:
-        """[P, D]."""
-        if self.config.separate_positions and stack == "decoder":
-            return self.parameter("target_positions", self.state["target_positions"])
-        if self.config.position_table:
-            return self.parameter("positions", self.state["positions"])
-        table = sinusoidal_positions(self.config.max_positions, self.config.d_model)
-        return self.parameter("positions", table.numpy())
-
-    def first_positions(self, stack: str, tokens: str) -> str:
-        """The first T rows of the stack's table, for tokens [B, T]: [T, D]."""
-        begin = self.graph.constant("zero", np.array([0]))
-        num_columns = self.graph.node("Shape", tokens, start=1, end=2)  # [1]: T
-        return self.graph.node("Slice", self.position_table(stack), begin, num_columns, begin)
-
-    def residual(self, name: str, states: str, sublayer: Sublayer) -> str:
-        """Section 5.4, or pre-norm (Xiong et al. 2020): a sub-layer, its residual sum and the norm called `name`."""
-        if self.config.norm_placement is NormPlacement.PRE:
-            return self.graph.node("Add", states, sublayer(self.norm(name, states)))
-        return self.norm(name, self.graph.node("Add", states, sublayer(states)))
-
-    def norm(self, name: str, states: str) -> str:
-        """Layer normalisation over D.  Not joined with the sum before it: that operator is slow on CPU."""
-        weights = (f"{name}.weight", f"{name}.bias")
-        scale, bias = (self.parameter(weight, self.state[weight]) for weight in weights)
-        return self.graph.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=self.config.norm_epsilon)
-
-    def final_norm(self, stack: str, states: str) -> str:
-        """The norm after a whole stack, where the model has one."""
-        return self.norm(f"{stack}.norm", states) if self.config.has_final_norm else states
-
-    def feed_forward(self, name: str, states: str) -> str:
-        """Equation 2: max(0, x W1 + b1) W2 + b2, or another activation."""
-        return self.linear(f"{name}.outer", self.activate(self.linear(f"{name}.inner", states)))
-
-    def activate(self, states: str) -> str:
-        """The activation of the feed-forward network; any shape."""
-        match self.config.activation:
-            case Activation.RELU:
-                return self.graph.node("Relu", states)
-            case Activation.SWISH:
-                return self.graph.node("Mul", states, self.graph.node("Sigmoid", states))
-            case Activation.GELU:
-                return self.graph.node("Gelu", states)
-
-    def all_logits(self, states: str) -> str:
-        """The projection to all tokens: [.., D] -> [.., V]."""
-        table = padded_table(self.state, self.config.projection_table)
-        return self.products.logits(self.graph, states, table, logits_bias(self.config, self.state))
-
-    def linear(self, name: str, states: str, parts: Sequence[str] = ()) -> str:
-        """One linear layer, or those of `parts` side by side as one product: [.., I] -> [.., O]."""
-        layers = parts or [name]
-        weights, biases = ([self.state[f"{layer}.{kind}"] for layer in layers] for kind in ("weight", "bias"))
-        return self.products.linear(self.graph, states, name, weights, np.concatenate(biases))
-
-    def heads_apart(self, states: str, num_parts: int) -> str:
-        """Keys or values side by side to head by head: [B, Q, parts * D] -> [B, parts * H, Q, d]."""
-        shape = np.array([0, 0, num_parts * self.config.num_heads, self.config.d_head])
-        split = self.graph.node("Reshape", states, self.graph.constant(f"{num_parts}_parts_in_heads", shape))
-        return self.graph.node("Transpose", split, perm=[0, 2, 1, 3])
-
-    def head_shape(self, columns: str) -> list[str | int]:
-        """Shape of keys or values with the heads apart: [B, H, columns, d]."""
-        return ["B", self.config.num_heads, columns, self.config.d_head]
-
-    def show(self, name: str, weights: str, axes: Sequence[str | int]) -> None:
-        """Make attention weights [B, H, ..] of the first `num_shown` sentences an output; of none unless it is given.
-
-        An output of all would keep the memory of every layer until the run ends.
-        """
-        shown = self.graph.optional_input(SHOWN, np.array([0]))
-        begin = self.graph.constant("first_shown", np.array([0]))
-        self.graph.node("Slice", weights, begin, shown, begin, name=name)
-        self.graph.output(name, self.dtype, [SHOWN, self.config.num_heads, *axes])
-
-    def packed_projections(self, name: str, states: str) -> str:
-        """Query, key and value of self-attention in one product: [B, Q, D] -> [B, Q, 3D]."""
-        return self.linear(f"{name}.query_key_value", states, [f"{name}.{part}" for part in ("query", "key", "value")])
 
 
 class EncoderGraph(TransformerGraph):
@@ -169,6 +49,7 @@ class EncoderGraph(TransformerGraph):
         lengths = self.graph.input("source_lengths", INT32, ["B"])
         self.source_lengths = self.graph.node("Cast", lengths, to=INT64)
         states = self.embed("encoder", self.source, self.first_positions("encoder", self.source))
+        self.bias = self.relative_bias_of_all("encoder", self.source)
         for layer in range(config.num_encoder_layers):
             states = self.layer(f"encoder.layers.{layer}", states)
         self.cross_keys_and_values(self.final_norm("encoder", states))
@@ -183,7 +64,7 @@ class EncoderGraph(TransformerGraph):
         """Section 3.2.2 over the first `source_lengths` columns, so that padding changes nothing: [B, S, D]."""
         names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
         parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
-        inputs, heads = [*parts, "", "", "", self.source_lengths], self.config.num_heads
+        inputs, heads = [*parts, self.bias, "", "", self.source_lengths], self.config.num_heads
         layer = name.split(".")[2]
         outputs = [f"{name}.mixed", "", "", f"{name}.weights"]
         sizes = {"q_num_heads": heads, "kv_num_heads": heads}
@@ -217,6 +98,7 @@ class StepInputs:
     edit_values: str  # float32 [E]: added to the logits there
     edit_factors: str  # float32 [E], 1 or more: before that, divide positive logits there and multiply negative ones
     num_candidates: str  # int64 [1]: C
+    column_steps: str  # int64 [B, T]: the decoder step that wrote each column; only with relative positions, else empty
 
 
 class DecoderStepGraph(TransformerGraph):
@@ -248,7 +130,14 @@ class DecoderStepGraph(TransformerGraph):
 
     def decode(self) -> str:
         """The decoder's states of each hypothesis: [B, K, D]."""
-        positions = self.graph.node("Gather", self.position_table("decoder"), self.step.past_lengths)  # [B, 1, D]
+        positions, self.self_mask = "", self.step.self_mask
+        if self.config.relative_distance:
+            distances = self.graph.node("Sub", self.step.past_lengths, self.step.column_steps)
+            bias = self.graph.node("Transpose", self.relative_bias("decoder", distances), perm=[1, 0, 2])  # [B, H, T]
+            queries = self.graph.node("Unsqueeze", bias, self.graph.constant("queries_axis", np.array([2])))
+            self.self_mask = self.graph.node("Add", self.self_mask, queries)  # [B, H, K, T]
+        else:
+            positions = self.graph.node("Gather", self.position_table("decoder"), self.step.past_lengths)  # [B, 1, D]
         states = self.embed("decoder", self.step.tokens, positions)
         for layer in range(self.config.num_decoder_layers):
             states = self.layer(layer, states)
@@ -268,6 +157,7 @@ class DecoderStepGraph(TransformerGraph):
             edit_values=declare("edit_values", FLOAT, ["E"]),
             edit_factors=declare("edit_factors", FLOAT, ["E"]),
             num_candidates=declare("num_candidates", INT64, [1]),
+            column_steps=declare("column_steps", INT64, ["B", "T"]) if self.config.relative_distance else "",
         )
         for layer in range(self.config.num_decoder_layers):
             for name in cross_names(layer):
@@ -286,7 +176,7 @@ class DecoderStepGraph(TransformerGraph):
 
     def self_attention(self, name: str, layer: int, states: str) -> str:
         """Masked self-attention: K new keys and values go into the cache, then each hypothesis attends to its own."""
-        widths = self.graph.constant("query_and_rest", np.array([1, 2]) * self.config.d_model)
+        widths = self.graph.constant("query_and_rest", np.array([1, 2]) * self.config.attention_width)
         names = [f"{name}.{part}.states" for part in ("query", "key_value", "key", "value")]
         query, rest = self.graph.nodes("Split", self.packed_projections(name, states), widths, names=names[:2], axis=-1)
         new = self.graph.nodes(
@@ -296,7 +186,7 @@ class DecoderStepGraph(TransformerGraph):
         for cache, update, written in zip(cache_names(layer), new, caches, strict=True):
             self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)
             self.graph.output(written, self.dtype, self.head_shape("T"))
-        return self.attention(name, query, *caches, mask=self.step.self_mask)
+        return self.attention(name, query, *caches, mask=self.self_mask)
 
     def cross_attention(self, name: str, layer: int, states: str) -> str:
         """Encoder-decoder attention: the K hypotheses of a sentence are the queries over its one set of keys."""
@@ -307,7 +197,7 @@ class DecoderStepGraph(TransformerGraph):
         """Section 3.2.2 with its output projection: [B, K, D] over [B, H, T, d] -> [B, K, D].
 
         Args:
-            mask: float32 [B, 1, K, T], added to the products of queries and keys.
+            mask: float32 [B, 1 or H, K, T], added to the products of queries and keys.
             lengths: int32 [B]; keys beyond do not count.
         """
         inputs = [query, key, value, "", lengths, mask]

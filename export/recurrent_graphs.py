@@ -13,16 +13,9 @@ decoder layers.
 import numpy as np
 
 from export.builder import CONTRIB_DOMAIN, Array, WeightFile
-from export.graphs import (
-    INT32,
-    INT64,
-    DecoderStepGraph,
-    ShortlistStepGraph,
-    TransformerGraph,
-    cache_names,
-    cross_names,
-)
+from export.graphs import DecoderStepGraph, ShortlistStepGraph
 from export.linear import Products, State, padded_table
+from export.transformer_graph import INT32, INT64, TransformerGraph, cache_names, cross_names
 from model.config import Architecture, ModelConfig
 
 _GATES = [0, 3, 1, 2]  # of PyTorch, i f g o, in the order of ONNX, i o f g

@@ -14,7 +14,8 @@ import onnx
 import onnxruntime as ort
 
 from export.builder import Array, WeightFile
-from export.graphs import BLOCK_WIDTH, cache_names, cross_names
+from export.graphs import BLOCK_WIDTH
+from export.transformer_graph import cache_names, cross_names
 from model.config import ModelConfig
 
 MASKED = -1e9  # added to the logits of columns that hold no token of a hypothesis
@@ -97,6 +98,7 @@ class GraphRunner:
             "scores": np.zeros((num_sentences, 1, 1), np.float32),
             "past_lengths": np.full((num_sentences, 1), past_length),
             "columns": np.full(num_sentences, past_length),
+            "column_steps": np.tile(np.arange(num_columns), (num_sentences, 1)),
             "self_mask": np.tile(mask, (num_sentences, 1, 1, 1)),
             "edit_places": np.zeros(0, np.int64),
             "edit_values": np.zeros(0, np.float32),

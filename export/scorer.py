@@ -12,8 +12,8 @@ import numpy as np
 from onnx import helper
 
 from export.builder import WeightFile
-from export.graphs import FLOAT, INT32, INT64, TransformerGraph, cross_names
 from export.linear import Products, State
+from export.transformer_graph import FLOAT, INT32, INT64, TransformerGraph, cross_names
 from model.config import Architecture, ModelConfig
 from model.manifest import AlignmentHeads
 
@@ -44,6 +44,7 @@ class ScorerGraph(TransformerGraph):
             for name in cross_names(layer):
                 self.graph.input(name, self.dtype, self.head_shape("S"))
         self.source_mask = self.mask_of(lengths)
+        self.bias = self.relative_bias_of_all("decoder", tokens)
         states = self.embed("decoder", tokens, self.first_positions("decoder", tokens))
         for layer in range(config.num_decoder_layers):
             states = self.layer(layer, states)
@@ -75,7 +76,8 @@ class ScorerGraph(TransformerGraph):
         names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
         parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
         heads = self.config.num_heads
-        mixed = self.graph.node("Attention", *parts, q_num_heads=heads, kv_num_heads=heads, is_causal=1)
+        inputs = [*parts, self.bias] if self.bias else parts
+        mixed = self.graph.node("Attention", *inputs, q_num_heads=heads, kv_num_heads=heads, is_causal=1)
         return self.linear(f"{name}.output", mixed)
 
     def ssru(self, name: str, states: str) -> str:
@@ -112,7 +114,7 @@ class ScorerGraph(TransformerGraph):
         for head in [head for of_layer, head in self.alignment.heads if of_layer == layer]:
             self.aligning.append(node("Gather", weights, constant(f"head_{head}", np.array([head])), axis=1))
         mixed = node("Transpose", node("MatMul", weights, value), perm=[0, 2, 1, 3])  # [B, T, H, d]
-        merged = node("Reshape", mixed, constant("merged", np.array([0, 0, self.config.d_model])))
+        merged = node("Reshape", mixed, constant("merged", np.array([0, 0, self.config.attention_width])))
         return self.linear(f"{name}.output", merged)
 
     def log_probs(self, states: str) -> None:

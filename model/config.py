@@ -39,6 +39,7 @@ class Activation(StrEnum):
     RELU = "relu"
     SWISH = "swish"  # x * sigmoid(x), also called SiLU (Ramachandran et al. 2017)
     GELU = "gelu"  # x * Phi(x), with the error function (Hendrycks & Gimpel 2016)
+    GELU_TANH = "gelu_tanh"  # the same with their approximation of Phi
 
 
 class StopRule(StrEnum):
@@ -88,10 +89,14 @@ class Dimensions:
                 _require_integer(entry.name, getattr(self, entry.name), 1)
         if self.max_positions > MOST_POSITIONS:
             raise ValueError(f"max_positions is {self.max_positions}, at most {MOST_POSITIONS} are accepted")
-        if self.d_model % self.num_heads:
-            raise ValueError(f"d_model is {self.d_model}, it must be a multiple of num_heads ({self.num_heads})")
+        self.require_heads()
         object.__setattr__(self, "norm_placement", NormPlacement(self.norm_placement))
         object.__setattr__(self, "architecture", Architecture(self.architecture))
+
+    def require_heads(self) -> None:
+        """Raise ValueError if the heads do not fit the width."""
+        if self.d_model % self.num_heads:
+            raise ValueError(f"d_model is {self.d_model}, it must be a multiple of num_heads ({self.num_heads})")
 
     @property
     def is_recurrent(self) -> bool:
@@ -126,10 +131,14 @@ class ModelConfig(Dimensions):
     scaled_embeddings: bool = True  # times sqrt(d_model)
     position_table: bool = False  # part of the parameters; otherwise the paper's
     separate_positions: bool = False  # the decoder has a position table of its own, part of the parameters
+    relative_distance: int = 0  # of two tokens, beyond which self-attention tells no farther; 0: positions are added
     embedding_norm: bool = False  # behind the sum of embedding and position, in either stack
     final_norm: bool | None = None  # after either stack; None: with pre-norm
     norm_epsilon: float = 1e-5
+    rms_norm: bool = False  # norms neither subtract the mean nor have a bias (Zhang & Sennrich 2019)
     activation: Activation = Activation.RELU
+    gated: bool = False  # the activation's outputs are factors of a second product's (Shazeer 2020)
+    head_width: int | None = None  # of one attention head; None: d_model / num_heads
 
     def __post_init__(self) -> None:
         Dimensions.__post_init__(self)
@@ -141,9 +150,19 @@ class ModelConfig(Dimensions):
             raise ValueError("separate_positions is true and position_table false: a table of its own needs both")
         if type(self.norm_epsilon) is not float or not 0.0 < self.norm_epsilon < 1.0:
             raise ValueError(f"norm_epsilon is {self.norm_epsilon!r}, it must be a number between 0 and 1")
+        _require_integer("relative_distance", self.relative_distance, 0)
+        if self.relative_distance and (self.position_table or self.architecture is not Architecture.TRANSFORMER):
+            raise ValueError("relative_distance is not 0: only a Transformer without position_table has that")
         object.__setattr__(self, "activation", Activation(self.activation))
         object.__setattr__(self, "suppressed_ids", tuple(self.suppressed_ids))
         self._require_vocabularies()
+
+    def require_heads(self) -> None:
+        """Raise ValueError if the heads do not fit the width, or theirs is none."""
+        if self.head_width is None:
+            Dimensions.require_heads(self)
+        else:
+            _require_integer("head_width", self.head_width, 1)
 
     def _require_vocabularies(self) -> None:
         if self.target_vocab_size is not None:
@@ -161,6 +180,16 @@ class ModelConfig(Dimensions):
             _require_integer("one of suppressed_ids", token, 0, self.num_target_tokens - 1)
         if self.eos_id in self.suppressed_ids:
             raise ValueError(f"eos_id ({self.eos_id}) is one of suppressed_ids: no translation could end")
+
+    @property
+    def d_head(self) -> int:
+        """Width of one attention head."""
+        return self.head_width or self.d_model // self.num_heads
+
+    @property
+    def attention_width(self) -> int:
+        """Width of all heads side by side."""
+        return self.num_heads * self.d_head
 
     @property
     def num_target_tokens(self) -> int:

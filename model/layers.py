@@ -6,6 +6,7 @@ Axes: B batch, S source, T target, Q queries, M memory (keys), D d_model, H head
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: functional.relu,
     Activation.SWISH: functional.silu,
     Activation.GELU: functional.gelu,
+    Activation.GELU_TANH: partial(functional.gelu, approximate="tanh"),
 }
 
 
@@ -49,6 +51,25 @@ def causal_mask(num_steps: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(num_steps, num_steps, dtype=torch.bool, device=device).tril()[None, None]
 
 
+def with_relative_bias(mask: Tensor, table: Tensor | None, num_columns: int) -> Tensor:
+    """Add what self-attention knows of distances (Shaw et al. 2018; Raffel et al. 2020) to a mask of S columns.
+
+    Args:
+        mask: bool, broadcastable to [B, H, S, S].
+        table: [H, 2 R + 1]: number i is added to the product of a query and the key i - R columns before it; those
+            farther away have the first or the last number.  None: the mask is returned as it is.
+        num_columns: S.
+
+    Returns:
+        float [B or 1, H, S, S], minus infinity where the mask hides.
+    """
+    if table is None:
+        return mask
+    farthest, columns = table.size(1) // 2, torch.arange(num_columns, device=mask.device)
+    distances = (columns[:, None] - columns).clamp(-farthest, farthest) + farthest  # [S, S]
+    return torch.where(mask, table[:, distances], -math.inf)
+
+
 class Attended(NamedTuple):
     """Result of attention: the mixed values and, for pictures, the weights that mixed them."""
 
@@ -62,28 +83,28 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
     Args:
         query: [B, H, Q, d].
         key, value: [B, H, M, d].
-        mask: bool, broadcastable to [B, H, Q, M]; False hides.
+        mask: broadcastable to [B, H, Q, M]; False hides, and floats are added to Q K^T / sqrt(d).
     """
     scores = (query / math.sqrt(query.size(-1))) @ key.transpose(-2, -1)  # [B, H, Q, M]
     if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + mask
     weights = scores.softmax(dim=-1)
     return Attended(weights @ value, weights)
 
 
 class MultiHeadAttention(nn.Module):
-    """Section 3.2.2: H heads attend side by side, each in its own projection of width d = D / H.
+    """Section 3.2.2: H heads attend side by side, each in its own projection of width d, usually D / H.
 
     MultiHead(Q, K, V) = Concat(head_1 .. head_H) W^O,   head_h = Attention(Q W_h^Q, K W_h^K, V W_h^V)
     """
 
-    def __init__(self, d_model: int, num_heads: int) -> None:
+    def __init__(self, d_model: int, num_heads: int, d_head: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.query = nn.Linear(d_model, num_heads * d_head)
+        self.key = nn.Linear(d_model, num_heads * d_head)
+        self.value = nn.Linear(d_model, num_heads * d_head)
+        self.output = nn.Linear(num_heads * d_head, d_model)
 
     def forward(self, queries: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
         """Mix `memory` for each query.
@@ -91,7 +112,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             queries: [B, Q, D].
             memory: [B, M, D]; the queries themselves in self-attention.
-            mask: bool, broadcastable to [B, H, Q, M]; False hides.
+            mask: as of `scaled_dot_product_attention`.
 
         Returns:
             [B, Q, D].
@@ -138,17 +159,25 @@ class Ssru(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Equation 2, at each position separately: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or another activation."""
+    """Equation 2, at each position separately: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or another activation.
 
-    def __init__(self, d_model: int, d_ff: int, activation: Activation = Activation.RELU) -> None:
+    With a gate (Shazeer 2020): FFN(x) = (f(x G + g) * (x W_1 + b_1)) W_2 + b_2, f the activation.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, activation: Activation = Activation.RELU, *, gated: bool = False
+    ) -> None:
         super().__init__()
         self._activate = _ACTIVATIONS[activation]
+        self.gate = nn.Linear(d_model, d_ff) if gated else None
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        return self.outer(self._activate(self.inner(inputs)))  # type: ignore[no-any-return]
+        if self.gate is None:
+            return self.outer(self._activate(self.inner(inputs)))  # type: ignore[no-any-return]
+        return self.outer(self._activate(self.gate(inputs)) * self.inner(inputs))  # type: ignore[no-any-return]
 
 
 class Dropout(nn.Module):
@@ -194,7 +223,7 @@ class Residual(nn.Module):
         self.placement = placement
         self.dropout = Dropout(dropout)
 
-    def forward(self, inputs: Tensor, norm: nn.LayerNorm, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(self, inputs: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
         if self.placement is NormPlacement.PRE:
             return inputs + self.dropout(sublayer(norm(inputs)))  # type: ignore[no-any-return]  # nn.Module is untyped

@@ -138,6 +138,7 @@ class TokenizerFiles:
     target_vocabulary: str = ""  # empty: the source's
     unknown: str = "<unk>"
     end: str = "</s>"  # of a target
+    source_prompt: tuple[str, ...] = ()  # pieces of text before every source and its prefix
     source_prefix: tuple[str, ...] = ()
     source_suffix: tuple[str, ...] = ("</s>",)
     target_prefix: tuple[str, ...] = ()  # what every translation begins with
@@ -146,7 +147,7 @@ class TokenizerFiles:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", TokenizerKind(self.kind))
-        for name in ("source_prefix", "source_suffix", "target_prefix", "sentinels"):
+        for name in ("source_prompt", "source_prefix", "source_suffix", "target_prefix", "sentinels"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("source", "target", "source_vocabulary", "target_vocabulary", "unknown", "end"):
             if not isinstance(getattr(self, name), str):

@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer: embeddings, encoder stack, decoder stack, projection.
 
 Sentences in, logits out; knows nothing of losses, data or search.  Axes as in `layers.py`, V source tokens, W target
-tokens, F d_ff, P positions.
+tokens, F d_ff, P positions, H num_heads, A H * d_head.
 
 A model's state has these parameters, float32; a linear layer is [outputs, inputs].  {i} counts layers from 0, {stack}
 is encoder or decoder, {attention} is self_attention or, in the decoder, also cross_attention, {part} is query, key,
@@ -16,14 +16,18 @@ value or output.
 | positions | P, D | position_table | added to the scaled embeddings of step 0, 1, ... in either stack |
 | target_positions | P, D | separate_positions | instead of these in the decoder |
 | {stack}.embedding_norm.weight, .bias | D | embedding_norm | LayerNorm of that sum |
-| {stack}.layers.{i}.{attention}.{part}.weight | D, D | always | all heads, one after the other |
-| {stack}.layers.{i}.{attention}.{part}.bias | D | always | zero where a model has none |
+| {stack}.relative_bias | H, 2 R + 1 | relative_distance R | added to products of self-attention, by distance |
+| {stack}.layers.{i}.{attention}.{part}.weight | A, D | always | all heads, A numbers together; of output D, A |
+| {stack}.layers.{i}.{attention}.{part}.bias | A | always | zero where a model has none; of output D |
 | decoder.layers.{i}.self_attention.{input, forget}.weight, .bias | D, D and D | SSRU | in place of the four |
 | {stack}.layers.{i}.{attention}_norm.weight, .bias | D | always | before (pre) or behind (post) the sublayer |
+| {stack}.layers.{i}.feed_forward.gate.weight, .bias | F, D and F | gated | before the activation, instead of inner |
 | {stack}.layers.{i}.feed_forward.inner.weight, .bias | F, D and F | always | before the activation |
 | {stack}.layers.{i}.feed_forward.outer.weight, .bias | D, F and D | always | behind it |
 | {stack}.layers.{i}.feed_forward_norm.weight, .bias | D | always | as of the attention |
 | {stack}.norm.weight, .bias | D | has_final_norm | LayerNorm after the stack |
+
+With rms_norm, norms have no bias.
 
 A model that starts from a zero embedding gets one more target token, whose row is zero: `start_id`, and one of
 `suppressed_ids`.
@@ -46,6 +50,7 @@ from model.layers import (
     causal_mask,
     padding_mask,
     sinusoidal_positions,
+    with_relative_bias,
 )
 
 
@@ -54,10 +59,10 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
+        self.self_attention = _attention(config)
+        self.self_attention_norm = _norm(config)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, gated=config.gated)
+        self.feed_forward_norm = _norm(config)
         self.residual = Residual(config.norm_placement, dropout)
 
     def forward(self, states: Tensor, source_mask: Tensor) -> Tensor:
@@ -72,12 +77,12 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
         is_ssru = config.architecture is Architecture.SSRU
-        self.self_attention = Ssru(config.d_model) if is_ssru else MultiHeadAttention(config.d_model, config.num_heads)
-        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
-        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.cross_attention_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
+        self.self_attention = Ssru(config.d_model) if is_ssru else _attention(config)
+        self.self_attention_norm = _norm(config)
+        self.cross_attention = _attention(config)
+        self.cross_attention_norm = _norm(config)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, gated=config.gated)
+        self.feed_forward_norm = _norm(config)
         self.residual = Residual(config.norm_placement, dropout)
 
     def forward(self, states: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor) -> Tensor:
@@ -95,11 +100,13 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
         self.embedding_norm = _norm(config, exists=config.embedding_norm)
+        self.relative_bias = _relative_bias(config)
         self.layers = nn.ModuleList(EncoderLayer(config, dropout) for _ in range(config.num_encoder_layers))
         self.norm = _norm(config, exists=config.has_final_norm)
 
     def forward(self, states: Tensor, source_mask: Tensor) -> Tensor:
         """Embedded source [B, S, D] -> memory [B, S, D]."""
+        source_mask = with_relative_bias(source_mask, self.relative_bias, states.size(1))
         for layer in self.layers:
             states = layer(states, source_mask)
         return self.norm(states)  # type: ignore[no-any-return]
@@ -111,20 +118,33 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, dropout: float) -> None:
         super().__init__()
         self.embedding_norm = _norm(config, exists=config.embedding_norm)
+        self.relative_bias = _relative_bias(config)
         self.layers = nn.ModuleList(DecoderLayer(config, dropout) for _ in range(config.num_decoder_layers))
         self.norm = _norm(config, exists=config.has_final_norm)
 
     def forward(self, states: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """Embedded target [B, T, D], memory [B, S, D] -> [B, T, D]; a step sees itself and earlier steps only."""
-        target_mask = causal_mask(states.size(1), states.device)
+        T = states.size(1)
+        target_mask = with_relative_bias(causal_mask(T, states.device), self.relative_bias, T)
         for layer in self.layers:
             states = layer(states, memory, target_mask, source_mask)
         return self.norm(states)  # type: ignore[no-any-return]
 
 
-def _norm(config: ModelConfig, *, exists: bool) -> nn.Module:
-    """Return a LayerNorm, or the identity where the model has none."""
-    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if exists else nn.Identity()
+def _attention(config: ModelConfig) -> MultiHeadAttention:
+    return MultiHeadAttention(config.d_model, config.num_heads, config.d_head)
+
+
+def _norm(config: ModelConfig, *, exists: bool = True) -> nn.Module:
+    """Return a norm, or the identity where the model has none."""
+    kind = nn.RMSNorm if config.rms_norm else nn.LayerNorm
+    return kind(config.d_model, eps=config.norm_epsilon) if exists else nn.Identity()
+
+
+def _relative_bias(config: ModelConfig) -> nn.Parameter | None:
+    """Return the table of a stack, [H, 2 R + 1], or None where positions are added."""
+    distance = config.relative_distance
+    return nn.Parameter(torch.zeros(config.num_heads, 2 * distance + 1)) if distance else None
 
 
 class Transformer(nn.Module):
@@ -176,7 +196,10 @@ class Transformer(nn.Module):
         scale = math.sqrt(self.config.d_model) if self.config.scaled_embeddings else 1.0
         is_separate = stack is self.decoder and self.config.separate_positions
         positions = self.target_positions if is_separate else self.positions
-        states = stack.embedding_norm(table(tokens) * scale + positions[: tokens.size(1)])
+        states = table(tokens) * scale
+        if not self.config.relative_distance:
+            states = states + positions[: tokens.size(1)]
+        states = stack.embedding_norm(states)
         device = states.device.type
         if torch.is_autocast_enabled(device):  # so that the whole residual stream has its precision
             states = states.to(torch.get_autocast_dtype(device))

@@ -56,7 +56,7 @@ class Vocabularies:
 
         files = self._files
         return (
-            ids(self.source, files.source_prefix),
+            ids(self.source, (*files.source_prompt, *files.source_prefix)),
             ids(self.source, files.source_suffix),
             ids(self.target, files.target_prefix),
         )

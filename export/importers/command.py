@@ -20,6 +20,7 @@ from export.importers.m2m100 import is_m2m100, read_m2m100
 from export.importers.marian import is_marian, read_marian
 from export.importers.marian_npz import is_marian_npz, read_marian_npz
 from export.importers.opennmt_py import is_opennmt_py, read_opennmt_py
+from export.importers.t5 import is_t5, read_t5
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
 from export.prompts import prompt_texts, prompted_samples
 from export.report import show_bundle
@@ -40,6 +41,7 @@ class Format(StrEnum):
     MARIAN_NPZ = "marian-npz"
     OPENNMT_PY = "opennmt-py"
     M2M100 = "m2m100"  # also NLLB, mBART and mBART-50
+    T5 = "t5"  # also mT5 and MADLAD
 
 
 READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
@@ -48,9 +50,8 @@ READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
     Format.MARIAN_NPZ: read_marian_npz,
     Format.OPENNMT_PY: read_opennmt_py,
     Format.M2M100: read_m2m100,
+    Format.T5: read_t5,
 }
-
-_WITH_RELATIVE_POSITIONS = ("t5", "mt5", "umt5", "longt5", "switch_transformers")
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 console = Console(stderr=True)
@@ -64,6 +65,9 @@ Marian: [cyan]python -m export import my-marian-model bundles/en-de --source-lan
 OPUS-MT: [cyan]python -m export import opus-mt-en-de bundles/en-de[/cyan]
 
 NLLB: [cyan]python -m export import nllb-200-distilled-600M bundles/nllb --target-language de[/cyan]
+
+T5: [cyan]python -m export import t5-small bundles/t5 --source-language en --target-language de
+--source-prefix 'translate English to German:'[/cyan]
 
 int8: [cyan]python -m export import opus-mt-en-de bundles/en-de --precision int8 --calibration sentences.en[/cyan]
 """
@@ -110,7 +114,7 @@ def main(
         ),
     ] = None,
     source_prefix: Annotated[
-        list[str] | None, typer.Option(help="Token before every source, such as '>>de<<'; may be repeated.")
+        list[str] | None, typer.Option(help="Token before every source, such as '>>de<<', of T5 text; repeatable.")
     ] = None,
     source_eos: Annotated[
         bool | None, typer.Option(help="End every source with end-of-sentence. Default: as the model says.")
@@ -127,7 +131,7 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """Turn the model in SOURCE, of CTranslate2, Marian, OPUS-MT, OpenNMT-py, M2M100, NLLB or mBART, into a BUNDLE.
+    """Turn the model in SOURCE, of CTranslate2, Marian, OPUS-MT, OpenNMT-py, M2M100, NLLB, mBART or T5, into a BUNDLE.
 
     Nothing in SOURCE is run. What this program does not understand is refused, and BUNDLE stays as it was.
     """
@@ -189,21 +193,21 @@ def import_model(
 
 
 def _format_of(source: Path) -> Format:
-    if (kind := model_type_of(source)) in _WITH_RELATIVE_POSITIONS:
-        raise ForeignModelError(
-            f"{source} is a {kind} model (T5, MADLAD): relative positions and RMSNorm are not supported"
-        )
     if is_ctranslate2(source):
         return Format.CTRANSLATE2
     if is_marian(source):
         return Format.MARIAN
     if is_m2m100(source):
         return Format.M2M100
+    if is_t5(source):
+        return Format.T5
     if is_marian_npz(source):
         return Format.MARIAN_NPZ
     if is_opennmt_py(source):
         return Format.OPENNMT_PY
+    kind = model_type_of(source)
     raise ForeignModelError(
         f"{source} has neither model.bin (CTranslate2), nor an .npz file (Marian), nor a .pt file (OpenNMT-py), "
-        "nor a config.json with model_type marian (MarianMT), m2m_100 (M2M100, NLLB) or mbart"
+        "nor a config.json with model_type marian (MarianMT), m2m_100 (M2M100, NLLB), mbart, t5 (MADLAD) or mt5"
+        + (f"; it is {kind[:60]!r}" if kind else "")
     )

@@ -65,7 +65,7 @@ def languages_of(
     """
     first = max((number for number, token in enumerate(tokens) if token), default=0) + 1
     usual = _usual_tokens(settings, len(tokens) - first, has_vocabulary=has_vocabulary)
-    added = _added_tokens(directory, settings)
+    added = added_tokens(directory, settings)
     found = {number: token for number, token in enumerate(tokens) if token in usual}
     found |= {number: token for number, token in added.items() if _PATTERN.fullmatch(token)}
     if not found:
@@ -76,8 +76,8 @@ def languages_of(
 
 
 def language_of(token: str) -> Language:
-    """Return the language of a token such as fra_Latn (NLLB), __fr__ (M2M100), fr_XX (mBART) or >>fra<< (OPUS-MT)."""
-    code = token.strip("_<>")
+    """Return the language of fra_Latn (NLLB), __fr__ (M2M100), fr_XX (mBART), >>fra<< (OPUS-MT) or <2fr> (MADLAD)."""
+    code = token.strip("_<>").removeprefix("2")
     if code in _MBART:
         code = code.partition("_")[0]  # the region says nothing
     tag = bcp47_of(code)
@@ -116,7 +116,7 @@ def _usual_tokens(settings: dict[str, Any], num_free: int, *, has_vocabulary: bo
     return _NLLB
 
 
-def _added_tokens(directory: Path, settings: dict[str, Any]) -> dict[int, str]:
+def added_tokens(directory: Path, settings: dict[str, Any]) -> dict[int, str]:
     """Return the tokens by id that the tokenizer's files name beside the pieces; none where they say nothing."""
     path = directory / "tokenizer.json"
     listed = settings.get("added_tokens_decoder") or {}

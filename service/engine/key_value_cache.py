@@ -40,10 +40,16 @@ class CacheShape:
     num_layers: int
     num_heads: int
     d_head: int
+    has_steps: bool = False  # whether the graph must know which step wrote a column: relative positions
 
     @classmethod
     def of(cls, config: ModelConfig) -> "CacheShape":
-        return cls(num_layers=config.num_decoder_layers, num_heads=config.num_heads, d_head=config.d_head)
+        return cls(
+            num_layers=config.num_decoder_layers,
+            num_heads=config.num_heads,
+            d_head=config.d_head,
+            has_steps=config.relative_distance > 0,
+        )
 
     @property
     def column_size(self) -> int:
@@ -99,9 +105,10 @@ class KeyValueCache(Generic[SlotsT]):
         *,
         masked: Floating = MASKED,
         steps_between_compactions: int = _STEPS_BETWEEN_COMPACTIONS,
+        has_steps: bool = False,
     ) -> None:
-        """Create a cache without sentences; `new_slots` takes a number of columns, and `masked` decides the mask's
-        type.
+        """Create a cache without sentences; `new_slots` takes a number of columns, `masked` decides the mask's type,
+        and with `has_steps` there are `column_steps`.
         """
         self.beam_size = beam_size
         self.num_sentences = 0
@@ -109,6 +116,7 @@ class KeyValueCache(Generic[SlotsT]):
         self.own = new_slots(self._slack)  # of self-attention
         self.cross = new_slots(CROSS_COLUMNS)
         self._mask = SlotBuffer(1, beam_size, 1, self._slack, masked)  # [1, N, K, C, 1]
+        self._steps = SlotBuffer(1, 1, 1, self._slack, np.int64(0)) if has_steps else None  # [1, N, 1, C, 1]
         self._hypotheses = np.arange(beam_size)
         self._columns = np.zeros(_INITIAL_SLOTS, np.int64)
         self._limits = np.zeros(_INITIAL_SLOTS, np.int64)  # a sentence with so many columns is compacted
@@ -119,7 +127,8 @@ class KeyValueCache(Generic[SlotsT]):
     @property
     def memory(self) -> tuple[int, ...]:
         """Changes whenever one of the arrays below gets another address."""
-        return self.own.generation, self.cross.generation, self._mask.generation, self._generation
+        steps = () if self._steps is None else (self._steps.generation,)
+        return self.own.generation, self.cross.generation, self._mask.generation, self._generation, *steps
 
     @property
     def layout(self) -> tuple[int, int, int]:
@@ -145,6 +154,11 @@ class KeyValueCache(Generic[SlotsT]):
     def mask(self) -> npt.NDArray[Any]:
         """[B, 1, K, C]: 0 where a hypothesis attends to a column, a masking value elsewhere."""
         return self._mask.slots[0, : self.num_sentences, None, :, :, 0]
+
+    @property
+    def column_steps(self) -> Ints | None:
+        """[B, C]: the decoder step that wrote each column; None where no graph needs it."""
+        return None if self._steps is None else self._steps.slots[0, : self.num_sentences, 0, :, 0]
 
     @property
     def has_grown(self) -> bool:
@@ -180,6 +194,8 @@ class KeyValueCache(Generic[SlotsT]):
             self.own.move(last, index, int(self._columns[last]))
             self.cross.move(last, index, int(self._source_lengths[last]))
             self._mask.slots[0, index] = self._mask.slots[0, last]
+            if self._steps is not None:
+                self._steps.slots[0, index] = self._steps.slots[0, last]
             for array in self._arrays():
                 array[index] = array[last]
         self.num_sentences = last
@@ -192,7 +208,10 @@ class KeyValueCache(Generic[SlotsT]):
         if full:
             self._fit(num_used=self.num_sentences)
         slots = np.arange(self.num_sentences)[:, None]
-        self._mask.slots[0, slots, self._hypotheses, self.columns[:, None] + self._hypotheses, 0] = 0.0
+        new = self.columns[:, None] + self._hypotheses  # [B, K]
+        self._mask.slots[0, slots, self._hypotheses, new, 0] = 0.0
+        if self._steps is not None:
+            self._steps.slots[0, slots, 0, new, 0] = self.past_lengths
 
     def advance(self, parents: Ints) -> None:
         """Count the columns that a decoder step has written, and give every hypothesis its parent's past, [B, K]."""
@@ -213,6 +232,9 @@ class KeyValueCache(Generic[SlotsT]):
         self.own.keep_columns(index, used)
         mask[:, : used.size] = mask[:, used]
         mask[:, used.size :] = self._mask.empty
+        if self._steps is not None:
+            steps = self._steps.slots[0, index, 0, :, 0]  # [C], a view
+            steps[: used.size] = steps[used]
         self._columns[index] = used.size
         self._limits[index] = _round_up(used.size + self._slack, SELF_COLUMNS)
 
@@ -221,8 +243,9 @@ class KeyValueCache(Generic[SlotsT]):
         live = slice(self.num_sentences)
         own = _fitting(self.own.num_columns, int(self._limits[live].max()))
         cross = _fitting(self.cross.num_columns, _round_up(int(self._source_lengths[live].max()), CROSS_COLUMNS))
-        for buffers, num_columns in ((self.own, own), (self._mask, own), (self.cross, cross)):
-            buffers.resize(num_used, self.num_sentences, num_columns)
+        for buffers, num_columns in ((self.own, own), (self._mask, own), (self._steps, own), (self.cross, cross)):
+            if buffers is not None:
+                buffers.resize(num_used, self.num_sentences, num_columns)
 
 
 class SlotBuffer:
@@ -232,7 +255,7 @@ class SlotBuffer:
     a new one as long as they fit.
     """
 
-    def __init__(self, num_arrays: int, heads: int, width: int, num_columns: int, empty: Floating) -> None:
+    def __init__(self, num_arrays: int, heads: int, width: int, num_columns: int, empty: np.generic) -> None:
         """Lay out slots whose new columns hold `empty`; its type is that of the arrays."""
         self.num_columns = num_columns  # C
         self.generation = 0  # changes whenever the memory does

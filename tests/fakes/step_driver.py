@@ -13,8 +13,9 @@ import numpy as np
 import onnxruntime as ort
 
 from export.builder import Array
-from export.graphs import DECODER_STEP_NAME, cache_names
+from export.graphs import DECODER_STEP_NAME
 from export.runner import MASKED, Values, open_session
+from export.transformer_graph import cache_names
 from model.config import BOS_ID, ModelConfig, NormPlacement
 from tests.fakes.tiny_model import TinyGraphs, padded, tiny_graphs
 

@@ -72,6 +72,8 @@ def tiny_model(config: ModelConfig, seed: int = 0) -> Transformer:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
             elif "query" in name or "key" in name:
                 parameter.mul_(2.0)
+            elif "relative_bias" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
         if config.position_table:
             model.positions.copy_(torch.randn(model.positions.shape, generator=generator))
         if config.separate_positions:

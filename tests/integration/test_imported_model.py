@@ -93,10 +93,7 @@ def test_text_beside_the_model_becomes_its_self_test_and_its_int8_scales(model, 
             "the model does not say its languages",
         ),
         (lambda path: (path / "config.json").write_text('{"model_type": "bart"}'), "has neither model.bin"),
-        (
-            lambda path: (path / "config.json").write_text('{"model_type": "t5"}'),
-            "relative positions and RMSNorm are not",
-        ),
+        (lambda path: (path / "config.json").write_text('{"model_type": "umt5"}'), "or mt5; it is 'umt5'"),
     ],
 )
 def test_what_is_no_model_is_refused_in_one_line(tmp_path, make, message):

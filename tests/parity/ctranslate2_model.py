@@ -14,7 +14,7 @@ import sentencepiece
 from ctranslate2.specs import common_spec, transformer_spec
 from numpy.typing import NDArray
 
-from export.graphs import logits_bias
+from export.transformer_graph import logits_bias
 from model.config import Activation, ModelConfig, NormPlacement
 from model.layers import sinusoidal_positions
 

@@ -63,7 +63,7 @@ class CpuCache(KeyValueCache[CpuSlots]):
     """A key/value cache in this process' memory."""
 
     def __init__(self, shape: CacheShape, beam_size: int) -> None:
-        super().__init__(partial(CpuSlots, shape), beam_size)
+        super().__init__(partial(CpuSlots, shape), beam_size, has_steps=shape.has_steps)
 
     def self_arrays(self) -> list[Floats]:
         """Return 2 L arrays [B, H, C, d_head]."""

@@ -227,6 +227,8 @@ class _Binding:
         self._input("columns", state.columns)
         self._input("self_mask", state.mask)
         self._input("source_lengths", state.source_lengths)
+        if state.column_steps is not None:
+            self._input("column_steps", state.column_steps)
         self.is_edited = False
         self._decoder = decoder
         self._bind_edits(NO_EDITS, 0)

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from export.builder import Array
-from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, cross_names
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME
 from export.runner import Values
+from export.transformer_graph import cross_names
 from model.config import BOS_ID, NormPlacement
 from tests.fakes.step_driver import (
     PRECISIONS,
