@@ -241,6 +241,7 @@ def main(
     """Import a model of a real shape with random weights, and compare it with CTranslate2."""
     precisions, about = precision or ["int8", "fp32"], machine.describe(1)
     chosen = SHAPES[shape]
+    (ROOT / "build").mkdir(exist_ok=True)  # on a disk: temporary files can be in memory
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
         bundle, ctranslate2_dir, figures = prepare(chosen, Path(name), precisions)
         encode = load_tokenizer(bundle.directory, bundle.manifest.tokenizer).encode
