@@ -62,7 +62,7 @@ imports: setup-dev
 	$(BIN)/lint-imports
 
 unit: setup-dev
-	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 integration: setup-dev  ## What `check` leaves out: the real server, the golden bundle, the slow tests
 	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]

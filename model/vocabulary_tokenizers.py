@@ -86,30 +86,18 @@ class Vocabularies:
         return None if self.target.is_control(name) and token != self.target.unknown_id else name
 
 
-class _WithoutSentinels:
-    """Foreign models have no sentinels."""
+class _VocabularyTokenizer:
+    """What the two share: vocabularies, and no sentinels."""
 
     sentinels: tuple[str, ...] = ()
+
+    def __init__(self, directory: Path, files: TokenizerFiles) -> None:
+        self._vocabularies = Vocabularies(directory, files)
+        self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
 
     def marked(self) -> Self:
         """Return this tokenizer."""
         return self
-
-
-class PieceTokenizer(_WithoutSentinels):
-    """SentencePiece models cut the text, vocabularies have the ids of the pieces."""
-
-    def __init__(self, directory: Path, files: TokenizerFiles) -> None:
-        """Read the files.
-
-        Raises:
-            ValueError: one is missing or damaged.
-        """
-        self._vocabularies = Vocabularies(directory, files)
-        self._source = SentencePieces.load(directory / files.source)
-        self.unknown_id = self._vocabularies.source.unknown_id
-        self._target = SentencePieces.load(directory / files.target) if files.target else self._source
-        self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
 
     @property
     def target_prefix(self) -> list[int]:
@@ -121,6 +109,21 @@ class PieceTokenizer(_WithoutSentinels):
         found = copy(self)
         found._vocabularies = self._vocabularies.between(source_language, target_language)  # noqa: SLF001 - its own
         return found
+
+
+class PieceTokenizer(_VocabularyTokenizer):
+    """SentencePiece models cut the text, vocabularies have the ids of the pieces."""
+
+    def __init__(self, directory: Path, files: TokenizerFiles) -> None:
+        """Read the files.
+
+        Raises:
+            ValueError: one is missing or damaged.
+        """
+        super().__init__(directory, files)
+        self._source = SentencePieces.load(directory / files.source)
+        self.unknown_id = self._vocabularies.source.unknown_id
+        self._target = SentencePieces.load(directory / files.target) if files.target else self._source
 
     def encode(self, text: str) -> list[int]:
         """Return the source ids of one sentence as the model wants them; none for blank text."""
@@ -169,7 +172,7 @@ class PieceTokenizer(_WithoutSentinels):
         return self._vocabularies.spellings([self._target.normalize(phrase) for phrase in phrases])
 
 
-class SpaceTokenizer(_WithoutSentinels):
+class SpaceTokenizer(_VocabularyTokenizer):
     """Tokens stand in the text, with spaces between them: models that come without their tokenizer."""
 
     def __init__(self, directory: Path, files: TokenizerFiles) -> None:
@@ -178,20 +181,8 @@ class SpaceTokenizer(_WithoutSentinels):
         Raises:
             ValueError: one is missing or damaged.
         """
-        self._vocabularies = Vocabularies(directory, files)
+        super().__init__(directory, files)
         self._characters = set("".join(self._vocabularies.source.tokens))
-        self.vocab_size, self.target_vocab_size = len(self._vocabularies.source), len(self._vocabularies.target)
-
-    @property
-    def target_prefix(self) -> list[int]:
-        """What every translation begins with."""
-        return self._vocabularies.target_prefix
-
-    def between(self, source_language: str, target_language: str) -> Self:
-        """Return the tokenizer for texts of these languages."""
-        found = copy(self)
-        found._vocabularies = self._vocabularies.between(source_language, target_language)  # noqa: SLF001 - its own
-        return found
 
     def encode(self, text: str) -> list[int]:
         """Return the source ids of the tokens of a text as the model wants them; none for blank text."""

@@ -44,11 +44,7 @@ class GoogleServicer:
     ) -> pb.SupportedLanguages:
         """Return the languages of the models that the caller may use."""
         name = _model_name(request.model)
-        infos = [
-            model.info
-            for model in self._router.pipeline.catalogue.models
-            if call.may_use(model.info.name) and name in (None, model.info.name)
-        ]
+        infos = [info for info in self._router.infos(call) if name in (None, info.name)]
         sources = {code for info in infos for code in info.source_languages}
         targets = {code for info in infos for code in info.target_languages}
         return pb.SupportedLanguages(

@@ -83,9 +83,9 @@ class OpenInferenceServicer:
         return _encode(request, result, shape)
 
     def _find(self, name: str, version: str, call: Call) -> ModelInfo | None:
-        for model in self._router.pipeline.catalogue.models:
-            if model.info.name == name and version in ("", model.info.version) and call.may_use(name):
-                return model.info
+        for info in self._router.infos(call):
+            if info.name == name and version in ("", info.version):
+                return info
         return None
 
 

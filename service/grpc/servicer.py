@@ -38,7 +38,7 @@ class TranslationServicer:
 
     async def list_models(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
         """Return the loaded models that the caller may use; none while the server starts."""
-        infos = [model.info for model in self._router.pipeline.catalogue.models if call.may_use(model.info.name)]
+        infos = self._router.infos(call)
         return pb.ListModelsResponse(models=[encode_model(info, languages_of(info)) for info in infos])
 
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from model.language_codes import subtags_of
 from service.http.calls import Dialect, HttpRequest
 from service.http.fields import checked
-from service.http.languages import infos_for, name_of, source_of, target_languages
+from service.http.languages import name_of, source_of, target_languages
 from service.http.operations import JSON, URLENCODED, Operation, answer_with
 from service.http.whole_server import WholeServer
 from service.records import (
@@ -163,7 +163,7 @@ class DeepL:
 
     async def languages(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /v2/languages."""
-        infos = infos_for(self._router, call)
+        infos = self._router.infos(call)
         if checked(LanguagesBody, asked.fields).type == "source":
             codes = {_code(code): name_of(code) for code in source_languages(infos)}
             languages = [Language(language=code, name=name) for code, name in sorted(codes.items())]

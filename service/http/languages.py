@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from model.language_codes import subtags_of
-from service.records import Call, ModelInfo, TranslationResult
+from service.records import ModelInfo, TranslationResult
 from service.translation.routes import find_route, source_languages
 from service.translation.routing import Router
 
@@ -41,11 +41,6 @@ def name_of(code: str) -> str:
         return code
     details = ", ".join(filter(None, (subtags.script, subtags.region)))
     return f"{_NAMES[subtags.language]} ({details})" if details else _NAMES[subtags.language]
-
-
-def infos_for(router: Router, call: Call) -> list[ModelInfo]:
-    """Return the loaded models that a caller may use."""
-    return [model.info for model in router.pipeline.catalogue.models if call.may_use(model.info.name)]
 
 
 def offered(infos: Sequence[ModelInfo]) -> list[Offered]:

@@ -17,7 +17,7 @@ from service.config import LimitsConfig, SecurityConfig
 from service.documents.formats import SUFFIXES
 from service.http.calls import Dialect, HttpRequest, peer_of
 from service.http.fields import File, checked
-from service.http.languages import infos_for, name_of, offered, source_of
+from service.http.languages import name_of, offered, source_of
 from service.http.operations import MULTIPART, Operation, answer_with
 from service.http.translated_files import download, translate_file
 from service.http.whole_server import WholeServer
@@ -209,13 +209,13 @@ class LibreTranslate:
         """Answer /languages."""
         languages = [
             Language(code=one.code, name=name_of(one.code), targets=list(one.targets))
-            for one in offered(infos_for(self._router, call))
+            for one in offered(self._router.infos(call))
         ]
         return JSONResponse([one.model_dump() for one in languages])
 
     async def settings(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /frontend/settings."""
-        languages = offered(infos_for(self._router, call))
+        languages = offered(self._router.infos(call))
         target = next((one.targets[0] for one in languages if one.targets), "")
         return answer_with(
             Settings(

@@ -15,7 +15,6 @@ from service.documents.draft import Draft, Unit
 from service.documents.formats import format_of, read_document
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
-from service.http.languages import infos_for
 from service.records import Call, Translation, TranslationRequest
 from service.registry.model_info import index_of
 from service.translation.routing import Router
@@ -94,7 +93,7 @@ def _read(file: File, wish: TranslationRequest, has_scorer: bool) -> tuple[Draft
 
 def _has_scorer(wish: TranslationRequest, call: Call, router: Router) -> bool:
     """Return whether a single model translates, and says which words belong together."""
-    infos = infos_for(router, call)
+    infos = router.infos(call)
     try:
         source, target = wish.source_language, wish.target_language
         info = infos[index_of(infos, model=None, source_language=source, target_language=target)]

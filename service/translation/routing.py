@@ -18,6 +18,7 @@ from service.queue.admission import Permit
 from service.records import (
     Call,
     DetectedLanguage,
+    ModelInfo,
     Span,
     TextWarning,
     Translation,
@@ -49,6 +50,10 @@ class Router:
         self._loading = asyncio.Lock()
         self._models: Sequence[ServedModel] = ()  # that the routes below are of
         self._found: dict[tuple[str | None, str, str, frozenset[str] | None], Routes] = {}
+
+    def infos(self, call: Call) -> list[ModelInfo]:
+        """Return the descriptions of the models that the caller may use; none while the server starts."""
+        return [model.info for model in self.pipeline.catalogue.models if call.may_use(model.info.name)]
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
         """Return one translation per text, in order; raises as `Pipeline.translate`."""
@@ -86,8 +91,7 @@ class Router:
                 if len(text) > limit:
                     message = f"has {len(text)} characters, at most {limit} are accepted"
                     raise TooLong(message, field=f"texts[{index}]", index=index)
-            infos = [model.info for model in self.pipeline.catalogue.models if call.may_use(model.info.name)]
-            detected = await self._detect(texts, source_languages(infos))
+            detected = await self._detect(texts, source_languages(self.infos(call)))
         call.finished_texts = len(texts)
         return detected
 
@@ -102,8 +106,7 @@ class Router:
         if found is None:
             if len(self._found) >= _MOST_KEPT:
                 self._found.clear()
-            infos = [model.info for model in self._models if call.may_use(model.info.name)]
-            infos = [info for info in infos if request.model in (None, info.name)]
+            infos = [info for info in self.infos(call) if request.model in (None, info.name)]
             found = self._found[question] = routes_of(infos, request.source_language, request.target_language)
         return found
 

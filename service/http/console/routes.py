@@ -22,7 +22,7 @@ from service.http.console.answers import (
     line,
 )
 from service.http.fields import checked
-from service.http.languages import infos_for, offered
+from service.http.languages import offered
 from service.http.whole_server import WholeServer
 from service.records import Call, TextFormat, TranslateOptions, TranslationRequest
 from service.scores import ScorePair, ScoreRequest
@@ -163,16 +163,14 @@ class Console:
 
     async def models(self, _: HttpRequest, call: Call) -> Response:
         """Return the models that the caller may use, and what can be translated into what."""
-        infos = infos_for(self._router, call)
+        infos = self._router.infos(call)
         targets = {one.code: one.targets for one in offered(infos)}
         return JSONResponse({"models": [describe_model(info) for info in infos], "targets": targets})
 
     async def card(self, asked: HttpRequest, call: Call) -> Response:
         """Return the card of a model that the caller may use."""
         name = str(asked.fields.get("model", ""))
-        card = (
-            await self._whole.card_of(name) if name in {info.name for info in infos_for(self._router, call)} else None
-        )
+        card = await self._whole.card_of(name) if name in {info.name for info in self._router.infos(call)} else None
         if card is None:
             raise NotFound("there is no card of such a model")
         return PlainTextResponse(card)

@@ -10,7 +10,7 @@ from service.engine.job import FinishReason
 from service.errors import Overloaded
 from service.http.fields import File
 from service.http.translated_files import translate_file
-from service.records import Call, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.records import Call, ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
 FILE = File("a.txt", b"one\n\ntwo\n\nthree\n")
@@ -20,10 +20,12 @@ class BusyRouter:
     """Takes two texts at a time, and refuses the requests of these numbers."""
 
     def __init__(self, *refused: int) -> None:
-        limits, catalogue = SimpleNamespace(max_texts=2), SimpleNamespace(models=())
-        self.pipeline = SimpleNamespace(limits=limits, catalogue=catalogue)
+        self.pipeline = SimpleNamespace(limits=SimpleNamespace(max_texts=2))
         self.num_requests = 0
         self._refused = refused
+
+    def infos(self, _: Call) -> list[ModelInfo]:
+        return []
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
         self.num_requests += 1
