@@ -46,7 +46,10 @@ class WeightFile:
     tensors: dict[str, Array | Deferred] = field(default_factory=dict)
 
     def add(self, name: str, tensor: Array | Deferred) -> Array | Deferred:
-        """Keep a tensor under a name and return it; the same name always means the same tensor, kept once."""
+        """Keep a tensor under a name and return it; the same name has to mean the same tensor, which is kept once.
+
+        Of tensors that are made later, only shapes and types are compared.
+        """
         known = self.tensors.setdefault(name, tensor)
         assert (known.shape, known.dtype) == (tensor.shape, tensor.dtype), f"two different tensors are called {name}"
         if isinstance(known, np.ndarray) and isinstance(tensor, np.ndarray):

@@ -64,12 +64,20 @@ class Observed:
     product: Product
     histogram: Histogram = field(default_factory=Histogram)
     rows: list[Array] = field(default_factory=list)  # each [I]
+    num_offered: int = 0  # rows of which these are a sample
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def add(self, inputs: Array) -> None:
-        """Count the values of inputs [R, I], and keep every so manieth row."""
+        """Count the values of inputs [R, I], and offer some rows, evenly spaced, to the sample of all runs."""
         self.histogram.add(inputs)
-        missing = min(SAMPLE_ROWS - len(self.rows), ROWS_EACH)
-        self.rows += [row.copy() for row in inputs[:: max(1, len(inputs) // ROWS_EACH)][:missing]]
+        step = max(1, len(inputs) // ROWS_EACH)
+        for row in inputs[self.random.integers(step) :: step][:ROWS_EACH]:
+            self.num_offered += 1
+            place = int(self.random.integers(self.num_offered))  # reservoir sampling (Vitter 1985, algorithm R)
+            if len(self.rows) < SAMPLE_ROWS:
+                self.rows.append(row.copy())
+            elif place < SAMPLE_ROWS:
+                self.rows[place] = row.copy()
 
     def divergence(self, scale: ActivationScale) -> float:
         """Return the root mean square error of the int8 product's outputs over that of the float outputs.

@@ -170,7 +170,8 @@ class RecurrentStepGraph(NewestColumnGraph):
 class SsruStepGraph(NewestColumnGraph):
     """The next candidates of every sentence, as of `DecoderStepGraph`, of a decoder with SSRUs.
 
-    Caches: self_key_i and self_value_i [B, H, T, d] both have the cells c of decoder layer i, in H parts.
+    Caches: self_key_i and self_value_i [B, H, T, d] both have the cells c of decoder layer i, in H parts.  Nothing
+    reads the second: a cache has two arrays for each layer, whatever the model.
     """
 
     def decode(self) -> str:

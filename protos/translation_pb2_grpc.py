@@ -76,7 +76,8 @@ class TranslationServiceServicer:
         RESOURCE_EXHAUSTED carries a google.rpc.ErrorInfo of domain "dragoman", whose reason is: `queue_full` (as many calls
         as the server takes), `token_budget` (as many source tokens), `client_budget` (as many as the caller's key may have),
         `queue_seconds` (too much work goes before this call), `deadline_unattainable` (by what the server has measured, the
-        answer would come after the deadline: said at once, rather than by DEADLINE_EXCEEDED after the wait), `streams` or
+        answer would come after the deadline: said at once, rather than by DEADLINE_EXCEEDED after the wait), `streams`,
+        `model_memory` (no room for the model while others are in use) or
         `out_of_memory` (an engine had too little for the texts that ran together; it runs fewer at once from then on).
         A message over the size limit is refused by gRPC itself, without reason and pushback: do not repeat it.
         """
@@ -99,7 +100,7 @@ class TranslationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Lists the models this server has loaded, in the order in which a request without `model` tries them.
+        """Lists the models that requests may name, loaded or loaded by their first call, in the order in which a request without `model` tries them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

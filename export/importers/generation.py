@@ -76,6 +76,8 @@ def _decoding(settings: dict[str, Any], config: ModelConfig, profile: StopRule |
     """Return the defaults; transformers counts the decoder's start as one of `max_length`."""
     usual = DecodingDefaults()
     longest = whole_number(settings, "max_length", usual.max_target_tokens + 1, path)
+    if settings.get("max_new_tokens") is not None:  # goes before `max_length`
+        longest = whole_number(settings, "max_new_tokens", longest - 1, path) + 1
     own_rule = StopRule.CTRANSLATE2 if flag(settings, "early_stopping", path, default=False) else StopRule.HF
     return DecodingDefaults(
         beam_size=whole_number(settings, "num_beams", 1, path),

@@ -179,6 +179,8 @@ def _tokenizer(
     """Return what the tokenizer is; a language that every translation starts with is the only target."""
     starts_with_language = config.start_id in languages
     first = config.start_id if starts_with_language else settings.get("forced_bos_token_id")
+    if first is not None and first not in languages:
+        raise ForeignModelError(f"forced_bos_token_id is {first!r:.60}, which is no language's token")
     if first in languages:
         languages = {number: replace(one, is_target=number == first) for number, one in languages.items()}
     is_last = options.language_last

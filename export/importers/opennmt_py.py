@@ -107,6 +107,9 @@ def _parts(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], list[st
 def _config(
     settings: dict[str, Any], tensors: dict[str, torch.Tensor], source: list[str], target: list[str], path: Path
 ) -> ModelConfig:
+    for name in ("heads", "position_encoding"):  # no tensor shows a wrong guess
+        if name not in settings:
+            raise ForeignModelError(f"{path}: {name} is missing among the options of the training")
     for name, values in _ONLY.items():
         if settings.get(name, values[0]) not in values:
             raise ForeignModelError(

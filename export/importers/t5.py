@@ -38,7 +38,7 @@ from model.pieces import load_processor
 
 _KINDS = ("t5", "mt5")
 _PIECES_NAME = "spiece.model"
-_ONLY = {"is_encoder_decoder": True}
+_ONLY = {"is_encoder_decoder": True, "forced_bos_token_id": None}
 _ACTIVATIONS = {
     "relu": Activation.RELU,
     "gelu": Activation.GELU,
@@ -73,7 +73,9 @@ def read_t5(directory: Path, options: ImportOptions, scratch: Path) -> ExportSou
     require_keys(settings, _ONLY, path)
     weights = CheckpointWeights(directory)
     is_scaled = _has_scaled_states(settings, path)
-    is_tied = is_scaled or _HEAD not in weights
+    is_tied = _HEAD not in weights or is_scaled
+    if _HEAD not in weights and not flag(settings, "tie_word_embeddings", path, default=True):
+        raise ForeignModelError(f"{directory} has no tensor {_HEAD!r}, and tie_word_embeddings is false")
     pieces = options.source_pieces or directory / _PIECES_NAME
     config = _config(settings, path, _unknown_id(pieces), is_tied=is_tied)
     config, decoding = with_generation(config, directory, options)
@@ -84,6 +86,10 @@ def read_t5(directory: Path, options: ImportOptions, scratch: Path) -> ExportSou
     else:
         languages = options.languages("", "")
     state = _state(weights, config, settings, path)
+    if is_tied and _HEAD in weights:
+        table = state["embedding.weight"]
+        if not np.array_equal(weights.take(_HEAD, table.shape), table):
+            raise ForeignModelError(f"{directory}: states are scaled for tied embeddings, and {_HEAD} is another table")
     if is_scaled:
         state["decoder.norm.weight"] = state["decoder.norm.weight"] * np.float32(config.d_model**-0.5)
     weights.require_all_taken([*_TABLES, _UNUSED])

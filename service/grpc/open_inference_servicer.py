@@ -20,6 +20,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 INFER = f"{SERVICE_NAME}/ModelInfer"
 
 _INPUT, _OUTPUT, _BYTES = "text", "translation", "BYTES"
+_MAX_DIMENSIONS = 8  # of a tensor; their product would grow without end
 
 
 class OpenInferenceServicer:
@@ -152,11 +153,16 @@ def _decode_texts(request: pb.ModelInferRequest) -> tuple[Sequence[int], tuple[s
     if any(output.name != _OUTPUT for output in request.outputs):
         raise InvalidInput(f"the only output is {_OUTPUT}", field="outputs")
     (tensor,) = request.inputs
+    if len(tensor.shape) > _MAX_DIMENSIONS or min(tensor.shape, default=0) < 0:
+        problem = (
+            f"{_INPUT} has {len(tensor.shape)} dimensions, at most {_MAX_DIMENSIONS} and none below 0 are accepted"
+        )
+        raise InvalidInput(problem, field="inputs")
     if request.raw_input_contents:
         parts = _split_raw(b"".join(request.raw_input_contents))
     else:
         parts = list(tensor.contents.bytes_contents)
-    if len(parts) != math.prod(tensor.shape) or min(tensor.shape, default=0) < 0:
+    if len(parts) != math.prod(tensor.shape):
         shape = list(tensor.shape)
         raise InvalidInput(f"{_INPUT} has {len(parts)} elements and the shape {shape}, they must agree", field="inputs")
     return tensor.shape, tuple([_decode_text(part, index) for index, part in enumerate(parts)])

@@ -37,7 +37,7 @@ class TranslationServicer:
         return encode_detected(await self._router.detect(request.texts, call))
 
     async def list_models(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
-        """Return the loaded models that the caller may use; none while the server starts."""
+        """Return the models that the caller may use; none while the server starts."""
         infos = self._router.infos(call)
         return pb.ListModelsResponse(models=[encode_model(info, languages_of(info)) for info in infos])
 

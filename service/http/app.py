@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from service.errors import DragomanError
 from service.telemetry.logs import describe_error, get_logger
 
 MAX_BODY_BYTES = 64 << 10  # of a request for a page, which needs none
@@ -76,6 +77,8 @@ def create_app(routes: Sequence[Route], *, max_body_bytes: int = MAX_BODY_BYTES,
 
     async def failed(request: Request, error: Exception) -> Response:
         path = getattr(request.scope.get("route"), "path", "")
+        if isinstance(error, DragomanError):  # of a call, whose answer had begun: it is in the book
+            return PlainTextResponse("the answer has no end\n", status_code=500)
         get_logger().error("page_failed", path=path, **describe_error(error))
         return PlainTextResponse("the log has the error\n", status_code=500)
 

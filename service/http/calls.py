@@ -35,6 +35,7 @@ STATUSES = {
     "NOT_FOUND": 404,
     "UNAUTHENTICATED": 403,
     "PERMISSION_DENIED": 403,
+    "FAILED_PRECONDITION": 409,
     "RESOURCE_EXHAUSTED": 429,
     "DEADLINE_EXCEEDED": 504,
     "UNAVAILABLE": 503,
@@ -162,8 +163,8 @@ class HttpCalls:
     async def _admit(self, endpoint: "_Endpoint", request: Request, metadata: Metadata, call: Call) -> HttpRequest:
         """Return what is asked, by a caller who may ask.
 
-        The body is read before anything is refused: a connection that ends with something unread in it is reset, and
-        its peer never sees the answer.  It is parsed after everything that can be refused unread.
+        A body that is not too large is read before anything is refused: a connection that ends with something unread in
+        it is reset, and its peer never sees the answer.  It is parsed after everything that can be refused unread.
         """
         try:
             async with asyncio.timeout(self._max_request_seconds):
@@ -223,13 +224,14 @@ class _Sender:
             await self._send({**message, "headers": headers})
             return
         body, has_more = message.get("body", b""), message.get("more_body", False)
-        while len(body) > _PIECE_BYTES:
-            await self._send({"type": message["type"], "body": body[:_PIECE_BYTES], "more_body": True})
-            body = body[_PIECE_BYTES:]
+        last = max(0, len(body) - 1) // _PIECE_BYTES * _PIECE_BYTES
+        for first in range(0, last, _PIECE_BYTES):
+            piece = body[first : first + _PIECE_BYTES]
+            await self._send({"type": message["type"], "body": piece, "more_body": True})
         if not has_more:
             self.is_complete = True
             self._before_end()
-        await self._send({"type": message["type"], "body": body, "more_body": has_more})
+        await self._send({"type": message["type"], "body": body[last:], "more_body": has_more})
 
 
 async def _respond(endpoint: _Endpoint, asked: HttpRequest, call: Call, sender: _Sender) -> None:

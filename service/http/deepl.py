@@ -165,11 +165,13 @@ class DeepL:
         """Answer /v2/languages."""
         infos = self._router.infos(call)
         if checked(LanguagesBody, asked.fields).type == "source":
-            codes = {_code(code): name_of(code) for code in source_languages(infos)}
-            languages = [Language(language=code, name=name) for code, name in sorted(codes.items())]
+            codes = sorted({_code(code) for code in source_languages(infos)})
+            languages = [Language(language=code, name=name_of(code)) for code in codes]
         else:
             targets = [target for code in target_languages(infos) for target in _REGIONS.get(code, (code.upper(),))]
-            languages = [Language(language=one, name=name_of(one), supports_formality=False) for one in targets]
+            languages = [
+                Language(language=one, name=name_of(one), supports_formality=False) for one in dict.fromkeys(targets)
+            ]
         return JSONResponse([one.model_dump(exclude_none=True) for one in languages])
 
     async def usage(self, asked: HttpRequest, call: Call) -> Response:

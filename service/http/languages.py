@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from model.language_codes import subtags_of
@@ -27,6 +28,9 @@ _NAMES = dict(
 )
 
 
+_LISTS_KEPT = 16  # by the models that a caller may use; a list of many takes long, and anybody may ask
+
+
 class Offered(NamedTuple):
     """A language that can be translated from."""
 
@@ -45,12 +49,17 @@ def name_of(code: str) -> str:
 
 def offered(infos: Sequence[ModelInfo]) -> list[Offered]:
     """Return the languages that these models translate from, in the order of their codes."""
+    return list(_offered(tuple(infos)))
+
+
+@lru_cache(maxsize=_LISTS_KEPT)
+def _offered(infos: tuple[ModelInfo, ...]) -> tuple[Offered, ...]:
     targets, languages = target_languages(infos), []
     for source in sorted(source_languages(infos)):
         direct = {code for info in infos if source in info.source_languages for code in info.target_languages}
         can = [code for code in targets if code != source and (code in direct or find_route(infos, source, code))]
         languages.append(Offered(source, tuple(can)))
-    return languages
+    return tuple(languages)
 
 
 def target_languages(infos: Sequence[ModelInfo]) -> list[str]:

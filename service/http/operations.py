@@ -25,6 +25,7 @@ JSON, URLENCODED, MULTIPART = "application/json", "application/x-www-form-urlenc
 _ERRORS = {
     "400": "what was asked for cannot be done as it is",
     "403": "no API key, or none that is good for this",
+    "409": "the model needs more memory than the server may take",
     "413": "the body is too large",
     "429": "too much work waits: try again after Retry-After seconds",
     "500": "an error of the server; its log has it under the request's id",

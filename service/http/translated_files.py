@@ -45,8 +45,10 @@ class TranslatedFiles:
 
     def find(self, name: str) -> File | None:
         """Return the file of this name; None: there is none, or none any more."""
-        since, file = self._files.get(name, (0.0, None))
-        return file if self._clock() - since <= KEPT_S else None
+        now = self._clock()
+        for other in [other for other, (since, _) in self._files.items() if now - since > KEPT_S]:
+            del self._files[other]
+        return self._files[name][1] if name in self._files else None
 
 
 def download(file: File) -> Response:

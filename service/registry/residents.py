@@ -240,6 +240,8 @@ class Residents:
     async def _grow(self, host: "ModelHost") -> None:
         try:
             async with self._starts:
+                if not host.is_loaded or host in self._reserved:  # unloaded while others started, or loaded again
+                    return
                 await self._make_room(host, 0.0)
                 try:
                     if host.is_loaded:

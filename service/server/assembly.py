@@ -25,6 +25,7 @@ from service.server.model_hosting import ModelParts, num_edges
 from service.server.readiness import Readiness
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import server_version
+from service.telemetry.observers import load_traces
 from service.translation.account import Account
 
 CARD_NAME = "MODEL_CARD.md"  # in a bundle, beside what the server needs
@@ -55,6 +56,7 @@ class Parts:
             self.admission = core.admission
             self.edges = EdgeServer(config, core, metrics, self.account, models.executor, whole)
         else:
+            load_traces(config.telemetry)  # raises here what it would raise in the edges
             self.edges = EdgePool(
                 config,
                 num_edges=number,

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
-from service.errors import DragomanError, TooLong
+from service.errors import DragomanError
 from service.records import Call, DetectedLanguage, Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.text.document import Segment
 from service.text.sentences import split
@@ -42,11 +42,7 @@ async def translate_sentences(
 
     Args:
         request: how to translate; its texts are not looked at.
-
-    Raises:
-        TooLong: a sentence has more characters than a text may have.
     """
-    limit = router.pipeline.limits.max_characters
     call.texts, call.priority = len(sentences), call.caller.allowed(request.priority)
     room = asyncio.Semaphore(MAX_AT_ONCE)
 
@@ -61,8 +57,6 @@ async def translate_sentences(
             finally:
                 call.join(part)
 
-    if (longest := max(map(len, sentences), default=0)) > limit:
-        raise TooLong(f"has {longest} characters, at most {limit} are accepted", field="text", index=0)
     tasks = [asyncio.create_task(translate(index)) for index in range(len(sentences))]
     try:
         for finished in asyncio.as_completed(tasks):

@@ -133,6 +133,7 @@ def test_score_has_links_and_what_each_head_looks_at(server):
         ("translate", {}, 400, "text: Field required"),
         ("translate", {"text": "Hi.", "source": "en", "target": "xx"}, 200, ""),  # each sentence has its own error
         ("translate", {"text": "x" * 10_001, "target": "de"}, 400, "has 10001 characters, at most 10000"),
+        ("translate", {"text": "Hi. " * 2_501, "source": "en", "target": "de"}, 400, "has 10004 characters"),
         ("score", {"text": "", "translation": "", "source": "en", "target": "de"}, 400, "is blank"),
         ("alternatives", {"text": "Hi.", "source": "en", "target": "xx"}, 404, "no model"),
     ],

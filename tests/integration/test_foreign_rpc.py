@@ -163,7 +163,8 @@ class TestOpenInference:
         ("change", "message"),
         [
             ({"shape": (3,)}, "text has 1 elements and the shape [3], they must agree"),
-            ({"shape": (-1, -1)}, "text has 1 elements and the shape [-1, -1], they must agree"),
+            ({"shape": (-1, -1)}, "text has 2 dimensions, at most 8 and none below 0 are accepted"),
+            ({"shape": (1,) * 9}, "text has 9 dimensions, at most 8 and none below 0 are accepted"),
             ({"priority": "high"}, "parameter priority is 'high', it must be an integer from 0 on"),
             ({"timeout": -1}, "parameter timeout is -1, it must be an integer from 0 on"),
             ({"target_language": 1}, "parameter target_language is 1, it must be a string"),

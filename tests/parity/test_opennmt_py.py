@@ -129,6 +129,7 @@ class Bomb:
         ({"max_relative_positions": 20}, "max_relative_positions is 20"),
         ({"pos_ffn_activation_fn": "fast_gelu"}, "supported are relu, gelu, silu"),
         ({"heads": "x"}, "heads is 'x', it must be an integer"),
+        ({"position_encoding": False}, "position_encoding is False, only True is supported"),
         ({"norm_eps": "x"}, "norm_epsilon is 'x'"),
         ({"dec_layers": 1}, "tensors that are not understood: decoder.transformer_layers.1"),
         ({"enc_layers": 3}, "has no tensor 'encoder.transformer.2.layer_norm.weight'"),

@@ -191,6 +191,8 @@ def test_a_sentence_gets_the_same_scores_in_any_company(checkpoint, pair, precis
         ({"feed_forward_proj": "gated-mish"}, "feed_forward_proj is 'gated-mish', supported are relu"),
         ({"relative_attention_num_buckets": 0}, "relative_attention_num_buckets is 0, it must be from 4"),
         ({"num_heads": 4}, "has shape"),
+        ({"forced_bos_token_id": 5}, "forced_bos_token_id is 5, only None is supported"),
+        ({"tie_word_embeddings": False}, "no tensor 'lm_head.weight', and tie_word_embeddings is false"),
     ],
 )
 def test_what_is_not_understood_is_refused(pair, checkpoint, tmp_path, change, message):

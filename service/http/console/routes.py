@@ -1,5 +1,6 @@
 """The routes of the console: its files, which are those of `files/`, and what its page asks for."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -12,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from service.errors import NotFound
+from service.errors import NotFound, TooLong
 from service.http.calls import Dialect, HttpCalls, HttpRequest
 from service.http.console.answers import (
     describe_end,
@@ -31,7 +32,7 @@ from service.translation.scoring import score
 from service.translation.sentence_stream import detect, sentences_of, translate_sentences
 
 NUM_ALTERNATIVES = 6
-DIALECT = Dialect(name="console", text_field="text", statuses={"FAILED_PRECONDITION": 409})
+DIALECT = Dialect(name="console", text_field="text")
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {
     "content-security-policy": (
@@ -114,11 +115,14 @@ class Console:
         return JsonLines(self._translation_lines(checked(_Text, asked.fields), asked, call))
 
     async def _translation_lines(self, text: _Text, asked: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
+        limit = self._router.pipeline.limits.max_characters
+        if len(text.text) > limit:
+            raise TooLong(f"has {len(text.text)} characters, at most {limit} are accepted", field="text", index=0)
         language, detected = text.source, None
         if not language:
             found = await detect(text.text, self._router, call)
             language, detected = found.language, found._asdict()
-        spans = sentences_of(text.text, language, text.format)
+        spans = await asyncio.to_thread(sentences_of, text.text, language, text.format)
         yield line({"language": language, "detected": detected, "sentences": spans})
         known = set(text.known) if text.known_language == language else set()
         wanted = list(dict.fromkeys(text.text[begin:end] for begin, end in spans))

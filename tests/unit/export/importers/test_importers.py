@@ -71,7 +71,12 @@ class TestMarian:
         (tmp_path / "scratch").mkdir()
         plain = read_marian(directory, OPTIONS, tmp_path / "scratch")
         eos = plain.config.eos_id
-        changed: dict[str, Any] = {"num_beams": 3, "length_penalty": 0.7, "max_length": 21, "forced_eos_token_id": eos}
+        changed: dict[str, Any] = {
+            "num_beams": 3,
+            "length_penalty": 0.7,
+            "max_new_tokens": 20,
+            "forced_eos_token_id": eos,
+        }
         changed |= {"renormalize_logits": True, "early_stopping": True, "suppress_tokens": [4]}
         (directory / "generation_config.json").write_text(json.dumps(changed))
         own = read_marian(directory, OPTIONS, tmp_path / "scratch")

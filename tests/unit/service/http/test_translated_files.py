@@ -9,7 +9,7 @@ import pytest
 from service.engine.job import FinishReason
 from service.errors import Overloaded
 from service.http.fields import File
-from service.http.translated_files import translate_file
+from service.http.translated_files import KEPT_S, TranslatedFiles, translate_file
 from service.records import Call, ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
@@ -65,3 +65,15 @@ async def test_file_that_finds_no_room_is_refused_at_once():
     with pytest.raises(Overloaded):
         await translated(router)
     assert router.num_requests == 1
+
+
+def test_files_that_are_too_old_are_gone_and_take_no_memory():
+    now = 100.0
+    kept = TranslatedFiles(clock=lambda: now)
+    old = kept.keep(FILE)
+    now += KEPT_S / 2
+    young = kept.keep(FILE)
+    now += KEPT_S / 2 + 1
+
+    assert (kept.find(old), kept.find(young)) == (None, FILE)
+    assert list(kept._files) == [young]
