@@ -1,33 +1,19 @@
-"""Who calls, what a caller asks for and gets, and how far a call is, in plain records.
+"""What a caller asks for and gets, in plain records.
 
 They are the same for every protocol, for the client, and for an engine in the caller's own process.
-
-How it is found out who calls (API key, a trusted proxy's word, the peer's address) is the edge's business.
 
 Nobody changes a record that it was given.  Those that every call makes are not frozen all the same: frozen ones take
 three times as long to create.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from model.languages import Language
-from service.engine.job import FinishReason, JobResult
-from service.errors import DragomanError, PermissionDenied
-
-Identity = tuple[str, str]  # source and name: a proxy's word "10.0.0.7" is not the peer 10.0.0.7
-Phase = Literal["admission", "load", "tokenize", "queue", "decode", "detokenize", "stream"]
-PHASES = ("tokenize", "queue", "encode", "decode", "detokenize")  # those with a duration, in order
-
-# A client that reaches its deadline cancels the call, and the server's own clock may not be there yet: gRPC rounds a
-# deadline up to three digits when it sends it, and the cancel overtakes timers.  Of a short deadline the last moment is
-# a tenth: a client that takes such a call back earlier, as clients that hedge do, was not late.
-_DEADLINE_ROUNDING = 0.01
-_LAST_MOMENT_S = 0.05
-_LAST_MOMENT_SHARE = 0.1
-_TIMER_ROUNDING_S = 0.002  # uvloop's clock counts milliseconds: its timers may go off that much early
+from service.engine.job import FinishReason
+from service.errors import DragomanError
 
 
 class Priority(IntEnum):
@@ -119,28 +105,6 @@ class TermUse(NamedTuple):
     term: Term
     span: Span  # in the text of the request
     is_honoured: bool  # whether the translation has it as asked for
-
-
-class Caller(NamedTuple):
-    """One party among those that share the server."""
-
-    name: str  # stable: an API key's name, the proxy's word, or the peer's address without its port
-    source: Literal["key", "proxy", "peer"] = "peer"
-    priority: Priority = Priority.INTERACTIVE  # the highest it may ask for
-    weight: float = 1.0  # its share beside others: twice the weight, twice the share
-    max_queued_tokens: int | None = None  # of its admitted texts without an answer; None: the server's limit alone
-
-    @property
-    def identity(self) -> Identity:
-        """Who it is among all clients; a name alone can be that of two."""
-        return (self.source, self.name)
-
-    def allowed(self, asked: Priority | None) -> Priority:
-        """The class of its work: what it asks for, or the highest it may have if that is lower or it does not say."""
-        return self.priority if asked is None else max(asked, self.priority)
-
-
-ANYBODY = Caller(name="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,114 +263,3 @@ class ModelInfo:
     def target_languages(self) -> list[str]:
         """BCP 47 languages of its translations."""
         return [one.code for one in self.languages if one.is_target] or [self.target_language]
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Call:
-    """One call, or one text of a stream's call."""
-
-    method: str  # as a label
-    request_id: str = ""
-    caller: Caller = ANYBODY
-    models: frozenset[str] | None = None  # the only ones that the caller's key may use; None: all
-    trace_headers: Mapping[str, str] = field(default_factory=dict)  # traceparent and tracestate, as they came
-    started: float  # time.monotonic()
-    deadline: float  # on the same clock: the caller's, or the server's limit if that is nearer
-    limit_s: float | None = None  # the server's limit for the method if `deadline` is that; None: it is the caller's
-    on_gone: Callable[[], None] | None = None  # of a stream: called when the client has left
-
-    model: str = ""  # the one that answers, once it is known
-    has_several_models: bool = False  # `model` then joins their names
-    priority: Priority | None = None  # of its work; None for calls without work, and until it is known
-    code: str = "OK"  # name of the gRPC status
-    duration_s: float = 0.0  # once the call has ended
-
-    phase: Phase = "admission"
-    texts: int = 0  # of a stream: that were taken in
-    finished_texts: int = 0  # those that have an answer, be it an error
-    source_tokens: int = 0
-    target_tokens: int = 0  # of the texts that were translated
-
-    # Seconds in each phase: the longest of the call's texts.
-    tokenize_s: float = 0.0
-    queue_s: float = 0.0
-    encode_s: float = 0.0
-    decode_s: float = 0.0
-    detokenize_s: float = 0.0
-
-    def may_use(self, model: str) -> bool:
-        """Whether the caller's key is good for this model."""
-        return self.models is None or model in self.models
-
-    def use_model(self, model: str) -> None:
-        """Note the model that answers.
-
-        Raises:
-            PermissionDenied: the caller may not use it.
-        """
-        if not self.may_use(model):
-            raise PermissionDenied(f"the API key of {self.caller.name} is not for the model {model}")
-        self.model = model
-
-    def use_models(self, names: str) -> None:
-        """Note the joined names of the models that have answered, each of which the caller may use."""
-        self.model = names
-        self.has_several_models = "," in names or "+" in names
-
-    def is_late(self, now: float) -> bool:
-        """Whether a call that ends now without an answer ends because of its deadline."""
-        if self.limit_s is not None:
-            return now >= self.deadline - _TIMER_ROUNDING_S
-        allowed_s = self.deadline - self.started
-        slack_s = min(_LAST_MOMENT_S, _LAST_MOMENT_SHARE * allowed_s) + _DEADLINE_ROUNDING * allowed_s
-        return now >= self.deadline - slack_s
-
-    def job_finished(self, result: JobResult) -> None:
-        """Count one segment that the model has translated or scored."""
-        if result.forced is None:
-            self.target_tokens += sum([len(hypothesis.token_ids) for hypothesis in result.hypotheses])
-        self.queue_s = max(self.queue_s, result.queue_s)
-        self.encode_s = max(self.encode_s, result.encode_s)
-        self.decode_s = max(self.decode_s, result.decode_s)
-
-    @property
-    def has_phases(self) -> bool:
-        """Whether the call translates something; the texts of a stream, not itself, have phases."""
-        return self.phase not in {"admission", "stream"}
-
-    def for_text(self) -> "Call":
-        """Return the record of one text of this stream: texts run at the same time and have no phase in common."""
-        self.texts += 1
-        return self.part(1)
-
-    def part(self, num_texts: int) -> "Call":
-        """Return the record of a part of this call that one model works for."""
-        return Call(
-            method=self.method,
-            request_id=self.request_id,
-            caller=self.caller,
-            models=self.models,
-            started=self.started,
-            deadline=self.deadline,
-            limit_s=self.limit_s,
-            model=self.model,
-            priority=self.priority,
-            texts=num_texts,
-        )
-
-    def join(self, part: "Call", *, is_next: bool = False) -> None:
-        """Add what a part of this call came to; `is_next`: it began after the others had ended."""
-        self.model, self.phase = part.model, part.phase
-        self.finished_texts += part.finished_texts
-        self.source_tokens += part.source_tokens
-        self.target_tokens += part.target_tokens
-        for phase in PHASES:
-            own, other = getattr(self, f"{phase}_s"), getattr(part, f"{phase}_s")
-            setattr(self, f"{phase}_s", own + other if is_next else max(own, other))
-
-    def text_finished(self, text: "Call") -> None:
-        """Add what one text of this stream came to."""
-        self.model, self.has_several_models = text.model, text.has_several_models
-        self.finished_texts += 1
-        self.source_tokens += text.source_tokens
-        self.target_tokens += text.target_tokens

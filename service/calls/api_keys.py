@@ -30,8 +30,9 @@ from annotated_types import Ge, Gt, Le
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from service.call import Caller
 from service.config import ConfigError
-from service.records import Caller, Priority
+from service.records import Priority
 from service.watched_files import WatchedFiles
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key

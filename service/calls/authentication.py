@@ -16,10 +16,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TypeAlias
 from urllib.parse import unquote
 
+from service.call import Caller
 from service.calls.api_keys import ApiKey, KeyRing, watch_keys
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
-from service.records import Caller
 from service.telemetry.logs import printable
 from service.watched_files import WatchedFiles
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from random import Random
 
+from service.call import Call
 from service.calls.authentication import Authenticator, Metadata
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
-from service.records import Call
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
 from service.telemetry.metrics import Metrics

@@ -2,10 +2,10 @@
 
 import asyncio
 
+from service.call import Caller
 from service.config import LimitsConfig
 from service.queue.admission import Admission, Permit
 from service.queue.waiting_lines import WaitingLines
-from service.records import Caller
 from service.registry.catalogue import Catalogue
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from service.call import Call, Caller
 from service.config import ListenConfig, ServerConfig
 from service.edges.messages import (
     Answer,
@@ -37,7 +38,6 @@ from service.errors import DragomanError, InternalError, Overloaded, Unavailable
 from service.processes.child import Program
 from service.processes.supervisor import Supervisor, SupervisorConfig
 from service.queue.admission import Admission, Permit
-from service.records import Call, Caller
 from service.registry.catalogue import WorkDone
 from service.registry.host import ModelHost
 from service.telemetry.logs import describe_error, get_logger, log_level

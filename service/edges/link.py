@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from model.bundle import Bundle
+from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.edges.core import Core
 from service.edges.messages import (
@@ -30,7 +31,7 @@ from service.edges.messages import (
 from service.engine.job import JobResult
 from service.errors import DragomanError, Unavailable
 from service.queue.admission import Permit
-from service.records import NO_OPTIONS, Call, Caller, Priority
+from service.records import NO_OPTIONS, Priority
 from service.registry.bundle_check import load_tokenizer
 from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
 from service.registry.daemon_threads import in_daemon_thread

@@ -10,9 +10,10 @@ Calls cross in token ids.  Both sides read the same clock, time.monotonic(), whi
 from pathlib import Path
 from typing import NamedTuple
 
+from service.call import Call, Caller, Identity
 from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
-from service.records import Call, Caller, Identity, ModelInfo, Priority
+from service.records import ModelInfo, Priority
 from service.registry.catalogue import Work
 from service.telemetry.metrics import Snapshot
 from service.translation.account import Usage

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from service.addresses import Address, reserve_port
+from service.call import Call
 from service.config import ServerConfig
 from service.edges.edge import Edge
 from service.edges.messages import Counted, ServingState, SetLevel
 from service.errors import InternalError
 from service.processes.child import StartError
 from service.queue.admission import Admission
-from service.records import Call
 from service.registry.host import ModelHost
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+from service.call import ANYBODY, Call, Caller
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.spec import EngineSpec
 from service.engines.handle import EngineHandle, EngineObserver, EngineSnapshot, Pending
@@ -21,7 +22,7 @@ from service.processes.child import StartError
 from service.processes.supervisor import SupervisorConfig
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
-from service.records import ANYBODY, Call, Caller, Priority
+from service.records import Priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

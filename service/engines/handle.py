@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from service.call import Call
 from service.engine.job import Cancel, Command, FailureKind, Job, JobResult, Outcome, Report, StepStats
 from service.engine.process import command_line
 from service.engine.spec import EngineSpec
@@ -15,7 +16,6 @@ from service.processes.supervisor import Supervisor, SupervisorConfig
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry
 from service.queue.placement import EngineLoad
-from service.records import Call
 
 _MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
 _RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then

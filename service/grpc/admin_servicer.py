@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from protos import admin_pb2 as pb
+from service.call import Call
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
 from service.grpc.wire import Handler, unary
-from service.records import Call
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader

@@ -16,11 +16,11 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import grpc.aio
 
+from service.call import Call, Caller
 from service.calls.book import REQUEST_ID_KEY, CallBook
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
 from service.grpc.status import Metadata, WireStatus, to_wire
 from service.grpc.wire import Malformed
-from service.records import Call, Caller
 from service.telemetry.families import OTHER
 
 # Open streams without limits of their own (health's Watch, reflection): they last for ever, nothing else bounds them.

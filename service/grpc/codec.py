@@ -10,12 +10,12 @@ from typing import cast
 
 from model.languages import Language
 from protos import translation_pb2 as pb
+from service.call import Call
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput
 from service.grpc.status import code_number, decode_error
 from service.records import (
     NO_OPTIONS,
-    Call,
     DetectedLanguage,
     Link,
     ModelInfo,

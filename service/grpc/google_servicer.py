@@ -4,9 +4,10 @@ Errors leave as exceptions of `errors.py`; `call_handlers.py` gives them a statu
 """
 
 from protos import google_translation_pb2 as pb
+from service.call import Call
 from service.errors import InvalidInput
 from service.grpc.wire import Handler, unary
-from service.records import Call, TextFormat, Translation, TranslationRequest
+from service.records import TextFormat, Translation, TranslationRequest
 from service.translation.routing import Router
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name

@@ -10,9 +10,10 @@ import time
 from collections.abc import Sequence
 
 from protos import open_inference_pb2 as pb
+from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, NotFound
 from service.grpc.wire import Handler, unary
-from service.records import Call, ModelInfo, Priority, TranslationRequest, TranslationResult
+from service.records import ModelInfo, Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import server_version
 from service.translation.routing import Router
 

@@ -4,10 +4,10 @@ Errors leave as exceptions of `errors.py`; `call_handlers.py` gives them a statu
 """
 
 from protos import translation_pb2 as pb
+from service.call import Call
 from service.grpc.codec import decode_request, encode_detected, encode_model, encode_result
 from service.grpc.score_codec import decode_score_request, encode_scores
 from service.grpc.wire import Handler, unary
-from service.records import Call
 from service.registry.model_info import languages_of
 from service.translation.routing import Router
 from service.translation.scoring import score

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from protos import translation_pb2 as pb
+from service.call import Call
 from service.edges.core import Core
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
 from service.grpc.codec import decode_request, encode_answers
@@ -18,7 +19,7 @@ from service.grpc.status import code_of
 from service.grpc.wire import Handler, Malformed, stream
 from service.queue.admission import Permit
 from service.queue.waiting_lines import WaitingLines
-from service.records import Call, TranslationResult
+from service.records import TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.routing import Router
 from service.translation.stream_buffer import StreamBuffer

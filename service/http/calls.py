@@ -23,11 +23,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from service.call import Call, Caller
 from service.calls.authentication import AUTHORIZATION, KEY_HEADERS
 from service.calls.book import REQUEST_ID_KEY, CallBook
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unavailable
 from service.http.fields import Fields, read_fields
-from service.records import Call, Caller, Priority
+from service.records import Priority
 
 TIMEOUT_KEY, PRIORITY_KEY = "x-request-timeout-ms", "x-priority"
 STATUSES = {

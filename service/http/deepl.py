@@ -12,19 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from model.language_codes import subtags_of
+from service.call import Call
 from service.http.calls import Dialect, HttpRequest
 from service.http.fields import checked
 from service.http.languages import name_of, source_of, target_languages
 from service.http.operations import JSON, URLENCODED, Operation, answer_with
 from service.http.whole_server import WholeServer
-from service.records import (
-    NO_OPTIONS,
-    Call,
-    Segmentation,
-    TextFormat,
-    TranslateOptions,
-    TranslationRequest,
-)
+from service.records import NO_OPTIONS, Segmentation, TextFormat, TranslateOptions, TranslationRequest
 from service.translation.routes import source_languages
 from service.translation.routing import Router
 

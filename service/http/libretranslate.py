@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from service.call import Call
 from service.calls.authentication import address_of, trusted_proxies
 from service.config import LimitsConfig, SecurityConfig
 from service.documents.formats import SUFFIXES
@@ -21,7 +22,7 @@ from service.http.languages import name_of, offered, source_of
 from service.http.operations import MULTIPART, Operation, answer_with
 from service.http.translated_files import download, translate_file
 from service.http.whole_server import WholeServer
-from service.records import NO_OPTIONS, Call, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
+from service.records import NO_OPTIONS, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
 DIALECT = Dialect(name="libretranslate", text_field="q", key_field="api_key", statuses={"NOT_FOUND": 400})

@@ -11,11 +11,12 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from service.call import Call
 from service.documents.draft import Draft, Unit
 from service.documents.formats import format_of, read_document
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
-from service.records import Call, Translation, TranslationRequest
+from service.records import Translation, TranslationRequest
 from service.registry.model_info import index_of
 from service.translation.routing import Router
 

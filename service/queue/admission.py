@@ -11,9 +11,9 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
+from service.call import ANYBODY, Caller, Identity
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unavailable
-from service.records import ANYBODY, Caller, Identity
 
 # Texts wait to be tokenised and are kept until they are answered; languages have about 4 characters per token.
 CHARACTERS_PER_TOKEN = 8

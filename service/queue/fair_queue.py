@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-from service.records import Caller, Identity, Priority
+from service.call import Caller, Identity
+from service.records import Priority
 
 MIN_WEIGHT = 0.01  # a smaller weight counts as this one: a turn of it is worth too little to be looked for
 _QUANTUM_MEMORY = 64  # pushes over which the worth of a turn follows their costs

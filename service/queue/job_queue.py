@@ -6,11 +6,12 @@ and how loaded the engines are, and knows neither processes nor futures, so that
 
 from collections.abc import Iterator, Sequence
 
+from service.call import Caller
 from service.engine.job import Job, SearchParams
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry, FairQueue
 from service.queue.placement import EngineLoad, choose_engine, rows_beside
-from service.records import Caller, Priority
+from service.records import Priority
 
 # An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the core
 # process hears of it, and at least for as long as that process may be busy with something else.  Sentences inside an

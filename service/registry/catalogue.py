@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
+from service.call import Call
 from service.engine.job import JobResult, SearchParams
 from service.errors import InternalError
 from service.queue.admission import Permit
-from service.records import Call, ModelInfo
+from service.records import ModelInfo
 from service.registry.model_info import TextCodec, index_of
 
 Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only

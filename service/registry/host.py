@@ -18,13 +18,14 @@ from itertools import count
 from pathlib import PurePosixPath
 
 from model.bundle import Bundle
+from service.call import Call
 from service.config import LimitsConfig, ServerConfig
 from service.engine.job import JobResult, SearchParams
 from service.engine.process import return_freed_memory
 from service.engines.dispatcher import Dispatcher
 from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
 from service.queue.admission import Permit
-from service.records import Call, ModelInfo, TranslateOptions
+from service.records import ModelInfo, TranslateOptions
 from service.registry.bundle_check import load_tokenizer
 from service.registry.catalogue import Lease, OnRoom, Settled, Work, WorkDone
 from service.registry.daemon_threads import in_daemon_thread

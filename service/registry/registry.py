@@ -11,11 +11,11 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from service.call import Call
 from service.config import ServerConfig
 from service.engine.process import return_freed_memory
 from service.engines.dispatcher import Dispatcher
 from service.errors import DragomanError, Wait
-from service.records import Call
 from service.registry.catalogue import Catalogue
 from service.registry.host import HostState, ModelHost
 from service.registry.repository import BundleCandidate

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from service.call import Call
 from service.config import ServerConfig
 from service.errors import DragomanError, FailedPrecondition, Overloaded, Unavailable
 from service.processes.child import StartError
 from service.queue.admission import Permit
-from service.records import Call
 from service.registry.daemon_threads import in_daemon_thread
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from model.bundle import GOLDEN_MAX_TARGET_TOKENS, BundleError, GoldenSentence
 from model.tokenizer import SupportsTokens
+from service.call import Call
 from service.engine.job import SearchParams
 from service.engines.dispatcher import Dispatcher
-from service.records import Call
 
 ALLOWED_SHARE = 5  # one in so many may differ
 _ANY_TEXT = "Test."

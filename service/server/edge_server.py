@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 import grpc.aio
 
 from service.addresses import Address
+from service.call import Call
 from service.calls.book import oldest
 from service.config import LimitsConfig, ServerConfig
 from service.edges.core import Core
@@ -24,7 +25,6 @@ from service.grpc.servicer import TranslationServicer
 from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import server_tls
 from service.http.whole_server import WholeServer
-from service.records import Call
 from service.registry.host import ModelHost
 from service.server.call_parts import CallParts
 from service.server.http_parts import HttpParts

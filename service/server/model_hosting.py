@@ -12,13 +12,13 @@ from typing import Any
 
 from model.bundle import Bundle
 from service import http
+from service.call import Call
 from service.config import EngineConfig, ListenConfig, ServerConfig
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import Device, EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.errors import Wait
 from service.grpc import google_servicer, open_inference_servicer, servicer, stream_servicer
-from service.records import Call
 from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for
 from service.registry.host import ModelHost
 from service.registry.model_info import describe

@@ -23,7 +23,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from service.config import TelemetryConfig
 
 if TYPE_CHECKING:
-    from service.records import Call
+    from service.call import Call
 
 _ATOMIC_BYTES = select.PIPE_BUF  # a pipe that takes anything takes this much without waiting
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry, GCCollector, Metric, ProcessCol
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from service.call import Call
 from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
-from service.records import Call, Priority, Translation, WarningKind
+from service.records import Priority, Translation, WarningKind
 from service.telemetry.families import (
     CHANGES,
     DIRECTIONS,

@@ -6,9 +6,9 @@ Both hold numbers and names, no texts.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from service.call import PHASES, Call
 from service.config import TelemetryConfig
 from service.extras import how_to_install
-from service.records import PHASES, Call
 from service.telemetry.logs import LogLimit, get_logger
 
 if TYPE_CHECKING:

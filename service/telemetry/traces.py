@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from service.records import PHASES, Call
+from service.call import PHASES, Call
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import server_version
 

@@ -8,8 +8,9 @@ without end.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from service.call import Call, Identity
 from service.errors import DragomanError, Overloaded, TooLong, Unavailable
-from service.records import Call, Identity, TranslationRequest, TranslationResult
+from service.records import TranslationRequest, TranslationResult
 from service.scores import ScoreRequest, ScoreResult
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger

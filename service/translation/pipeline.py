@@ -12,22 +12,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeAlias
 
+from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
 from service.errors import DragomanError, InvalidInput, Overloaded, Wait
 from service.queue.admission import Admission, Permit
-from service.records import (
-    NO_OPTIONS,
-    Call,
-    Caller,
-    Identity,
-    ModelInfo,
-    Term,
-    TextFormat,
-    Translation,
-    TranslationRequest,
-    TranslationResult,
-)
+from service.records import NO_OPTIONS, ModelInfo, Term, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.registry.catalogue import Catalogue, OnRoom, ServedModel, Work, WorkDone
 from service.registry.glossaries import Glossaries
 from service.registry.model_info import TextCodec, for_languages, search_params

@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from service.call import Call
 from service.errors import TooLong
 from service.queue.admission import Permit
 from service.records import (
-    Call,
     DetectedLanguage,
     ModelInfo,
     Span,

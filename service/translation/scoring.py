@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from service.call import Call
 from service.engine.job import JobResult
 from service.errors import DragomanError, FailedPrecondition, InvalidInput, TooLong
 from service.queue.admission import Permit
-from service.records import Call, Link, ModelInfo, Span
+from service.records import Link, ModelInfo, Span
 from service.registry.catalogue import Work
 from service.registry.model_info import TextCodec
 from service.scores import (

@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
+from service.call import Call
 from service.errors import DragomanError
-from service.records import Call, DetectedLanguage, Span, TextFormat, Translation, TranslationRequest, TranslationResult
+from service.records import DetectedLanguage, Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.text.document import Segment
 from service.text.sentences import split
 from service.text.spans import Alphabet, find_spans

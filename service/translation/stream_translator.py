@@ -7,10 +7,11 @@ little memory, is tried once more.  Knows neither messages nor how the answers a
 import time
 from dataclasses import replace
 
+from service.call import Call
 from service.errors import DeadlineExceeded, DragomanError, OutOfMemory, Overloaded, TooLong, Unavailable
 from service.queue.admission import MIN_RETRY_S, Permit
 from service.queue.waiting_lines import WaitingLines
-from service.records import Call, Translation, TranslationRequest, TranslationResult
+from service.records import Translation, TranslationRequest, TranslationResult
 from service.registry.model_info import TextCodec
 from service.translation.pipeline import RequestWork
 from service.translation.routing import Router

@@ -71,6 +71,7 @@ PARTS = (  # beginnings of files below the repository or site-packages, and what
     ("service/grpc/status", "status and trailers"),
     ("service/grpc", "messages"),
     ("google/", "messages"),
+    ("service/call", "records"),
     ("service/records", "records"),
     ("service/translation", "pipeline"),
     ("service/registry", "pipeline"),

@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
+from service.call import Caller
 from service.engine.beam import Candidates
 from service.engine.cpu.runner import CpuRunner, CpuState
 from service.engine.job import Job, JobResult, SearchParams, StepStats
@@ -42,7 +43,7 @@ from service.engine.steering import Edits
 from service.queue.fair_queue import Entry
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
-from service.records import Caller, Priority
+from service.records import Priority
 from tests.bench.machine import describe
 from tests.fakes.own_text import own_sentences
 

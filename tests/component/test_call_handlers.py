@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2
 
+from service.call import Call, Caller
 from service.calls.api_keys import digest_of, generate_key
 from service.calls.authentication import authenticator
 from service.calls.book import REFUSALS_LOGGED
@@ -28,7 +29,6 @@ from service.errors import (
     Unavailable,
 )
 from service.grpc.call_handlers import MAX_WATCHES
-from service.records import Call, Caller
 from tests.fakes.calls import eventually, failure, status_of
 from tests.fakes.handled_calls import (
     MANY,

@@ -9,11 +9,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from service.call import Call
 from service.calls.authentication import Authenticator
 from service.calls.book import CallBook
 from service.grpc.call_handlers import CallHandlers, Refuse
 from service.grpc.wire import Malformed
-from service.records import Call
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from model.tokenizer import SupportsTokens
+from service.call import Call
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import Overloaded, Wait
 from service.queue.admission import Permit
-from service.records import NO_OPTIONS, Call, ModelInfo
+from service.records import NO_OPTIONS, ModelInfo
 from service.registry.catalogue import Lease, OnRoom, Work, WorkDone
 from service.registry.host import ModelHost, check_time, run_work
 from service.registry.model_info import TextCodec, search_params

@@ -17,10 +17,11 @@ import numpy as np
 from model.bundle import Bundle, named_bundle_dir
 from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
+from service.call import Call
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Forced, Hypothesis, JobResult, SearchParams
 from service.queue.admission import Admission, Permit
-from service.records import NO_OPTIONS, Call, ModelInfo, Translation, TranslationRequest
+from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest
 from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
 from service.registry.model_info import TextCodec, describe, search_params
 from service.telemetry.metrics import Metrics

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import count
 
+from service.call import Caller
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams, StepStats
 from service.engine.scheduler import Scheduler, SchedulerConfig
@@ -21,7 +22,7 @@ from service.queue.admission import Admission, Permit
 from service.queue.fair_queue import Entry
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
-from service.records import Caller, Priority
+from service.records import Priority
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
 STATS_STEPS = 5  # between two reports of what was done

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
+from service.call import Call
 from service.calls.book import CallBook
 from service.config import LimitsConfig
 from service.edges.core import Core
@@ -21,7 +22,7 @@ from service.grpc import stream_servicer
 from service.grpc.call_handlers import CallHandlers
 from service.grpc.stream_servicer import METHOD, StreamServicer
 from service.queue.admission import Permit
-from service.records import Call, ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.registry.catalogue import Catalogue, ServedModel
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from service.call import PHASES, Call
 from service.errors import DragomanError, InvalidInput
-from service.records import PHASES, Call, Link, ModelInfo, TextWarning, TranslatedSegment, Translation
+from service.records import Link, ModelInfo, TextWarning, TranslatedSegment, Translation
 from service.scores import AttentionHeads, PairScore
 
 

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from service.call import Call
 from service.errors import NotFound, TooLong
 from service.http.calls import Dialect, HttpCalls, HttpRequest
 from service.http.console.answers import (
@@ -25,7 +26,7 @@ from service.http.console.answers import (
 from service.http.fields import checked
 from service.http.languages import offered
 from service.http.whole_server import WholeServer
-from service.records import Call, TextFormat, TranslateOptions, TranslationRequest
+from service.records import TextFormat, TranslateOptions, TranslationRequest
 from service.scores import ScorePair, ScoreRequest
 from service.translation.routing import Router
 from service.translation.scoring import score

@@ -11,6 +11,7 @@ import pytest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from service.addresses import Address
+from service.call import Call
 from service.calls.api_keys import digest_of, generate_key, watch_keys
 from service.calls.authentication import Authenticator, TrustedProxies
 from service.calls.book import CallBook
@@ -27,7 +28,6 @@ from service.http.app import create_app
 from service.http.calls import Dialect, HttpCalls, HttpRequest
 from service.http.fields import File
 from service.http.server import HttpServer
-from service.records import Call
 from service.telemetry.metrics import Metrics
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log

@@ -20,11 +20,12 @@ from typing import Any
 import psutil
 import pytest
 
+from service.call import Call
 from service.config import EngineConfig, LimitsConfig, ModelsConfig, ServerConfig
 from service.engine.process import create_runner
 from service.errors import FailedPrecondition, Overloaded, Unavailable
 from service.queue.admission import Admission
-from service.records import Call, TranslationRequest
+from service.records import TranslationRequest
 from service.registry import residents
 from service.registry.host import HostState, ModelHost
 from service.server.model_hosting import ModelParts

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ServerConfig
 from service.edges.edge import Edge
 from service.edges.link import CoreLink, RemoteModel
@@ -17,7 +18,6 @@ from service.edges.messages import ServingState, SetLevel
 from service.engine.job import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
 from service.errors import InternalError, Overloaded, Unavailable
 from service.queue.admission import Admission, Permit
-from service.records import ANYBODY, Call
 from service.registry.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
 from service.registry.host import ModelHost
 from service.telemetry.logs import set_log_level

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from service.call import ANYBODY, Call, Caller
 from service.engine.job import JobResult, Report, StepStats
 from service.engine.scheduler import SchedulerConfig
 from service.engines.prepared_graphs import PreparedGraphs
 from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.processes.child import StartError
-from service.records import ANYBODY, Call, Caller, Priority
+from service.records import Priority
 from tests.fakes.dispatchers import (
     CONFIG,
     LONG,

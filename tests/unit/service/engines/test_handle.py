@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from service.call import ANYBODY
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Report
 from service.engines.handle import Pending
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory
-from service.records import ANYBODY, Priority
+from service.records import Priority
 from tests.fakes.dispatchers import CONFIG, PARAMS, SPEC, hand_stepped
 
 RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)

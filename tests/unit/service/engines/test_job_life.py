@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from model.config import EOS_ID
+from service.call import Call
 from service.config import LimitsConfig
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
@@ -26,7 +27,7 @@ from service.engine.spec import EngineSpec
 from service.engines.dispatcher import DispatchConfig
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.queue.admission import Admission
-from service.records import Call, Segmentation, TranslateOptions, TranslationRequest, TranslationResult
+from service.records import Segmentation, TranslateOptions, TranslationRequest, TranslationResult
 from service.registry.model_info import TextCodec
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account

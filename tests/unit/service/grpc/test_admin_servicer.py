@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from protos import admin_pb2 as pb
+from service.call import Call, Caller
 from service.engines.handle import EngineSnapshot
 from service.errors import FailedPrecondition, InvalidInput
 from service.grpc.admin_servicer import AdminServicer, encode_status
-from service.records import Call, Caller
 from service.registry.host import HostState, ModelHost
 from service.registry.registry import ModelChange, Refusal, Result
 from service.registry.reloader import Reloader

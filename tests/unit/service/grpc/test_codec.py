@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
+from service.call import Call
 from service.engine.job import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable
 from service.grpc.codec import (
@@ -25,7 +26,6 @@ from service.grpc.codec import (
 )
 from service.grpc.wire import Malformed, deserializer
 from service.records import (
-    Call,
     DetectedLanguage,
     Priority,
     Span,

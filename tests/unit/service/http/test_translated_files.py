@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from service.call import Call
 from service.engine.job import FinishReason
 from service.errors import Overloaded
 from service.http.fields import File
 from service.http.translated_files import KEPT_S, TranslatedFiles, translate_file
-from service.records import Call, ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
 FILE = File("a.txt", b"one\n\ntwo\n\nthree\n")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.call import ANYBODY, Caller
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.queue.admission import Admission, Permit
-from service.records import ANYBODY, Caller
 
 LIMITS = LimitsConfig(
     max_texts=3,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.call import Caller
 from service.queue.fair_queue import Entry, FairQueue
-from service.records import Caller, Priority
+from service.records import Priority
 
 INTERACTIVE, BATCH = Priority.INTERACTIVE, Priority.BATCH
 AGING_S = 10.0

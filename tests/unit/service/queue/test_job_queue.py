@@ -5,11 +5,12 @@ from itertools import count
 
 import pytest
 
+from service.call import Caller
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.queue.fair_queue import Entry
 from service.queue.job_queue import JobQueue
 from service.queue.placement import EngineLoad
-from service.records import Caller, Priority
+from service.records import Priority
 
 PARAMS = SearchParams(beam_size=1)
 A, B = Caller(name="a"), Caller(name="b")

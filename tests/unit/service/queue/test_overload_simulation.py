@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from service.call import Caller
 from service.config import LimitsConfig
 from service.engine.job import SearchParams
-from service.records import Caller, Priority
+from service.records import Priority
 from tests.fakes.simulated_server import Front, Request, SimulatedServer, percentile, poisson
 
 CAPACITY = 100.0

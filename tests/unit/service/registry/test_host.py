@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from model.bundle import Bundle, BundleError
+from service.call import Call
 from service.config import LimitsConfig, ModelsConfig, ServerConfig
 from service.engine.job import SearchParams
 from service.errors import InternalError
 from service.queue.admission import Admission
-from service.records import Call
 from service.registry.catalogue import Work, WorkDone
 from service.registry.host import HostState, ModelHost, run_work
 from service.registry.model_info import describe

@@ -5,9 +5,10 @@ from itertools import product
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.call import Call
 from service.engine.job import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
-from service.records import Call, Priority, TranslatedText, Translation, WarningKind
+from service.records import Priority, TranslatedText, Translation, WarningKind
 from service.telemetry.metrics import Metrics
 
 VERSIONS = [{"version": version, "sha256_12": "0" * 12, "provider": "cpu"} for version in ("1", "2")]

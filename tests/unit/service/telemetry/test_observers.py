@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from service.records import Call, Caller, Phase
+from service.call import Call, Caller, Phase
 from service.telemetry.logs import LogLimit
 from service.telemetry.observers import SlowCalls
 from tests.fakes.logs import log

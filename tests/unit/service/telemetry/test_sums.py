@@ -6,8 +6,9 @@ from random import Random
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.call import Call
 from service.engine.job import FinishReason
-from service.records import Call, Priority, TranslatedText, Translation
+from service.records import Priority, TranslatedText, Translation
 from service.telemetry.metrics import Metrics, Snapshot, server_version
 from tests.fakes.books import imbalance, samples
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from service.call import PHASES, Call, Caller
 from service.config import load_config
-from service.records import PHASES, Call, Caller
 from service.telemetry.observers import load_traces
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")

@@ -5,9 +5,10 @@ import pickle
 import pytest
 from structlog.testing import capture_logs
 
+from service.call import Call, Caller
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, Overloaded, TooLong, Unavailable
-from service.records import Call, Caller, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.records import TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.account import PERIOD_S, Account
 

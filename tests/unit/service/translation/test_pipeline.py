@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable, Wait
 from service.queue.admission import Admission
-from service.records import Call, Caller, Priority, TranslateOptions, TranslationRequest, TranslationResult
+from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation import pipeline as pipeline_module
 from service.translation.account import Account

@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput, NotFound, Overloaded, TooLong, Unavailable
 from service.queue.admission import Admission, Permit
 from service.records import (
-    Call,
-    Caller,
     Priority,
     Span,
     Term,

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.job import Forced, HeadWeights, JobResult
 from service.errors import FailedPrecondition, InternalError, InvalidInput, NotFound, Overloaded, TooLong
 from service.queue.admission import Admission
-from service.records import Call, Caller, Link, Priority, Span
+from service.records import Link, Priority, Span
 from service.scores import AttentionHeads, ScorePair, ScoreRequest, ScoreResult
 from service.telemetry.metrics import Metrics
 from service.translation import scoring

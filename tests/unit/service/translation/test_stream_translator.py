@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from service.call import Call
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
@@ -20,7 +21,7 @@ from service.errors import (
     Unavailable,
 )
 from service.queue.admission import MIN_RETRY_S
-from service.records import Call, Priority, TranslationRequest, TranslationResult
+from service.records import Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.routing import Router
 from service.translation.stream_translator import StreamTranslator

@@ -1,10 +1,11 @@
-"""Records: which class of work a caller gets; when a call is late, its phases, and what a stream's texts add to it."""
+"""A call: which class of work its caller gets, when it is late, its phases, and what texts and parts add to it."""
 
 import pytest
 
+from service.call import Call, Caller
 from service.engine.job import FinishReason, Hypothesis, JobResult
 from service.errors import PermissionDenied
-from service.records import Call, Caller, Priority
+from service.records import Priority
 
 
 def new_call(timeout_s: float = 9.0, limit_s: float | None = None, models: frozenset[str] | None = None) -> Call:
