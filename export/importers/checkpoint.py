@@ -4,7 +4,6 @@ Names and defaults as in transformers.  Nothing in a file is run, and a tensor t
 would change the translations.
 """
 
-import pickle
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -261,8 +260,21 @@ def load_pickle(path: Path, classes: Sequence[type] = ()) -> Any:
         ForeignModelError: the file is damaged, or holds anything else.
     """
     try:
+        is_archive = zipfile.is_zipfile(path)
+        if is_archive:
+            _require_stored(path)
         with warnings.catch_warnings(), torch.serialization.safe_globals(list(classes)):
             warnings.simplefilter("ignore")  # about the pickle's protocol
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:  # its advice is to trust
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
+    except ForeignModelError:
+        raise
+    except Exception as error:  # any of them comes of damage; torch's message advises to trust the file
         raise ForeignModelError(f"{path} is damaged, or holds more than tensors ({type(error).__name__})") from error
+
+
+def _require_stored(path: Path) -> None:
+    """Raise ForeignModelError if a part is compressed, which torch never does: it could become any size."""
+    with zipfile.ZipFile(path) as archive:
+        for part in archive.infolist():
+            if part.compress_type != zipfile.ZIP_STORED or part.file_size > path.stat().st_size:
+                raise ForeignModelError(f"{path}: {part.filename!r:.60} is compressed or damaged: torch.save stores it")

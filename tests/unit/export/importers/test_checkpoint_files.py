@@ -1,9 +1,11 @@
 """Files of tensors that are damaged, or claim what they do not have: read or refused in one line, in bounded memory."""
 
+import io
 import json
-import os
 import struct
 import tracemalloc
+import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ from export.importers.checkpoint import CheckpointWeights
 from export.importers.foreign import ForeignModelError
 from export.importers.model_bin import ModelFile
 from export.importers.stored import stored_float32
+from tests.fakes.damaged_files import NUM_MUTATIONS, refusals
 from tests.unit.export.importers.test_model_bin import model_bin, variable
 
-NUM_MUTATIONS = int(os.environ.get("DRAGOMAN_TEST_MUTATIONS", "500"))
 SHAPES = {"a": (4, 6), "b": (6,), "c": (3, 2, 2)}
 GOOD = save({name: torch.ones(shape, dtype=torch.float16) for name, shape in SHAPES.items()})
 HEADER_BYTES = 8 + struct.unpack("<Q", GOOD[:8])[0]
@@ -44,24 +46,34 @@ def header(claims: dict[str, Any]) -> bytes:
 
 
 def test_mutated_headers_are_read_or_refused(tmp_path: Path) -> None:
-    """Mutations of the header, where anything can be claimed, and files that are cut."""
-    path, random, refused = tmp_path / "model.safetensors", np.random.default_rng(5), list[str]()
-    path.write_bytes(GOOD)
-    read(tmp_path)
+    path = tmp_path / "model.safetensors"
 
-    for _ in range(NUM_MUTATIONS):
-        content = bytearray(GOOD)
-        for at in random.integers(0, HEADER_BYTES, random.integers(1, 5)):
-            content[at] = random.integers(0, 256)
-        cut = len(content) if random.random() < 0.8 else int(random.integers(1, len(content)))
-        path.write_bytes(bytes(content[:cut]))
-        try:
-            read(tmp_path)
-        except ForeignModelError as error:
-            refused.append(str(error))
+    assert len(refusals(path, GOOD, partial(read, tmp_path), num_header_bytes=HEADER_BYTES)) > NUM_MUTATIONS // 2
 
-    assert len(refused) > NUM_MUTATIONS // 2
-    assert not any("\n" in message for message in refused)
+
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_mutated_pickles_are_read_or_refused(tmp_path: Path, is_archive: bool) -> None:
+    """Python reserves as much memory as a text claims, and gives it back untouched."""
+    file = io.BytesIO()
+    torch.save(
+        {name: torch.ones(shape) for name, shape in SHAPES.items()}, file, _use_new_zipfile_serialization=is_archive
+    )
+    path = tmp_path / "pytorch_model.bin"
+
+    assert len(refusals(path, file.getvalue(), partial(read, tmp_path), watch_memory=False)) > NUM_MUTATIONS // 3
+
+
+def test_a_compressed_pickle_is_refused(tmp_path: Path) -> None:
+    """A megabyte of it may stand for a gigabyte."""
+    torch.save({"a": torch.ones(4, 6)}, tmp_path / "plain.bin")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.bin") as plain,
+        zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as compressed,
+    ):
+        for name in plain.namelist():
+            compressed.writestr(name, plain.read(name))
+
+    assert "is compressed or damaged" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
