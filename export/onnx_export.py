@@ -106,7 +106,7 @@ def export_bundle(
         if options.keep_weights:
             source.save_half(staging / WEIGHTS_NAME)
         if options.shortlist:
-            shortlist = Shortlist.load(options.shortlist, source.config.vocab_size, source.config.eos_id)
+            shortlist = Shortlist.load(options.shortlist, source.config.largest_vocabulary, source.config.eos_id)
             shortlist.save(staging / SHORTLIST_NAME)
         variants = {
             precision: _export_variant(source, staging / precision, options, samples, track)

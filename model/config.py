@@ -172,7 +172,7 @@ class ModelConfig(Dimensions):
                 f"target_vocab_size is {self.num_target_tokens} and vocab_size {self.vocab_size}: "
                 "shared_embeddings must be false"
             )
-        _require_integer("pad_id", self.pad_id, 0, max(self.vocab_size, self.num_target_tokens) - 1)
+        _require_integer("pad_id", self.pad_id, 0, self.largest_vocabulary - 1)
         _require_integer("unk_id", self.unk_id, 0, self.vocab_size - 1)
         for name, token in (("start_id", self.start_id), ("eos_id", self.eos_id)):
             _require_integer(name, token, 0, self.num_target_tokens - 1)
@@ -195,6 +195,11 @@ class ModelConfig(Dimensions):
     def num_target_tokens(self) -> int:
         """Tokens that a translation may have."""
         return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
+    @property
+    def largest_vocabulary(self) -> int:
+        """Source or target tokens, whichever are more: the ids of a shortlist are below."""
+        return max(self.vocab_size, self.num_target_tokens)
 
     @property
     def num_logits(self) -> int:

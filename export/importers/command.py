@@ -18,7 +18,8 @@ from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.m2m100 import is_m2m100, read_m2m100
 from export.importers.marian import is_marian, read_marian
-from export.importers.marian_npz import is_marian_npz, read_marian_npz
+from export.importers.marian_files import is_marian_model
+from export.importers.marian_npz import read_marian_model
 from export.importers.opennmt_py import is_opennmt_py, read_opennmt_py
 from export.importers.t5 import is_t5, read_t5
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
@@ -38,7 +39,7 @@ class Format(StrEnum):
     AUTO = "auto"
     CTRANSLATE2 = "ctranslate2"
     MARIAN = "marian"
-    MARIAN_NPZ = "marian-npz"
+    MARIAN_NPZ = "marian-npz"  # also .bin
     OPENNMT_PY = "opennmt-py"
     M2M100 = "m2m100"  # also NLLB, mBART and mBART-50
     T5 = "t5"  # also mT5 and MADLAD
@@ -47,7 +48,7 @@ class Format(StrEnum):
 READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
     Format.CTRANSLATE2: read_ctranslate2,
     Format.MARIAN: read_marian,
-    Format.MARIAN_NPZ: read_marian_npz,
+    Format.MARIAN_NPZ: read_marian_model,
     Format.OPENNMT_PY: read_opennmt_py,
     Format.M2M100: read_m2m100,
     Format.T5: read_t5,
@@ -188,7 +189,7 @@ def import_model(
             samples = prompted_samples(model, tokenizer)
         model = replace(model, golden_texts=tuple(short_texts(tokenizer, texts)))
         progress = partial(track, console=console, transient=True)
-        exported = ExportOptions(precisions=precisions, keep_weights=False)
+        exported = ExportOptions(precisions=precisions, keep_weights=False, shortlist=model.shortlist_path)
         return export_bundle(model, destination, exported, samples, progress)
 
 
@@ -201,13 +202,13 @@ def _format_of(source: Path) -> Format:
         return Format.M2M100
     if is_t5(source):
         return Format.T5
-    if is_marian_npz(source):
+    if is_marian_model(source):
         return Format.MARIAN_NPZ
     if is_opennmt_py(source):
         return Format.OPENNMT_PY
     kind = model_type_of(source)
     raise ForeignModelError(
-        f"{source} has neither model.bin (CTranslate2), nor an .npz file (Marian), nor a .pt file (OpenNMT-py), "
-        "nor a config.json with model_type marian (MarianMT), m2m_100 (M2M100, NLLB), mbart, t5 (MADLAD) or mt5"
-        + (f"; it is {kind[:60]!r}" if kind else "")
+        f"{source} has neither model.bin (CTranslate2), nor an .npz or model*.bin file (Marian), "
+        "nor a .pt file (OpenNMT-py), nor a config.json with model_type marian (MarianMT), m2m_100 (M2M100, NLLB), "
+        "mbart, t5 (MADLAD) or mt5" + (f"; it is {kind[:60]!r}" if kind else "")
     )

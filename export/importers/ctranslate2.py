@@ -19,6 +19,7 @@ from export.importers.foreign import (
     require_one_language,
     write_tokenizer,
 )
+from export.importers.marian_bin import is_marian_bin
 from export.importers.model_bin import ModelFile
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig
@@ -41,7 +42,8 @@ _REFUSED = {
 
 def is_ctranslate2(directory: Path) -> bool:
     """Return whether the directory has a CTranslate2 model, or an unpacked Argos package with one."""
-    return (_model_directory(directory) / MODEL_NAME).is_file()
+    path = _model_directory(directory) / MODEL_NAME
+    return path.is_file() and not is_marian_bin(path)
 
 
 def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> ExportSource:

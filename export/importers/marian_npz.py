@@ -1,7 +1,8 @@
-"""A model in Marian's own format (.npz) becomes what the export starts from.
+"""A model in Marian's own formats (.npz, .bin) becomes what the export starts from.
 
 Beside it lie vocabularies (.yml, .json or .spm), perhaps SentencePiece models, and perhaps a `decoder.yml` with the
-options of marian-decoder, as in OPUS-MT's archives.  Names and meanings as in marian-dev.
+options of marian-decoder, as in OPUS-MT's archives.  A student of Firefox or Bergamot has a lexical shortlist, and its
+files may end in .gz.  Names and meanings as in marian-dev.
 """
 
 from dataclasses import replace
@@ -13,47 +14,66 @@ import yaml
 from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
+    read_settings,
     read_text,
     require_one_language,
     write_tokenizer,
 )
+from export.importers.marian_bin import BinFile
+from export.importers.marian_files import (
+    Files,
+    marian_files,
+    model_path,
+    options_path,
+    shortlist_path,
+    vocabulary_paths,
+)
+from export.importers.marian_shortlist import TextLimits, read_marian_shortlist
 from export.importers.marian_weights import MarianWeights, Settings, number_of, text_of
 from export.importers.npz_file import NpzFile
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig, StopRule
 from model.manifest import AlignmentHeads, DecodingDefaults
 from model.pieces import load_processor
+from model.shortlist import SHORTLIST_NAME, Shortlist
 
-OPTIONS_NAME = "decoder.yml"
 SETTINGS_NAME = "special:model.yml"
+_METADATA = ("metadata.json", "data.json")  # of Firefox's models
+# How Firefox and Bergamot search with their students; what else they set changes no token.
+_STUDENT: dict[str, Any] = {"beam-size": "1", "normalize": "1.0", "alignment": "soft"}
 
 
-def is_marian_npz(directory: Path) -> bool:
-    """Return whether the directory has a file of Marian's format."""
-    return any(directory.glob("*.npz"))
-
-
-def read_marian_npz(directory: Path, options: ImportOptions, scratch: Path) -> ExportSource:
+def read_marian_model(directory: Path, options: ImportOptions, scratch: Path) -> ExportSource:
     """Read a model.
 
     Args:
-        directory: with one `.npz` file or a `decoder.yml` that names one, and what lies beside it.
+        directory: with one `.npz` or `model*.bin` file or a `decoder.yml` that names one, and what lies beside it.
         options: what the owner says.
-        scratch: an empty directory; gets the tokenizer's files.
+        scratch: an empty directory; gets the tokenizer's files, the shortlist, and what is unpacked.
 
     Raises:
         ForeignModelError: the model is damaged, or has parts that are not supported.
     """
-    path = directory / OPTIONS_NAME
-    decoder = _settings(read_text(path), path) if path.is_file() else {}
-    file = NpzFile(_model_path(directory, decoder))
+    files = marian_files(directory, scratch)
+    path = options_path(files)
+    decoder = _settings(read_text(path), path) if path else {}
+    path = path or directory
+    weights = model_path(directory, files, _names(decoder, "models"))
+    file: NpzFile | BinFile = NpzFile(weights) if weights.suffix == ".npz" else BinFile(weights)
+    if not decoder and isinstance(file, BinFile):
+        decoder = _STUDENT
     settings = _settings(file.text(SETTINGS_NAME), file.path)
-    languages = options.languages("", "")
-    names = _vocabulary_paths(directory, options, [decoder, settings])
+    languages = options.languages(*_languages(files))
+    names = options.vocabularies or vocabulary_paths(
+        directory, files, [_names(one, "vocabs") for one in (decoder, settings)]
+    )
     source, target = (_tokens(names[side]) for side in (0, -1))
     require_one_language(source, options)
     writes_unknown = _flag(decoder, "allow-unk", path)
     config, state = MarianWeights(file, settings).convert(source, target, writes_unknown=writes_unknown)
+    shortlist = _shortlist(directory, files, decoder, config, source, target)
+    if shortlist:
+        shortlist.save(scratch / SHORTLIST_NAME)
     if names[0].suffix == ".spm":
         options = replace(
             options,
@@ -70,8 +90,38 @@ def read_marian_npz(directory: Path, options: ImportOptions, scratch: Path) -> E
         version=options.version or FIRST_VERSION,
         source_language=languages[0],
         target_language=languages[1],
-        alignment=_alignment(settings, config, file.path),
+        shortlist_path=scratch / SHORTLIST_NAME if shortlist else None,
+        alignment=_alignment(decoder, settings, config, file.path),
     )
+
+
+def _languages(files: Files) -> tuple[str, str]:
+    """Return the languages that Firefox's description of a model names, or nothing."""
+    for path in (files[name] for name in _METADATA if name in files):
+        described = read_settings(path)
+        found = [described.get(f"{side}Language", "") for side in ("source", "target")]
+        if all(isinstance(language, str) for language in found):
+            return found[0], found[1]
+    return "", ""
+
+
+def _shortlist(
+    directory: Path, files: Files, decoder: Settings, config: ModelConfig, source: list[str], target: list[str]
+) -> Shortlist | None:
+    """Return the lexical shortlist of a model that has one."""
+    named, *numbers = _texts(decoder, "shortlist") or [""]
+    path = shortlist_path(directory, files, Path(named).name)
+    if path is None:
+        return None
+    limits = TextLimits()
+    if path.suffix != ".bin":  # which has its limits in it
+        given = dict(zip(("first", "best", "threshold"), numbers, strict=False))
+        limits = TextLimits(
+            number_of(given, "first", limits.num_first, path),
+            number_of(given, "best", limits.num_best, path),
+            _float(given, "threshold", limits.threshold, path),
+        )
+    return read_marian_shortlist(path, source, target, limits, config)
 
 
 def _settings(text: str, path: Path) -> dict[str, Any]:
@@ -85,34 +135,17 @@ def _settings(text: str, path: Path) -> dict[str, Any]:
     return found
 
 
-def _model_path(directory: Path, decoder: Settings) -> Path:
-    """Return the file that decoder.yml names, wherever it lay before, or the only one."""
-    found = sorted(directory.glob("*.npz"))
-    if names := _names(decoder, "models"):
-        found = [directory / name for name in names]
-    if len(found) != 1 or not found[0].is_file():
-        raise ForeignModelError(
-            f"{directory} has {len(found)} .npz models ({', '.join(path.name for path in found[:3])}): one is needed, "
-            f"there or named by {OPTIONS_NAME}"
-        )
-    return found[0]
+def _texts(settings: Settings, name: str) -> list[str]:
+    """Return a setting that is a list of texts."""
+    found = settings.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ForeignModelError(f"{name} is {found!r:.60}, it must be a list of texts")
+    return found
 
 
 def _names(settings: Settings, name: str) -> list[str]:
     """Return the names of files, without the directories that they had where the model was trained."""
-    found = settings.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ForeignModelError(f"{name} is {found!r:.60}, it must be a list of files")
-    return [Path(one).name for one in found]
-
-
-def _vocabulary_paths(directory: Path, options: ImportOptions, settings: list[Settings]) -> tuple[Path, ...]:
-    """Return one file, or those of source and target."""
-    named = [tuple(directory / name for name in _names(one, "vocabs")) for one in settings]
-    for found in (options.vocabularies, *named):
-        if 1 <= len(found) <= 2 and all(path.is_file() for path in found):
-            return found
-    raise ForeignModelError(f"{directory} does not have the vocabularies that the model names: give --vocabulary FILE")
+    return [Path(one).name for one in _texts(settings, name)]
 
 
 def _tokens(path: Path) -> list[str]:
@@ -134,8 +167,6 @@ def _decoding(decoder: Settings, path: Path) -> DecodingDefaults:
     """Return how marian-decoder searches with these options; what they do not say is as everywhere in this project."""
     if _float(decoder, "word-penalty", 0.0, path) != 0.0:
         raise ForeignModelError(f"{path}: word-penalty is {decoder['word-penalty']}, only 0 is supported")
-    if decoder.get("shortlist"):
-        raise ForeignModelError(f"{path}: shortlist is not supported: without that line, all tokens are scored")
     usual = DecodingDefaults()
     try:
         return DecodingDefaults(
@@ -165,9 +196,9 @@ def _flag(settings: Settings, name: str, path: Path) -> bool:
     return value == "true"
 
 
-def _alignment(settings: Settings, config: ModelConfig, path: Path) -> AlignmentHeads | None:
+def _alignment(decoder: Settings, settings: Settings, config: ModelConfig, path: Path) -> AlignmentHeads | None:
     """Return the head that was trained to align, the first of its layer."""
-    if text_of(settings, "guided-alignment", path, "none") == "none":
+    if "alignment" not in decoder and text_of(settings, "guided-alignment", path, "none") == "none":
         return None
     layer = text_of(settings, "transformer-guided-alignment-layer", path, "last")
     number = config.num_decoder_layers if layer == "last" else number_of({"layer": layer}, "layer", 0, path)

@@ -12,6 +12,7 @@ import numpy as np
 
 from export.builder import Array
 from export.importers.foreign import ForeignModelError, index_of, with_zero_row
+from export.importers.marian_bin import BinFile
 from export.importers.npz_file import NpzFile
 from model.config import Activation, Architecture, ModelConfig, NormPlacement
 
@@ -48,7 +49,7 @@ Settings = Mapping[str, Any]  # texts, lists and mappings of them: nothing in th
 class MarianWeights:
     """The arrays of a file under the names of `model/transformer.py`."""
 
-    def __init__(self, file: NpzFile, settings: Settings) -> None:
+    def __init__(self, file: NpzFile | BinFile, settings: Settings) -> None:
         self._file = file
         self._settings = settings
         self._source = "Wemb" if "Wemb" in file else "encoder_Wemb"

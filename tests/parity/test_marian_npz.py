@@ -1,9 +1,8 @@
 """Models in Marian's own format against CTranslate2, whose own converter reads the same file.
 
-It has no SSRUs: students are compared with a translation that is computed here, from the file's arrays.
+It has no SSRUs: students are compared with `marian_student.py`.
 """
 
-import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,10 @@ from pathlib import Path
 import ctranslate2
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
-from export.importers.marian_npz import read_marian_npz
+from export.importers.marian_npz import read_marian_model
 from model.config import Activation, Architecture, ModelConfig, NormPlacement, StopRule
 from model.tokenizer import load_tokenizer
 from service.engine.cpu.runner import CpuRunner
@@ -24,13 +22,12 @@ from tests.fakes.engine_runs import translate
 from tests.fakes.tiny_model import state_of
 from tests.parity.marian_npz_model import (
     marian_config,
-    positions,
     tokens_of_vocabulary,
     write_ctranslate2,
     write_marian_npz,
 )
+from tests.parity.marian_student import Student
 
-Floats = NDArray[np.float32]
 OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
 CONFIGS = {
     "opus-mt": marian_config(norm_placement=NormPlacement.POST, activation=Activation.SWISH),
@@ -63,64 +60,10 @@ def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig
     assert len({tuple(found.hypotheses[0]) for found in theirs}) >= 8
 
 
-class Student:
-    """A post-norm model with SSRUs, computed from Marian's arrays for one sentence without a batch or a cache."""
-
-    def __init__(self, path: Path, config: ModelConfig) -> None:
-        with np.load(path) as file:
-            self.arrays = dict(file)
-        self.config, self.table = config, positions(64, config.d_model)
-
-    def affine(self, x: Floats, name: str, suffix: str) -> Floats:
-        return x @ self.arrays[f"{name}_W{suffix}"] + self.arrays[f"{name}_b{suffix}"][0]  # type: ignore[no-any-return]
-
-    def norm(self, x: Floats, name: str) -> Floats:
-        scaled = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-        return scaled * self.arrays[f"{name}_ln_scale"][0] + self.arrays[f"{name}_ln_bias"][0]  # type: ignore[no-any-return]
-
-    def attention(self, x: Floats, memory: Floats, name: str) -> Floats:
-        heads = [
-            np.split(self.affine(y, name, part), self.config.num_heads, axis=-1)
-            for y, part in ((x, "q"), (memory, "k"), (memory, "v"))
-        ]
-        mixed = []
-        for query, key, value in zip(*heads, strict=True):
-            weights = np.exp(query @ key.T / math.sqrt(self.config.d_head))
-            mixed.append(weights / weights.sum(-1, keepdims=True) @ value)
-        return self.norm(x + self.affine(np.concatenate(mixed, -1), name, "o"), f"{name}_Wo")
-
-    def feed_forward(self, x: Floats, name: str) -> Floats:
-        return self.norm(x + self.affine(np.maximum(self.affine(x, name, "1"), 0), name, "2"), f"{name}_ffn")
-
-    def greedy(self, source: list[int], longest: int) -> list[int]:
-        scale, table, names = self.config.d_model**0.5, self.arrays["Wemb"], ("l1", "l2")
-        memory = table[source] * scale + self.table[: len(source)]
-        for layer in (f"encoder_{name}" for name in names):
-            memory = self.feed_forward(self.attention(memory, memory, f"{layer}_self"), f"{layer}_ffn")
-        embedded, found = np.zeros(self.config.d_model, np.float32), list[int]()
-        cells = dict.fromkeys(names, embedded)
-        for step in range(longest):
-            x = embedded * scale + self.table[step]
-            for name in names:
-                rnn = f"decoder_{name}_rnn"
-                forget = 1 / (1 + np.exp(-self.affine(x, rnn, "f")))
-                cells[name] = forget * cells[name] + (1 - forget) * (x @ self.arrays[f"{rnn}_W"])
-                x = self.norm(x + np.maximum(cells[name], 0), f"{rnn}_ffn")
-                x = self.attention(x[None], memory, f"decoder_{name}_context")
-                x = self.feed_forward(x, f"decoder_{name}_ffn")[0]
-            logits = table @ x + self.arrays["decoder_ff_logit_out_b"][0]
-            logits[1] = -np.inf  # <unk>
-            if not (token := int(logits.argmax())):
-                return found
-            found.append(token)
-            embedded = table[token]
-        return found
-
-
 def test_a_student_with_ssrus_writes_what_its_equations_say(tmp_path: Path) -> None:
     config = marian_config(architecture=Architecture.SSRU, norm_placement=NormPlacement.POST)
     write_marian_npz(tmp_path, config)
-    student = Student(tmp_path / "model.npz", config)
+    student = Student(dict(np.load(tmp_path / "model.npz")), config)
     bundle = import_model(tmp_path, tmp_path / "bundle", replace(OPTIONS, name="student"))
     choice = random.Random(7)
     sources = [[*(choice.randint(2, 59) for _ in range(choice.randint(1, 15))), 0] for _ in range(30)]
@@ -137,7 +80,7 @@ def test_a_pre_norm_student_is_read_as_it_was_written(tmp_path: Path) -> None:
     wanted = state_of(write_marian_npz(tmp_path, config))
     (tmp_path / "scratch").mkdir()
 
-    state = read_marian_npz(tmp_path, OPTIONS, tmp_path / "scratch").state
+    state = read_marian_model(tmp_path, OPTIONS, tmp_path / "scratch").state
 
     for name in (name for name in wanted if ".layers." in name and not name.endswith("input.bias")):
         np.testing.assert_array_equal(state[name], wanted[name])

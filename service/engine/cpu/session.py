@@ -69,7 +69,7 @@ def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
         return None
     try:
         config = bundle.manifest.config
-        return Shortlist.load(bundle.path(bundle.manifest.shortlist), config.vocab_size, config.eos_id)
+        return Shortlist.load(bundle.path(bundle.manifest.shortlist), config.largest_vocabulary, config.eos_id)
     except ValueError as error:
         raise BundleError(f"{error}; export the model again") from error
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from export.importers.foreign import ForeignModelError, ImportOptions
-from export.importers.marian_npz import SETTINGS_NAME, read_marian_npz
+from export.importers.marian_npz import SETTINGS_NAME, read_marian_model
 from export.importers.npz_file import NpzFile
 from export.source import ExportSource
 from model.config import StopRule
@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> Path:
 
 def read(directory: Path, options: ImportOptions = OPTIONS) -> ExportSource:
     (directory.parent / "scratch").mkdir(exist_ok=True)
-    return read_marian_npz(directory, options, directory.parent / "scratch")
+    return read_marian_model(directory, options, directory.parent / "scratch")
 
 
 def refusal(directory: Path) -> str:
@@ -119,11 +119,11 @@ def test_settings_that_are_not_understood_are_refused(directory: Path, settings:
     ("options", "message"),
     [
         ({"word-penalty": 0.5}, "word-penalty is 0.5, only 0 is supported"),
-        ({"shortlist": ["lex.s2t.bin", "false"]}, "shortlist is not supported: without that line"),
+        ({"shortlist": ["lex.s2t.bin", "false"]}, "does not have the shortlist 'lex.s2t.bin'"),
         ({"normalize": "x"}, "normalize is 'x'"),
         ({"beam-size": 65}, "beam_size is 65"),
-        ({"models": ["a.npz", "b.npz"]}, "2 .npz models (a.npz, b.npz): one is needed"),
-        ({"models": ["../../model.npz", 1]}, "2 .npz models"),
+        ({"models": ["a.npz", "b.npz"]}, "2 models (a.npz, b.npz): one is needed"),
+        ({"models": ["../../model.npz", 1]}, "2 models (model.npz, 1)"),
         ({"vocabs": ["/etc/passwd"]}, "give --vocabulary FILE"),
     ],
 )
