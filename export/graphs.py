@@ -162,7 +162,7 @@ class DecoderStepGraph(TransformerGraph):
         for layer in range(self.config.num_decoder_layers):
             for name in cross_names(layer):
                 declare(name, self.dtype, self.head_shape("S"))
-            for name in cache_names(layer):
+            for name in cache_names(self.config, layer):
                 declare(name, self.dtype, self.head_shape("T"))
         return step
 
@@ -182,8 +182,8 @@ class DecoderStepGraph(TransformerGraph):
         new = self.graph.nodes(
             "Split", self.heads_apart(rest, 2), names=names[2:], axis=1, num_outputs=2
         )  # [B, H, K, d]
-        caches = [f"{cache}_out" for cache in cache_names(layer)]
-        for cache, update, written in zip(cache_names(layer), new, caches, strict=True):
+        caches = [f"{cache}_out" for cache in cache_names(self.config, layer)]
+        for cache, update, written in zip(cache_names(self.config, layer), new, caches, strict=True):
             self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)
             self.graph.output(written, self.dtype, self.head_shape("T"))
         return self.attention(name, query, *caches, mask=self.self_mask)

@@ -132,7 +132,9 @@ class RecurrentStepGraph(NewestColumnGraph):
     def layer_of(self, layer: int, inputs: str, first: list[str]) -> str:
         """One LSTM layer for one token: inputs [B, K, D] -> s [B, K, D]; the new state goes into the cache."""
         node = self.graph.node
-        hidden, cell = (self.state_of(cache, start) for cache, start in zip(cache_names(layer), first, strict=True))
+        hidden, cell = (
+            self.state_of(cache, start) for cache, start in zip(cache_names(self.config, layer), first, strict=True)
+        )
         name = f"decoder.layer_{layer}"
         kinds = ("ih", "hh")
         weight = np.concatenate([self.state[f"decoder.weight_{kind}_l{layer}"] for kind in kinds], axis=1)
@@ -143,7 +145,7 @@ class RecurrentStepGraph(NewestColumnGraph):
         kept = node("Mul", node("Sigmoid", keep), cell)
         cell = node("Add", kept, node("Mul", node("Sigmoid", write), node("Tanh", new)))
         hidden = node("Mul", node("Sigmoid", show), node("Tanh", cell))
-        for cache, value in zip(cache_names(layer), (hidden, cell), strict=True):
+        for cache, value in zip(cache_names(self.config, layer), (hidden, cell), strict=True):
             column = node("Unsqueeze", value, self.graph.constant("heads_axis", np.array([1])))  # [B, 1, K, D]
             self.graph.node("TensorScatter", cache, column, self.step.columns, name=f"{cache}_out", axis=2)
             self.graph.output(f"{cache}_out", self.dtype, self.head_shape("T"))
@@ -170,8 +172,7 @@ class RecurrentStepGraph(NewestColumnGraph):
 class SsruStepGraph(NewestColumnGraph):
     """The next candidates of every sentence, as of `DecoderStepGraph`, of a decoder with SSRUs.
 
-    Caches: self_key_i and self_value_i [B, H, T, d] both have the cells c of decoder layer i, in H parts.  Nothing
-    reads the second: a cache has two arrays for each layer, whatever the model.
+    Caches: self_key_i [B, H, T, d] has the cells c of decoder layer i, in H parts.
     """
 
     def decode(self) -> str:
@@ -186,15 +187,14 @@ class SsruStepGraph(NewestColumnGraph):
         products = self.linear(f"{name}.input_forget", states, [f"{name}.input", f"{name}.forget"])
         names = [f"{name}.{part}.states" for part in ("input", "forget")]
         new, forget = self.graph.nodes("Split", products, names=names, axis=-1, num_outputs=2)
-        parted = node("GatherND", cache_names(layer)[0], self.newest, batch_dims=2)  # [B, H, K, d]
+        (cache,) = cache_names(self.config, layer)
+        parted = node("GatherND", cache, self.newest, batch_dims=2)  # [B, H, K, d]
         merged = constant("merged", np.array([0, 0, self.config.d_model]))
         parent = node("Reshape", node("Transpose", parted, perm=[0, 2, 1, 3]), merged)
         cell = self.or_first(parent, constant("no_state", np.float32(0.0)))
         cell = node("Add", new, node("Mul", node("Sigmoid", forget), node("Sub", cell, new)))
-        parted = self.heads_apart(cell, 1)
-        for cache in cache_names(layer):
-            self.graph.node("TensorScatter", cache, parted, self.step.columns, name=f"{cache}_out", axis=2)
-            self.graph.output(f"{cache}_out", self.dtype, self.head_shape("T"))
+        node("TensorScatter", cache, self.heads_apart(cell, 1), self.step.columns, name=f"{cache}_out", axis=2)
+        self.graph.output(f"{cache}_out", self.dtype, self.head_shape("T"))
         return node("Relu", cell)
 
 

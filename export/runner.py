@@ -91,7 +91,7 @@ class GraphRunner:
         `memory` has `source_lengths`, the encoder's outputs, and caches, which the step's own replace.
         """
         num_sentences = len(tokens)
-        num_columns = memory[cache_names(0)[0]].shape[2]
+        num_columns = memory[cache_names(self._config, 0)[0]].shape[2]
         mask = np.where(np.arange(num_columns) <= past_length, 0.0, self._masked).astype(self._dtype)
         feeds = {
             "tokens": tokens[:, None],
@@ -118,7 +118,8 @@ class GraphRunner:
         """Return self-attention caches with room for `num_columns` tokens a sentence."""
         shape = (num_sentences, self._config.num_heads, num_columns, self._config.d_head)
         layers = range(self._config.num_decoder_layers)
-        return {name: np.zeros(shape, self._dtype) for layer in layers for name in cache_names(layer)}
+        names = [name for layer in layers for name in cache_names(self._config, layer)]
+        return {name: np.zeros(shape, self._dtype) for name in names}
 
     def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Iterator[Array]:
         """Yield log-probabilities [B, V] of every token after each prefix of the given target inputs [B, T]."""

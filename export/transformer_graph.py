@@ -35,9 +35,9 @@ def cross_names(layer: int) -> list[str]:
     return [f"cross_key_{layer}", f"cross_value_{layer}"]
 
 
-def cache_names(layer: int) -> list[str]:
-    """Names of a decoder layer's self-attention keys and values."""
-    return [f"self_key_{layer}", f"self_value_{layer}"]
+def cache_names(config: ModelConfig, layer: int) -> list[str]:
+    """Names of what a decoder layer keeps of the tokens so far: keys and values, or the cells of an SSRU."""
+    return [f"self_{part}_{layer}" for part in config.cache_parts]
 
 
 class TransformerGraph:

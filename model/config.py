@@ -197,6 +197,11 @@ class ModelConfig(Dimensions):
         return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
 
     @property
+    def cache_parts(self) -> tuple[str, ...]:
+        """What each decoder layer keeps of the tokens so far, besides what it keeps of the source."""
+        return ("key",) if self.architecture is Architecture.SSRU else ("key", "value")
+
+    @property
     def largest_vocabulary(self) -> int:
         """Source or target tokens, whichever are more: the ids of a shortlist are below."""
         return max(self.vocab_size, self.num_target_tokens)

@@ -40,6 +40,7 @@ class CacheShape:
     num_layers: int
     num_heads: int
     d_head: int
+    own_parts: tuple[str, ...] = ("key", "value")  # arrays that each layer has of the tokens so far
     has_steps: bool = False  # whether the graph must know which step wrote a column: relative positions
 
     @classmethod
@@ -48,6 +49,7 @@ class CacheShape:
             num_layers=config.num_decoder_layers,
             num_heads=config.num_heads,
             d_head=config.d_head,
+            own_parts=config.cache_parts,
             has_steps=config.relative_distance > 0,
         )
 
@@ -103,17 +105,25 @@ class KeyValueCache(Generic[SlotsT]):
         new_slots: Callable[[int], SlotsT],
         beam_size: int,
         *,
+        new_own_slots: Callable[[int], SlotsT] | None = None,
         masked: Floating = MASKED,
         steps_between_compactions: int = _STEPS_BETWEEN_COMPACTIONS,
         has_steps: bool = False,
     ) -> None:
-        """Create a cache without sentences; `new_slots` takes a number of columns, `masked` decides the mask's type,
-        and with `has_steps` there are `column_steps`.
+        """Create a cache without sentences.
+
+        Args:
+            new_slots: takes a number of columns.
+            beam_size: K.
+            new_own_slots: the same of self-attention, where a layer has other arrays of it than of the source.
+            masked: of the mask's type.
+            steps_between_compactions: of a sentence, about.
+            has_steps: whether there are `column_steps`.
         """
         self.beam_size = beam_size
         self.num_sentences = 0
         self._slack = _round_up(max(_SMALLEST_SLACK, steps_between_compactions * beam_size), SELF_COLUMNS)
-        self.own = new_slots(self._slack)  # of self-attention
+        self.own = (new_own_slots or new_slots)(self._slack)  # of self-attention
         self.cross = new_slots(CROSS_COLUMNS)
         self._mask = SlotBuffer(1, beam_size, 1, self._slack, masked)  # [1, N, K, C, 1]
         self._steps = SlotBuffer(1, 1, 1, self._slack, np.int64(0)) if has_steps else None  # [1, N, 1, C, 1]

@@ -162,9 +162,9 @@ class StepGraph(NamedTuple):
         return arrays | {"edit_factors": edits.factors} if self.takes_factors else arrays
 
 
-def layer_names(kind: str, num_layers: int) -> list[str]:
+def layer_names(kind: str, num_layers: int, parts: Sequence[str] = ("key", "value")) -> list[str]:
     """Return the graphs' names of a cache's arrays: cross_key_0, cross_value_0, cross_key_1, ..."""
-    return [f"{kind}_{part}_{layer}" for layer in range(num_layers) for part in ("key", "value")]
+    return [f"{kind}_{part}_{layer}" for layer in range(num_layers) for part in parts]
 
 
 def pad(sources: Sequence[Sequence[int]], multiple: int = 1) -> tuple[Ints, npt.NDArray[np.int32]]:

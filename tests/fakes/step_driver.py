@@ -33,7 +33,7 @@ class StepDriver:
         self.columns = np.zeros(num_sentences, np.int64)  # filled, of each sentence
         self.mask = np.full((num_sentences, 1, beam, num_columns), MASKED, np.float32)
         shape = (num_sentences, config.num_heads, num_columns, config.d_head)
-        names = [name for layer in range(config.num_decoder_layers) for name in cache_names(layer)]
+        names = [name for layer in range(config.num_decoder_layers) for name in cache_names(config, layer)]
         self.caches = {name: np.full(shape, 1e3, np.float32) for name in names}  # what is masked must not matter
 
     def step(

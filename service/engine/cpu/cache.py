@@ -1,6 +1,6 @@
 """Keys and values of the live sentences in this process' memory.
 
-Axes: L layers, H heads, N slots, C columns of a buffer.
+Axes: A arrays, L layers, H heads, N slots, C columns of a buffer.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ class CpuEncoded(NamedTuple):
 
 
 class CpuSlots(SlotBuffer):
-    """2 L arrays [N, H, C, d_head] (`Slots`)."""
+    """Arrays [N, H, C, d_head] (`Slots`), as many for each layer as `num_parts`."""
 
-    def __init__(self, shape: CacheShape, num_columns: int) -> None:
-        super().__init__(2 * shape.num_layers, shape.num_heads, shape.d_head, num_columns, np.float32(0.0))
+    def __init__(self, shape: CacheShape, num_columns: int, num_parts: int = 2) -> None:
+        super().__init__(num_parts * shape.num_layers, shape.num_heads, shape.d_head, num_columns, np.float32(0.0))
 
     def views(self, num_slots: int) -> list[Floats]:
         """Return the first slots of every array, contiguous."""
@@ -55,7 +55,7 @@ class CpuSlots(SlotBuffer):
 
     def keep_columns(self, slot: int, columns: Ints) -> None:
         begin = int(np.count_nonzero(columns == np.arange(columns.size)))  # those before are where they belong
-        columns_of_slot = self.slots[:, slot]  # [2 L, H, C, d_head]
+        columns_of_slot = self.slots[:, slot]  # [A, H, C, d_head]
         columns_of_slot[:, :, begin : columns.size] = columns_of_slot.take(columns[begin:], axis=2)
 
 
@@ -63,10 +63,12 @@ class CpuCache(KeyValueCache[CpuSlots]):
     """A key/value cache in this process' memory."""
 
     def __init__(self, shape: CacheShape, beam_size: int) -> None:
-        super().__init__(partial(CpuSlots, shape), beam_size, has_steps=shape.has_steps)
+        self.shape = shape
+        own = partial(CpuSlots, shape, num_parts=len(shape.own_parts))
+        super().__init__(partial(CpuSlots, shape), beam_size, new_own_slots=own, has_steps=shape.has_steps)
 
     def self_arrays(self) -> list[Floats]:
-        """Return 2 L arrays [B, H, C, d_head]."""
+        """Return L or 2 L arrays [B, H, C, d_head]."""
         return self.own.views(self.num_sentences)
 
     def cross_arrays(self) -> list[Floats]:

@@ -233,10 +233,10 @@ class _Binding:
         self._decoder = decoder
         self._bind_edits(NO_EDITS, 0)
         self._input("num_candidates", np.array([width], np.int64))
-        cross, own = state.cross_arrays(), state.self_arrays()
-        for name, array in zip(layer_names("cross", len(cross) // 2), cross, strict=True):
+        for name, array in zip(layer_names("cross", state.shape.num_layers), state.cross_arrays(), strict=True):
             self._input(name, array)
-        for name, array in zip(layer_names("self", len(own) // 2), own, strict=True):
+        own_names = layer_names("self", state.shape.num_layers, state.shape.own_parts)
+        for name, array in zip(own_names, state.self_arrays(), strict=True):
             self._input(name, array)
             self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
         if state.vocabulary is not None:
