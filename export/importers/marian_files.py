@@ -27,8 +27,8 @@ Files = Mapping[str, Path]  # by name
 
 def is_marian_model(directory: Path) -> bool:
     """Return whether the directory has a file of Marian's formats."""
-    packed = [path for pattern in _MODELS for path in directory.glob(f"{pattern}.gz")]
-    return bool(packed) or any(directory.glob("*.npz")) or any(map(is_marian_bin, directory.glob("model*.bin")))
+    plain = [*directory.glob("*.npz"), *filter(is_marian_bin, directory.glob("model*.bin"))]
+    return bool(plain) or any(path for pattern in _MODELS for path in directory.glob(f"{pattern}.gz"))
 
 
 def marian_files(directory: Path, scratch: Path) -> Files:

@@ -39,7 +39,7 @@ from model.shortlist import SHORTLIST_NAME, Shortlist
 
 SETTINGS_NAME = "special:model.yml"
 _METADATA = ("metadata.json", "data.json")  # of Firefox's models
-# How Firefox and Bergamot search with their students; what else they set changes no token.
+# How Firefox and Bergamot search with their students, apart from their limits of length.
 _STUDENT: dict[str, Any] = {"beam-size": "1", "normalize": "1.0", "alignment": "soft"}
 
 
@@ -110,7 +110,7 @@ def _shortlist(
 ) -> Shortlist | None:
     """Return the lexical shortlist of a model that has one."""
     named, *numbers = _texts(decoder, "shortlist") or [""]
-    path = shortlist_path(directory, files, Path(named).name)
+    path = shortlist_path(directory, files, Path(named).name.removesuffix(".gz"))
     if path is None:
         return None
     limits = TextLimits()

@@ -84,9 +84,10 @@ def _read_binary(path: Path, num_source: int, num_target: int) -> tuple[int, Ids
         raise ForeignModelError(f"{path} has {size} bytes, its header asks for {begin + 4 * num_ids}")
     if _checksum(content[16:]) != checksum:
         raise ForeignModelError(f"{path} is damaged: its checksum is another")
-    offsets = content[_HEADER_BYTES:begin].view("<u8").astype(np.int64)
+    stored = content[_HEADER_BYTES:begin].view("<u8")
+    offsets = stored.astype(np.int64)
     ids = content[begin:].view("<u4").astype(np.int64)
-    if offsets[0] != 0 or offsets[-1] != num_ids or (np.diff(offsets) < 0).any():
+    if offsets[0] != 0 or offsets[-1] != num_ids or (stored > num_ids).any() or (np.diff(offsets) < 0).any():
         raise ForeignModelError(f"{path} is damaged: its offsets do not run from 0 to {num_ids}")
     if ids.max(initial=0) >= num_target:
         raise ForeignModelError(f"{path} has target token {ids.max()}, the model has {num_target}")

@@ -42,9 +42,12 @@ class Student:
 
     def greedy(self, source: list[int], longest: int, allowed: Sequence[int] = ()) -> list[int]:
         """Return the tokens, of those allowed if any are named."""
-        forbidden = np.isin(np.arange(len(self.arrays["Wemb"])), allowed or range(10_000), invert=True)
-        scale, table, names = self.config.d_model**0.5, self.arrays["Wemb"], ("l1", "l2")
-        memory = table[source] * scale + self.table[: len(source)]
+        read, table = (self.arrays.get(f"{stack}_Wemb", self.arrays.get("Wemb")) for stack in ("encoder", "decoder"))
+        assert read is not None
+        assert table is not None
+        forbidden = np.isin(np.arange(len(table)), allowed or range(10_000), invert=True)
+        scale, names = self.config.d_model**0.5, ("l1", "l2")
+        memory = read[source] * scale + self.table[: len(source)]
         for layer in (f"encoder_{name}" for name in names):
             memory = self.feed_forward(self.attention(memory, memory, f"{layer}_self"), f"{layer}_ffn")
         embedded, found = np.zeros(self.config.d_model, np.float32), list[int]()

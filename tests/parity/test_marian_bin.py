@@ -53,9 +53,18 @@ def test_a_binary_file_is_the_model_that_was_converted(tmp_path: Path, integers:
     assert len(set(map(tuple, wanted))) >= 8
 
 
-def test_what_firefox_serves_is_imported_with_its_shortlist(tmp_path: Path, tiny_tokenizer_path: Path) -> None:
-    """All files are packed, and the model's description is `metadata.json`."""
-    config = replace(CONFIG, vocab_size=len(pieces(tiny_tokenizer_path)), eos_id=EOS_ID)
+@pytest.mark.parametrize("vocabularies", [["vocab"], ["srcvocab", "trgvocab"]], ids=["shared", "apart"])
+def test_what_firefox_serves_is_imported_with_its_shortlist(
+    tmp_path: Path, tiny_tokenizer_path: Path, vocabularies: list[str]
+) -> None:
+    """All files are packed, and `metadata.json` says the languages."""
+    config = replace(
+        CONFIG,
+        vocab_size=len(pieces(tiny_tokenizer_path)),
+        target_vocab_size=len(pieces(tiny_tokenizer_path)),
+        shared_embeddings=len(vocabularies) == 1,
+        eos_id=EOS_ID,
+    )
     (tmp_path / "plain").mkdir()
     write_marian_npz(tmp_path / "plain", config)
     arrays = write_bin(tmp_path / "plain" / "model.npz", tmp_path / "plain" / "model.bin", integers=INTGEMM8)
@@ -64,7 +73,7 @@ def test_what_firefox_serves_is_imported_with_its_shortlist(tmp_path: Path, tiny
     packed = {
         "model.ende.intgemm.alphas.bin": (tmp_path / "plain" / "model.bin").read_bytes(),
         "lex.50.50.ende.s2t.bin": shortlist_bytes(6, lists),
-        "vocab.ende.spm": tiny_tokenizer_path.read_bytes(),
+        **{f"{name}.ende.spm": tiny_tokenizer_path.read_bytes() for name in vocabularies},
     }
     (tmp_path / "ende").mkdir()
     for name, content in packed.items():

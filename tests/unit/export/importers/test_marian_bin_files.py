@@ -27,6 +27,7 @@ MATRIX = np.array([[-3, -2, -1], [0, 1, 2]], np.float32)
 STORED = (MATRIX.T * 42).astype(np.int8).tobytes()
 WORDS = ["</s>", "<unk>", "a", "b", "c"]
 LISTS = [[], [], [2, 3], [4], [2]]
+WRAPPED = struct.pack("<10Q", 2, 2, 6, 4, 0, 2**63 - 1, 2**63 + 1, 3 * 2**62, 2, 4)  # as int64, each step is positive
 
 
 def items(**changed: Any) -> list[Item]:
@@ -174,6 +175,7 @@ def test_of_a_text_shortlist_the_best_are_taken(tmp_path: Path) -> None:
         ("lex.bin", shortlist_bytes(2, LISTS, offsets=0), "has 0 offsets"),
         ("lex.bin", shortlist_bytes(2, [[], [], [5], [], []]), "target token 5, the model has 5"),
         ("lex.bin", shortlist_bytes(2, LISTS).replace(b"\2", b"\3"), "its checksum is another"),
+        ("lex.bin", sealed(WRAPPED + bytes(16)), "its offsets do not run from 0 to 4"),
         ("lex.s2t", b"a b 0.5\na b\n", "line 2: b'a b\\n' is no target token, source token and probability"),
         ("lex.s2t", b"a b -1", "line 1"),
         ("lex.s2t", b"a b nan", "line 1"),
