@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from export.golden import short_texts
+from export.importers.argos import model_directory
 from export.importers.checkpoint import model_type_of
 from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
@@ -65,6 +66,8 @@ Marian: [cyan]python -m export import my-marian-model bundles/en-de --source-lan
 
 OPUS-MT: [cyan]python -m export import opus-mt-en-de bundles/en-de[/cyan]
 
+Argos: [cyan]python -m export import translate-en_de-1_0.argosmodel bundles/en-de[/cyan]
+
 NLLB: [cyan]python -m export import nllb-200-distilled-600M bundles/nllb --target-language de[/cyan]
 
 T5: [cyan]python -m export import t5-small bundles/t5 --source-language en --target-language de
@@ -76,7 +79,7 @@ int8: [cyan]python -m export import opus-mt-en-de bundles/en-de --precision int8
 
 @app.command(epilog=EPILOG)
 def main(
-    source: Annotated[Path, typer.Argument(help="The model's directory.", exists=True, file_okay=False)],
+    source: Annotated[Path, typer.Argument(help="The model's directory, or an Argos package.", exists=True)],
     bundle: Annotated[Path, typer.Argument(help="Where the bundle goes; a bundle there is replaced.")],
     kind: Annotated[Format, typer.Option("--format", help="Of SOURCE.")] = Format.AUTO,
     source_language: Annotated[str, typer.Option(help="Such as en; default: what the model says.")] = "",
@@ -132,7 +135,7 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """Turn the model in SOURCE, of CTranslate2, Marian, OPUS-MT, OpenNMT-py, M2M100, NLLB, mBART or T5, into a BUNDLE.
+    """Turn a model of CTranslate2, Argos, Marian, OPUS-MT, OpenNMT-py, M2M100, NLLB, mBART or T5 into a BUNDLE.
 
     Nothing in SOURCE is run. What this program does not understand is refused, and BUNDLE stays as it was.
     """
@@ -176,8 +179,8 @@ def import_model(
     Raises:
         ForeignModelError, ModelFileError, ParityError, BundleError: as described there.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        model = READERS[_format_of(source) if kind is Format.AUTO else kind](source, options, Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch, model_directory(source, destination.parent) as directory:
+        model = READERS[_format_of(directory) if kind is Format.AUTO else kind](directory, options, Path(scratch))
         if options.profile is not None:
             model = replace(model, decoding=replace(model.decoding, stop_rule=options.profile))
         languages = model.source_language, model.target_language

@@ -1,4 +1,4 @@
-"""A CTranslate2 model, or an Argos Translate package that was unpacked, becomes what the export starts from.
+"""A CTranslate2 model, perhaps in an Argos Translate package, becomes what the export starts from.
 
 Names and defaults as in CTranslate2's src/models/transformer.cc and src/layers/transformer.cc.  A variable that nobody
 asked for is refused: it would change the translations.
@@ -9,21 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from export.importers.argos import ArgosPackage
+from export.importers.checkpoint import flag, text_of
 from export.importers.ctranslate2_weights import HEADS, Ctranslate2Weights
 from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
+    index_of,
     read_json,
     read_lines,
     read_settings,
-    require_one_language,
     write_tokenizer,
 )
+from export.importers.language_tokens import codes_in, with_languages
 from export.importers.marian_bin import is_marian_bin
 from export.importers.model_bin import ModelFile
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig
-from model.manifest import AlignmentHeads
+from model.manifest import AlignmentHeads, DecodingDefaults
 
 MODEL_NAME = "model.bin"
 _NEWEST_REVISION = 7
@@ -50,8 +53,8 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
     """Read a model.
 
     Args:
-        directory: with `model.bin`, vocabularies, and for a newer model `config.json`; SentencePiece models may lie
-            there or one directory above.
+        directory: with `model.bin`, vocabularies, and for a newer model `config.json`; or a package of Argos.  There
+            may be SentencePiece models, and the `tokenizer_config.json` of the checkpoint that was converted.
         options: what the owner says.
         scratch: an empty directory; gets the tokenizer's files.
 
@@ -63,15 +66,13 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
     _require_translation_model(file)
     if file.revision == 1:
         file.rename({name: _newer_name(name) for name in file})
-    package = read_settings(directory / "metadata.json") if (directory / "metadata.json").is_file() else {}
-    languages = options.languages(str(package.get("from_code", "")), str(package.get("to_code", "")))
+    package = ArgosPackage.read(directory)
     settings = _Settings.read(file, place)
     source, target = _vocabularies(place, settings.unknown)
     config, state = Ctranslate2Weights(file, settings.norm_epsilon).convert(
         source, target, settings.start, settings.end
     )
-    require_one_language(source, options)
-    if config.suppressed_ids:  # Marian's models: their callers end each source
+    if package is None and (config.suppressed_ids or codes_in(source)):  # callers of Marian and NLLB end each source
         settings = replace(settings, source_eos=True)
     tokenizer = write_tokenizer(
         scratch,
@@ -84,6 +85,14 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
         source_bos=settings.begin if settings.source_bos else "",
         source_eos=settings.source_eos,
     )
+    if package is None:
+        named, is_last = _named_languages(directory)
+        tokenizer, languages = with_languages(tokenizer, source, named, options, is_last=is_last)
+    else:
+        languages = options.languages(*package.languages)
+        tokenizer = replace(tokenizer, target_prefix=package.target_prefix)
+        for token in package.target_prefix:
+            index_of(target, token, directory)
     alignment = _alignment(file, config)
     _require_all_read(file)
     return ExportSource(
@@ -91,8 +100,9 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
         state=state,
         tokenizer_path=scratch,
         tokenizer=tokenizer,
-        name=options.name or directory.resolve().name,
-        version=options.version or FIRST_VERSION,
+        decoding=DecodingDefaults() if package is None else DecodingDefaults(length_penalty=package.length_penalty),
+        name=options.name or (directory.resolve().name if package is None else package.name),
+        version=options.version or (FIRST_VERSION if package is None else package.version),
         source_language=languages[0],
         target_language=languages[1],
         alignment=alignment,
@@ -162,10 +172,10 @@ def _require_translation_model(file: ModelFile) -> None:
         for name in file:
             if part in name.split("/"):
                 raise ForeignModelError(f"{file.path} has {meaning}, which is not supported: {name}")
-    for flag in ("alibi", "multi_query_attention"):
+    for part in ("alibi", "multi_query_attention"):
         for stack in ("encoder", "decoder"):
-            if file.scalar(f"{stack}/{flag}", 0):
-                raise ForeignModelError(f"{file.path} has {stack}/{flag}, which is not supported")
+            if file.scalar(f"{stack}/{part}", 0):
+                raise ForeignModelError(f"{file.path} has {stack}/{part}, which is not supported")
 
 
 def _require_all_read(file: ModelFile) -> None:
@@ -215,6 +225,17 @@ def _alignment(file: ModelFile, config: ModelConfig) -> AlignmentHeads | None:
     if not (-num_layers <= layer < num_layers and 1 <= number <= config.num_heads):
         raise ForeignModelError(f"{file.path}: there are no {number} alignment heads in layer {layer}")
     return AlignmentHeads(heads=tuple((layer % num_layers, head) for head in range(number)))
+
+
+def _named_languages(directory: Path) -> tuple[tuple[str, str], bool]:
+    """Return source and target as a checkpoint's tokenizer names them, and whether a source's token is behind it."""
+    path = directory / "tokenizer_config.json"
+    settings = read_settings(path) if path.is_file() else {}
+    named = [
+        next(filter(None, (text_of(settings, name) for name in names)), "")
+        for names in (("src_lang", "source_lang"), ("tgt_lang", "target_lang"))
+    ]
+    return (named[0], named[1]), flag(settings, "legacy_behaviour", path, default=False)
 
 
 def _model_directory(directory: Path) -> Path:

@@ -73,8 +73,7 @@ class Ctranslate2Weights:
             state["projection.weight"] = grow(file.array("decoder/projection/weight", (num_target, d_model)))
         if "decoder/projection/bias" in file:
             state["projection_bias"] = grow(file.array("decoder/projection/bias", (num_target,)))
-        state["positions"] = self._positions(d_model)
-        return state
+        return state | self._positions(d_model)
 
     def _config(self, state: State, target: Sequence[str], start: str, end: str) -> ModelConfig:
         file = self._file
@@ -101,6 +100,7 @@ class Ctranslate2Weights:
             projection_bias="projection_bias" in state,
             scaled_embeddings=self._is_scaled(d_model),
             position_table=True,
+            separate_positions="target_positions" in state,
             embedding_norm=self._in_both("layernorm_embedding/gamma"),
             final_norm=self._in_both("layer_norm/gamma"),
             norm_epsilon=self._norm_epsilon,
@@ -140,19 +140,26 @@ class Ctranslate2Weights:
         gamma, beta = (self._file.array(f"{name}/{part}", (D,)) for part in ("gamma", "beta"))
         return {f"{key}.weight": gamma, f"{key}.bias": beta}
 
-    def _positions(self, d_model: int) -> Array:
-        """Return the table, which both stacks must have; without one, CTranslate2's own, whose first row is step 1."""
+    def _positions(self, d_model: int) -> State:
+        """Return the tables of both stacks, one if they are equal; without any, CTranslate2's own from step 1 on."""
         tables = [f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder")]
         if not any(name in self._file for name in tables):
-            return _own_positions(_DEFAULT_POSITIONS, d_model)
+            return {"positions": _own_positions(_DEFAULT_POSITIONS, d_model)}
         source, target = map(self._file.array, tables)
-        if source.shape != target.shape or not np.array_equal(source, target):
-            raise ForeignModelError(f"{self._file.path}: {tables[0]} and {tables[1]} differ, which is not supported")
+        if source.shape != target.shape:
+            raise ForeignModelError(
+                f"{self._file.path}: {tables[0]} and {tables[1]} have shapes {source.shape} and {target.shape}: "
+                "not supported"
+            )
         if source.ndim != 2 or source.shape[1] != d_model:
             raise ForeignModelError(
                 f"{self._file.path}: {tables[0]} has shape {source.shape}, {d_model} columns needed"
             )
-        return source
+        return (
+            {"positions": source}
+            if np.array_equal(source, target)
+            else {"positions": source, "target_positions": target}
+        )
 
     def _shape(self, name: str) -> tuple[int, int]:
         """Return rows and columns."""

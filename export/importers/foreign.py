@@ -4,7 +4,6 @@ Knows no format.
 """
 
 import json
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from model.spelling import WORD_MARK
 SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabulary.json"
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 _PIECE_NAMES = (SOURCE_PIECES, "sentencepiece.model", "spm.model", "sentencepiece.bpe.model", "shared.spm")
-_TARGET_LANGUAGE = re.compile(r">>[^<>]+<<")  # of OPUS-MT
-_CODE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")  # of M2M100, NLLB
 _MOST = 1_000_000  # the largest vocabularies have 260,000 tokens
 _MAX_TEXT_BYTES = 64 << 20  # of a file with settings or tokens; a vocabulary of 256,000 has 6 MB
 
@@ -150,26 +147,6 @@ def index_of(tokens: Sequence[str], token: str, path: Path) -> int:
     if token not in tokens:
         raise ForeignModelError(f"{path}: the vocabulary has no token {token!r}")
     return tokens.index(token)
-
-
-def require_one_language(tokens: Sequence[str], options: ImportOptions) -> None:
-    """Refuse a model of several target languages unless its owner says which token asks for the one to serve.
-
-    Raises:
-        ForeignModelError: names some of the tokens.
-    """
-    codes = [token for token in tokens if _CODE.fullmatch(token)]
-    if len(codes) > 1:
-        raise ForeignModelError(
-            f"the model has {len(codes)} language codes ({codes[0]}, {codes[1]}, ...): models of NLLB's and M2M100's "
-            "kind are not supported"
-        )
-    asked = [token for token in tokens if _TARGET_LANGUAGE.fullmatch(token)]
-    if len(asked) > 1 and not options.source_prefix:
-        raise ForeignModelError(
-            f"the model translates into {len(asked)} languages: say which one with --source-prefix, one of "
-            f"{', '.join(asked[:5])}{', ...' if len(asked) > 5 else ''}"
-        )
 
 
 def copy_pieces(pieces: Path, destination: Path, tokens: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which tokens of a multilingual checkpoint are languages.
+"""Which tokens of a multilingual model are languages.
 
 Checkpoints of older versions of transformers do not say it: those lists are part of its tokenizers, and so of this
 module.  The order is that of the ids.
@@ -6,6 +6,7 @@ module.  The order is that of the ids.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from export.importers.checkpoint import text_of
 from export.importers.foreign import ForeignModelError, ImportOptions, read_settings
 from model.language_codes import bcp47_of, flores_of
 from model.languages import Language
+from model.manifest import SOURCE_LANGUAGE, TARGET_LANGUAGE, TokenizerFiles
 
 _NLLB_CODES = """
     ace_Arab ace_Latn acm_Arab acq_Arab aeb_Arab afr_Latn ajp_Arab aka_Latn amh_Ethi apc_Arab arb_Arab ars_Arab
@@ -47,6 +49,8 @@ _MBART_CODES = """
 _NLLB, _M2M100, _MBART = _NLLB_CODES.split(), _M2M100_CODES.split(), _MBART_CODES.split()
 _NUM_MBART_25 = 25
 _PATTERN = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
+_CODE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")  # of M2M100, NLLB
+_OPUS_TARGET = re.compile(r">>[^<>]+<<")
 
 
 def languages_of(
@@ -84,6 +88,74 @@ def language_of(token: str) -> Language:
     return Language(code=tag, flores=token if token in _NLLB else flores_of(tag), token=token)
 
 
+def codes_in(tokens: Sequence[str]) -> list[str]:
+    """Return the languages' tokens in a vocabulary of NLLB, M2M100 or mBART; none where it has less than two."""
+    of_mbart = _MBART if "en_XX" in tokens else ()  # de_DE may stand in the vocabulary of any text
+    found = [token for token in tokens if _CODE.fullmatch(token) or token in of_mbart]
+    return found if len(found) > 1 else []
+
+
+def with_languages(
+    files: TokenizerFiles,
+    tokens: Sequence[str],
+    named: tuple[str, str],
+    options: ImportOptions,
+    *,
+    is_last: bool = False,
+) -> tuple[TokenizerFiles, tuple[str, str]]:
+    """Return the tokenizer of a model with all languages that its vocabulary has tokens for, if it has several.
+
+    Args:
+        files: the tokenizer of the same model with one pair of languages.
+        tokens: of sources, by id.
+        named: source and target, as the model's files name them; may be empty, or a group such as "mul" or "zle".
+        options: what the owner says; with a prefix of sources, a model of OPUS-MT has one pair.
+        is_last: whether the token of a source's language stands behind it, unless the owner says it; not of OPUS-MT.
+
+    Returns:
+        The tokenizer, and the languages of requests that name none.
+
+    Raises:
+        ForeignModelError: these are not known, the model does not have them, or a prefix is in their way.
+    """
+    if codes := codes_in(tokens):
+        if options.source_prefix:
+            raise ForeignModelError(
+                f"--source-prefix is given, and the model has {len(codes)} languages such as {codes[0]}: name those "
+                "with --source-language and --target-language"
+            )
+        is_last = is_last if options.language_last is None else options.language_last
+        language = (SOURCE_LANGUAGE,)
+        files = replace(
+            files,
+            source_prefix=() if is_last else language,
+            source_suffix=(*files.source_suffix, *language) if is_last else files.source_suffix,
+            target_prefix=(TARGET_LANGUAGE,),
+            languages=tuple(map(language_of, codes)),
+        )
+    elif len(asked := [token for token in tokens if _OPUS_TARGET.fullmatch(token)]) > 1 and not options.source_prefix:
+        languages = _languages_of_opus(asked, options.languages(*named)[0], is_symmetric=named[0] == named[1] != "")
+        files = replace(files, source_prefix=(*files.source_prefix, TARGET_LANGUAGE), languages=tuple(languages))
+    else:
+        return files, options.languages(*named)
+    return files, choose_pair(files.languages, {"src_lang": named[0], "tgt_lang": named[1]}, options)
+
+
+def _languages_of_opus(asked: Sequence[str], source: str, *, is_symmetric: bool) -> list[Language]:
+    """Return the targets and the source; a model of one group, such as "mul" to "mul", has all of them as sources.
+
+    Of tokens that mean one language (>>zho<<, >>cmn_Hans<<) the shortest has its tag; the others have their own codes.
+    """
+    start = replace(language_of(source), token="", is_target=False)
+    found: dict[str, Language] = {}
+    for token in sorted(asked, key=len):
+        one = language_of(token)
+        if one.code in found:
+            one = replace(one, code=token.strip("<>").replace("_", "-"))
+        found[one.code] = replace(one, is_source=is_symmetric or one.code == start.code)
+    return list(found.values() if is_symmetric else {start.code: start, **found}.values())
+
+
 def choose_pair(languages: Sequence[Language], settings: dict[str, Any], options: ImportOptions) -> tuple[str, str]:
     """Return source and target, as BCP 47 tags, of requests that name none.
 
@@ -104,7 +176,10 @@ def _find(name: str, languages: Sequence[Language], codes: Sequence[str], direct
         if one.code in codes and (name in (one.code, one.flores, one.token) or tag == one.code):
             return one.code
     some = ", ".join(codes[:8])
-    raise ForeignModelError(f"the model does not translate {direction} {name!r}, but {len(codes)} others: {some}, ...")
+    raise ForeignModelError(
+        f"the model does not translate {direction} {name!r}, but {len(codes)} others: {some}, ...; give one with "
+        f"{'--source-language' if direction == 'from' else '--target-language'}"
+    )
 
 
 def _usual_tokens(settings: dict[str, Any], num_free: int, *, has_vocabulary: bool) -> list[str]:

@@ -30,11 +30,11 @@ from export.importers.foreign import (
     copy_pieces,
     half_sinusoids,
     require_keys,
-    require_one_language,
     whole_number,
     write_vocabulary,
 )
 from export.importers.generation import with_generation
+from export.importers.language_tokens import with_languages
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig, NormPlacement
 from model.manifest import TokenizerFiles, TokenizerKind
@@ -69,9 +69,8 @@ def read_marian(directory: Path, options: ImportOptions, scratch: Path) -> Expor
     """
     settings = read_checkpoint_settings(directory)
     require_keys(settings, _ONLY, directory / "config.json")
-    languages = options.languages(text_of(settings, "source_lang"), text_of(settings, "target_lang"))
     config, decoding = with_generation(_config(settings, directory / "config.json"), directory, options)
-    tokenizer = _write_tokenizer(directory, scratch, settings, config, options)
+    tokenizer, languages = _write_tokenizer(directory, scratch, settings, config, options)
     unknown = PieceTokenizer(scratch, tokenizer).unknown_id
     weights = CheckpointWeights(directory)
     state = weights.convert(config) | {"positions": _positions(weights, config, directory)}
@@ -124,12 +123,11 @@ def _positions(weights: CheckpointWeights, config: ModelConfig, directory: Path)
 
 def _write_tokenizer(
     directory: Path, scratch: Path, settings: dict[str, Any], config: ModelConfig, options: ImportOptions
-) -> TokenizerFiles:
-    """Write vocabularies and SentencePiece models, and return their names."""
+) -> tuple[TokenizerFiles, tuple[str, str]]:
+    """Write vocabularies and SentencePiece models, and return their names and the languages."""
     source = read_vocabulary(directory / "vocab.json", config.vocab_size)
     is_separate = bool(settings.get("separate_vocabs", False))
     target = read_vocabulary(directory / "target_vocab.json", config.num_target_tokens) if is_separate else source
-    require_one_language(source, options)
     write_vocabulary(scratch / SOURCE_VOCABULARY, source)
     if is_separate:
         write_vocabulary(scratch / TARGET_VOCABULARY, target)
@@ -137,7 +135,7 @@ def _write_tokenizer(
     copy_pieces(options.target_pieces or directory / "target.spm", scratch / TARGET_PIECES, target)
     end = target[config.eos_id]
     has_end = options.source_eos is not False
-    return TokenizerFiles(
+    files = TokenizerFiles(
         kind=TokenizerKind.PIECES,
         source=SOURCE_PIECES,
         target=TARGET_PIECES,
@@ -148,3 +146,5 @@ def _write_tokenizer(
         source_prefix=options.source_prefix,
         source_suffix=(end,) if has_end else (),
     )
+    named = text_of(settings, "source_lang"), text_of(settings, "target_lang")
+    return with_languages(files, source, named, options)

@@ -16,9 +16,9 @@ from export.importers.foreign import (
     ImportOptions,
     read_settings,
     read_text,
-    require_one_language,
     write_tokenizer,
 )
+from export.importers.language_tokens import with_languages
 from export.importers.marian_bin import BinFile
 from export.importers.marian_files import (
     Files,
@@ -63,12 +63,10 @@ def read_marian_model(directory: Path, options: ImportOptions, scratch: Path) ->
     if not decoder and isinstance(file, BinFile):
         decoder = _STUDENT
     settings = _settings(file.text(SETTINGS_NAME), file.path)
-    languages = options.languages(*_languages(files))
     names = options.vocabularies or vocabulary_paths(
         directory, files, [_names(one, "vocabs") for one in (decoder, settings)]
     )
     source, target = (_tokens(names[side]) for side in (0, -1))
-    require_one_language(source, options)
     writes_unknown = _flag(decoder, "allow-unk", path)
     config, state = MarianWeights(file, settings).convert(source, target, writes_unknown=writes_unknown)
     shortlist = _shortlist(directory, files, decoder, config, source, target)
@@ -80,11 +78,13 @@ def read_marian_model(directory: Path, options: ImportOptions, scratch: Path) ->
             source_pieces=options.source_pieces or names[0],
             target_pieces=options.target_pieces or (names[-1] if names[-1] != names[0] else None),
         )
+    tokenizer = write_tokenizer(scratch, [directory], options, source, target, source_eos=True)
+    tokenizer, languages = with_languages(tokenizer, source, _languages(files), options)
     return ExportSource(
         config=config,
         state=state,
         tokenizer_path=scratch,
-        tokenizer=write_tokenizer(scratch, [directory], options, source, target, source_eos=True),
+        tokenizer=tokenizer,
         decoding=_decoding(decoder, path),
         name=options.name or directory.resolve().name,
         version=options.version or FIRST_VERSION,

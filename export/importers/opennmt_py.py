@@ -18,10 +18,10 @@ from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
     index_of,
-    require_one_language,
     whole_number,
     write_tokenizer,
 )
+from export.importers.language_tokens import codes_in, with_languages
 from export.source import FIRST_VERSION, ExportSource
 from model.config import Activation, ModelConfig
 
@@ -67,15 +67,20 @@ def read_opennmt_py(directory: Path, options: ImportOptions, scratch: Path) -> E
     paths = sorted(directory.glob("*.pt"))
     if len(paths) != 1:
         raise ForeignModelError(f"{directory} has {len(paths)} .pt files: leave the one to import")
-    languages = options.languages("", "")
     settings, tensors, source, target = _parts(paths[0])
-    require_one_language(source, options)
     config = _config(settings, tensors, source, target, paths[0])
+    if codes := codes_in(source):
+        raise ForeignModelError(
+            f"{paths[0]} has {len(codes)} language codes ({codes[0]}, {codes[1]}, ...) and does not say where they "
+            "stand: import the model from the files of transformers or CTranslate2"
+        )
+    files = write_tokenizer(scratch, [directory], options, source, target, source_eos=False)
+    tokenizer, languages = with_languages(files, source, ("", ""), options)
     return ExportSource(
         config=config,
         state=_state(CheckpointWeights(paths[0], {name: tensor.detach for name, tensor in tensors.items()}), config),
         tokenizer_path=scratch,
-        tokenizer=write_tokenizer(scratch, [directory], options, source, target, source_eos=False),
+        tokenizer=tokenizer,
         name=options.name or directory.resolve().name,
         version=options.version or FIRST_VERSION,
         source_language=languages[0],

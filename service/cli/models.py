@@ -39,6 +39,7 @@ app = typer.Typer(name="models", invoke_without_command=True, rich_markup_mode=N
 EPILOG = examples("dragoman models", "dragoman models --server translate.example:50051 --json")
 EPILOG_OF_ADD = examples(
     "dragoman models add opus-mt-en-mg --models ./models",
+    "dragoman models add translate-en_de-1_0.argosmodel --models ./models",
     "dragoman models add my-ct2-model --models ./models --source-language en --target-language de --version 2",
 )
 _RELOAD_WITHIN_S = 600.0
@@ -85,7 +86,7 @@ def models(
 def add(
     connection: Connection,
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="Directory of the foreign model.")],
+    source: Annotated[Path, typer.Argument(help="Directory of the foreign model, or an Argos package.")],
     repository: Annotated[
         Path,
         typer.Option("--models", metavar="DIR", envvar="DRAGOMAN_MODELS__DIRECTORY", help="The server's repository."),

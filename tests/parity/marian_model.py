@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -189,8 +190,9 @@ def _converted(model: MarianModel) -> Any:
     tensors = load_file(weights) if weights.exists() else torch.load(pickled, weights_only=True)
     module = _Modules(model.config)
     module.load_state_dict({**tensors, "lm_head.weight": tensors["model.shared.weight"]})
-    converters.transformers = SimpleNamespace(Conv1D=type(None))  # it looks for layers of GPT-2
-    return converters.MarianMTLoader().get_model_spec(module.eval())
+    layers = SimpleNamespace(Conv1D=type(None))  # it looks for those of GPT-2
+    with patch.object(converters, "transformers", layers, create=True):
+        return converters.MarianMTLoader().get_model_spec(module.eval())
 
 
 class _Modules(nn.Module):

@@ -167,7 +167,6 @@ class TestMarian:
             ({"</s>": "0"}, "has id '0'"),
             ([], "is no JSON object"),
             ({"</s>": 0, "<unk>": 1}, "it belongs to another model"),
-            ({">>de<<": 0, ">>fr<<": 1}, "translates into 2 languages: say which one with --source-prefix"),
         ],
     )
     def test_vocabularies_that_do_not_fit_are_refused(self, directory, tmp_path, vocabulary, message):

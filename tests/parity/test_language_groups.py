@@ -1,0 +1,180 @@
+"""One bundle for all languages of a model that came through CTranslate2 or from OPUS-MT, against CTranslate2."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import ctranslate2
+import pytest
+from ctranslate2.converters import TransformersConverter
+from transformers import MarianTokenizer
+
+from export.importers.command import import_model
+from export.importers.foreign import ImportOptions
+from export.importers.language_tokens import _NLLB_CODES
+from export.importers.m2m100 import read_m2m100
+from model.bundle import Bundle
+from model.config import StopRule
+from model.tokenizer import load_tokenizer
+from service.engine.cpu.runner import CpuRunner
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from tests.fakes.engine_runs import run
+from tests.fakes.own_text import own_sentences
+from tests.parity.ctranslate2_model import write_ctranslate2_model
+from tests.parity.marian_model import MarianModel, write_marian
+from tests.parity.multilingual_checkpoints import SHAPES, Family, train_pieces, write_checkpoint
+
+NUM_SENTENCES, LONGEST = 30, 24
+PAIRS = (("en", "de"), ("fr", "en"))
+OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
+PIECES, SETTINGS = "sentencepiece.bpe.model", "tokenizer_config.json"
+
+
+def checkpoint(directory: Path, family: Family) -> Path:
+    """A checkpoint whose tokenizer names its languages, as published ones do."""
+    pieces = train_pieces(directory / "pieces.model")
+    write_checkpoint(directory / "theirs", pieces, family, SHAPES[0], seed=3)
+    if family is Family.NLLB:
+        first = 401  # behind the pieces
+        tokens = {first + number: token for number, token in enumerate([*_NLLB_CODES.split(), "<mask>"])}
+        kinds = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
+        added = {str(number): {"content": token, "special": True, **kinds} for number, token in tokens.items()}
+        settings = {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "added_tokens_decoder": added}
+        (directory / "theirs" / SETTINGS).write_text(json.dumps(settings))
+    return directory / "theirs"
+
+
+def converted(theirs: Path, family: Family, directory: Path) -> Path:
+    """The same as CTranslate2 has it; its converter does not read the others' tokenizers with today's transformers."""
+    if family is Family.NLLB:
+        converter = TransformersConverter(str(theirs), copy_files=[PIECES, SETTINGS])
+        return Path(converter.convert(str(directory / "theirs")))
+    (directory / "scratch").mkdir()
+    source = read_m2m100(theirs, OPTIONS, directory / "scratch")
+    found = write_ctranslate2_model(source.config, source.state, None, directory / "theirs")
+    tokens = json.loads((directory / "scratch" / "source_vocabulary.json").read_text())
+    named = [token or f"madeupword{number}" for number, token in enumerate(tokens)]
+    (found / "shared_vocabulary.json").write_text(json.dumps(named))
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "decoder_start_token": "</s>"}
+    (found / "config.json").write_text(json.dumps(json.loads((found / "config.json").read_text()) | special))
+    (found / PIECES).write_bytes((theirs / PIECES).read_bytes())
+    return found
+
+
+def ours(
+    bundle: Bundle, texts: Sequence[str], beam_size: int
+) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
+    """Source, prefix and target tokens of texts, the languages of the pairs in turn, in one batch."""
+    tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer)
+    vocabulary = tokenizer._vocabularies.source.tokens  # type: ignore[union-attr]
+    pairs = [tokenizer.between(*PAIRS[number % len(PAIRS)]) for number in range(len(texts))]
+    params = SearchParams(beam_size=beam_size, max_target_tokens=LONGEST)
+    jobs = [
+        Job(id=number, source_ids=tuple(one.encode(text)), params=params, prefix_ids=tuple(one.target_prefix))
+        for number, (one, text) in enumerate(zip(pairs, texts, strict=True))
+    ]
+    outcomes = run(EngineLoop(CpuRunner(bundle)), jobs)
+    results = [outcome for job in jobs if isinstance(outcome := outcomes[job.id], JobResult)]
+    found = [list(result.hypotheses[0].token_ids) for result in results]
+    ids = [job.source_ids for job in jobs], [job.prefix_ids or () for job in jobs], found
+    sources, prefixes, targets = ([[vocabulary[token] for token in one] for one in each] for each in ids)
+    return sources, prefixes, targets
+
+
+@pytest.mark.parametrize("family", [Family.NLLB, Family.M2M100, Family.MBART50])
+def test_a_conversion_translates_all_pairs_in_one_batch_as_ctranslate2_does(family, tmp_path):
+    theirs = checkpoint(tmp_path, family)
+    (tmp_path / "converted").mkdir()
+    directory = converted(theirs, family, tmp_path / "converted")
+    bundle = import_model(directory, tmp_path / "bundle", OPTIONS)
+    direct = import_model(theirs, tmp_path / "direct", OPTIONS)
+    translator = ctranslate2.Translator(str(directory), device="cpu", compute_type="float32", intra_threads=1)
+    texts = own_sentences(NUM_SENTENCES, seed=7)
+
+    for beam_size in (1, 4):
+        sources, prefixes, targets = ours(bundle, texts, beam_size)
+
+        results = translator.translate_batch(
+            sources, target_prefix=prefixes, beam_size=beam_size, max_decoding_length=LONGEST, min_decoding_length=0
+        )
+        assert targets == [result.hypotheses[0] for result in results]
+        assert (sources, prefixes, targets) == ours(direct, texts, beam_size)
+        assert len({tuple(target) for target in targets}) > len(PAIRS)  # they depend on their sources
+    assert sources[0][-1] == "</s>"
+    assert len({source[0] for source in sources}) == len({prefix[0] for prefix in prefixes}) == len(PAIRS)
+
+
+@pytest.fixture(scope="module")
+def opus(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_path: Path) -> MarianModel:
+    return write_opus(tmp_path_factory.mktemp("opus"), tiny_tokenizer_path)
+
+
+def write_opus(directory: Path, tokenizer: Path) -> MarianModel:
+    """Write a MarianMT model from English into a group of languages, two of whose tokens mean one language."""
+    model = write_marian(directory, tokenizer)
+    for number, code in enumerate(("deu", "fra", "cmn_Hans", "zho", "pt_br", "eng"), start=20):
+        model.tokens[number] = f">>{code}<<"
+    (model.directory / "vocab.json").write_text(json.dumps({token: at for at, token in enumerate(model.tokens)}))
+    named = {"source_lang": "en", "target_lang": "gmw", "separate_vocabs": False}
+    (model.directory / SETTINGS).write_text(json.dumps(named))
+    return model
+
+
+def test_a_model_of_opus_writes_the_language_that_a_request_asks_for(opus, tmp_path):
+    bundle = import_model(opus.directory, tmp_path / "bundle", ImportOptions(target_language="de"))
+    manifest = bundle.manifest
+    tokenizer = load_tokenizer(bundle.directory, manifest.tokenizer)
+    with warnings.catch_warnings(action="ignore"):  # it recommends a normaliser that it does not call
+        theirs = MarianTokenizer.from_pretrained(str(opus.directory))
+    text = "The old man lost the keys."
+
+    codes = {one.token: one.code for one in manifest.tokenizer.languages if one.is_target}
+    assert codes.pop(">>cmn_Hans<<") == "cmn-Hans"
+    assert codes == {">>deu<<": "de", ">>fra<<": "fr", ">>zho<<": "zh", ">>pt_br<<": "pt-BR", ">>eng<<": "en"}
+    assert [one.code for one in manifest.tokenizer.languages if one.is_source] == ["en"]
+    assert manifest.languages == ("en", "de")
+    for token, code in codes.items():
+        assert tokenizer.between("en", code).encode(text) == theirs(f"{token} {text}")["input_ids"]
+    german, unknown = tokenizer.between("en", "de"), opus.tokens.index("<unk>")
+    assert 21 not in german.encode(f">>fra<< {text}")
+    assert german.decode([21, unknown]).strip() == "\u2047"
+
+
+def test_targets_of_a_model_of_opus_share_a_batch_and_get_ctranslate2s_tokens(opus, tmp_path):
+    options = ImportOptions(target_language="de", profile=StopRule.CTRANSLATE2)
+    bundle = import_model(opus.directory, tmp_path / "bundle", options)
+    tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer)
+    texts = [text[:50] for text in own_sentences(NUM_SENTENCES, seed=2)]  # the model has 64 positions
+    sources = [tokenizer.between("en", ("de", "fr")[number % 2]).encode(text) for number, text in enumerate(texts)]
+    names = json.loads((opus.ctranslate2 / "shared_vocabulary.json").read_text())
+    translator = ctranslate2.Translator(str(opus.ctranslate2), device="cpu", compute_type="float32", intra_threads=1)
+    results = translator.translate_batch(
+        [[names[token] for token in ids] for ids in sources],
+        beam_size=4, max_decoding_length=LONGEST, min_decoding_length=0,
+    )  # fmt: skip
+
+    params = SearchParams(beam_size=4, max_target_tokens=LONGEST)
+    jobs = [Job(id=number, source_ids=tuple(ids), params=params) for number, ids in enumerate(sources)]
+    outcomes = run(EngineLoop(CpuRunner(bundle)), jobs)
+
+    for job, result in zip(jobs, results, strict=True):
+        outcome = outcomes[job.id]
+        assert isinstance(outcome, JobResult)
+        assert [names[token] for token in outcome.hypotheses[0].token_ids] == result.hypotheses[0]
+    assert {ids[0] for ids in sources} == {20, 21}
+
+
+def test_a_group_is_no_language_and_the_import_says_which_are(opus, tmp_path):
+    with pytest.raises(ValueError, match=r"into 'gmw', but 6 others: .*; give one with --target-language"):
+        import_model(opus.directory, tmp_path / "bundle", ImportOptions())
+
+
+def test_a_model_within_a_group_takes_all_its_languages_as_sources(opus, tmp_path):
+    (opus.directory / SETTINGS).write_text(json.dumps({"source_lang": "mul", "target_lang": "mul"}))
+    options = ImportOptions(source_language="fr", target_language="de")
+    languages = import_model(opus.directory, tmp_path / "bundle", options).manifest.tokenizer.languages
+
+    assert len(languages) == 6
+    assert all(one.is_source and one.is_target and one.token for one in languages)
