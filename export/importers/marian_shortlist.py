@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from export.importers.foreign import ForeignModelError
+from export.importers.foreign import ForeignModelError, index_of
 from export.importers.marian_weights import UNKNOWN
 from model.config import ModelConfig
 from model.shortlist import Ids, Shortlist
@@ -27,7 +27,6 @@ from model.shortlist import Ids, Shortlist
 _MAGIC = 0xF11A48D5013417F5
 _HEADER_BYTES = 48
 _BLOCK = 1 << 16  # numbers of a checksum at a time
-_UNKNOWN = UNKNOWN.encode()
 _UNALIGNED = b"NULL"  # in text: no token
 
 
@@ -106,6 +105,7 @@ def _checksum(content: NDArray[np.uint8]) -> int:
 def _read_text(path: Path, source: Sequence[str], target: Sequence[str], limits: TextLimits) -> tuple[Ids, Ids]:
     """Return the links with the best probabilities; of equal ones, those of the last target tokens."""
     by_name = [{token.encode(): number for number, token in enumerate(tokens)} for tokens in (target, source)]
+    unknown = [index_of(tokens, UNKNOWN, path) for tokens in (target, source)]
     ids, probabilities = (array("i"), array("i")), array("f")
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -118,8 +118,8 @@ def _read_text(path: Path, source: Sequence[str], target: Sequence[str], limits:
                 )
             if _UNALIGNED in tokens or value <= limits.threshold:
                 continue
-            for known, name, found in zip(by_name, tokens, ids, strict=True):
-                found.append(known.get(name, known[_UNKNOWN]))
+            for known, name, other, found in zip(by_name, tokens, unknown, ids, strict=True):
+                found.append(known.get(name, other))
             probabilities.append(value)
     targets, sources = (np.array(found, np.int64) for found in ids)
     order = np.lexsort((-targets, -np.array(probabilities), sources))
