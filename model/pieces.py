@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when imported
 
 from model.spelling import WORD_MARK
 
@@ -39,6 +40,12 @@ def load_processor(path: Path) -> sentencepiece.SentencePieceProcessor:
     except (RuntimeError, OSError) as error:
         raise ValueError(f"tokenizer {path} is not a SentencePiece model: {error}") from error
     return processor
+
+
+def user_defined_ids(processor: sentencepiece.SentencePieceProcessor) -> frozenset[int]:
+    """Return the ids of the pieces that no training chose."""
+    pieces = ModelProto.FromString(processor.serialized_model_proto()).pieces
+    return frozenset(token for token, entry in enumerate(pieces) if entry.type == entry.USER_DEFINED)
 
 
 class SentencePieces:

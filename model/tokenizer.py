@@ -4,6 +4,7 @@ Knows the special ids and the policy for blank text; no model, no batch.  `load_
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -18,6 +19,7 @@ from model.pieces import (
     TokenSpan,
     load_processor,
     normalize_text,
+    user_defined_ids,
 )
 from model.spelling import WORD_MARK, Speller, Spellings
 from model.vocabulary_tokenizers import PieceTokenizer, SpaceTokenizer
@@ -68,7 +70,7 @@ class SupportsTokens(Protocol):
         ...
 
     def read_back(self, text: str) -> str | None:
-        """What is left of a source text in tokens; None if a part of it is unknown or spelled in bytes."""
+        """What is left of a source text in tokens; None if the model has no trained pieces for a part of it."""
         ...
 
     def spellings(self, phrases: Sequence[str]) -> Spellings:
@@ -170,10 +172,15 @@ class Tokenizer:
         return text
 
     def read_back(self, text: str) -> str | None:
-        """Return what is left of a text in tokens; None if a part of it is unknown or spelled in bytes."""
+        """Return what is left of a text in tokens; None if a part of it is unknown, in bytes, or an appended piece."""
         ids = self.encode(text)
         is_spelled = any(token == UNK_ID or self._processor.is_byte(token) for token in ids)
-        return None if is_spelled else self.decode(ids)
+        return None if is_spelled or not self._appended_ids.isdisjoint(ids) else self.decode(ids)
+
+    @cached_property
+    def _appended_ids(self) -> frozenset[int]:
+        """Pieces that a trained vocabulary was extended with: the model has seen few of them."""
+        return user_defined_ids(self._processor) if self.sentinels else frozenset()
 
     def decode_with_spans(self, ids: Sequence[int]) -> tuple[str, list[TokenSpan]]:
         """Return `decode(ids)` and where each token stands there; those that are not shown are empty."""
