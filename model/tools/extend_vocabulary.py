@@ -43,11 +43,13 @@ def extend_pieces(old: Path, new: Path, characters: str = NEW_CHARACTERS) -> int
     known = {entry.piece for entry in proto.pieces}
     if proto.trainer_spec.byte_fallback or known.intersection(SENTINELS):
         raise ValueError(f"tokenizer {old} has bytes or sentinels already")
-    # What normalisation changes never reaches the pieces.  User-defined: `Tokenizer.read_back` tells them from trained ones.
+    # What normalisation changes never reaches the pieces.  `Tokenizer.read_back` knows new ones by their type.
     missing = [one for one in dict.fromkeys(characters) if one not in known and normalize(one).endswith(one)]
     excess = (len(known) + len(missing) + 256 + len(SENTINELS)) % VOCABULARY_MULTIPLE
     rarest = min(entry.score for entry in proto.pieces)
-    proto.pieces.extend(piece(piece=one, score=rarest, type=piece.USER_DEFINED) for one in missing[: len(missing) - excess])
+    proto.pieces.extend(
+        piece(piece=one, score=rarest, type=piece.USER_DEFINED) for one in missing[: len(missing) - excess]
+    )
     proto.pieces.extend(piece(piece=f"<0x{byte:02X}>", score=0.0, type=piece.BYTE) for byte in range(256))
     proto.pieces.extend(piece(piece=one, score=0.0, type=piece.USER_DEFINED) for one in SENTINELS)
     proto.trainer_spec.byte_fallback = True

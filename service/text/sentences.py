@@ -184,18 +184,19 @@ def _piece(block: Segment, begin: int, end: int, breaks: Sequence[Span]) -> Segm
 
 
 def rewrap(segment: Segment, target: str) -> str:
-    """Return a translation with its segment's line breaks, each in place of the space that is nearest to its share.
+    """Return a translation with its segment's line breaks, each in place of the spaces that are nearest to its share.
 
     Spaces in the segment's spans stay.
     """
     length = max(1, len(segment.text))
     kept = {place for span in segment.copies(target) for place in range(*span)}
-    spaces = [match.start() for match in re.finditer(" ", target) if match.start() not in kept]
+    spaces = [match.span() for match in re.finditer(" +", target) if match.start() not in kept]
     pieces, done = list[str](), 0
     for tag in segment.tags:
         wanted = tag.position / length * len(target)
-        left = [space for space in spaces if space >= done]
-        place = min(left, key=lambda space: abs(space - wanted)) if left else len(target)
-        pieces += [target[done:place], tag.source]
-        done = place + 1 if left else place
+        left = [(begin, end) for begin, end in spaces if begin >= done]
+        end_of_text = len(target), len(target)
+        begin, end = min(left, key=lambda space: abs(space[0] - wanted), default=end_of_text)
+        pieces += [target[done:begin], tag.source]
+        done = end
     return "".join([*pieces, target[done:]])
