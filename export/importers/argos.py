@@ -106,7 +106,14 @@ def model_directory(source: Path, beside: Path) -> Iterator[Path]:
 
 
 class _Archive(io.FileIO):
-    """A file of which nobody reads much at once; an archive's directory could claim all of it."""
+    """A file of which nobody reads much at once, since an archive's directory could claim all of it."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a byte."""
+        try:
+            return super().seek(offset, whence)
+        except OSError as error:
+            raise zipfile.BadZipFile(f"it refers to byte {offset}") from error
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return at most so many bytes."""

@@ -188,6 +188,17 @@ def test_mutated_archives_are_read_or_refused_in_one_line(files, tmp_path):
     assert all("\n" not in message and str(path) in message for message in refused)
 
 
+def test_a_place_before_the_file_is_refused(files, tmp_path):
+    content = bytearray(pack(tmp_path / "x.argosmodel", files).read_bytes())
+    at = content.rindex(b"PK\x05\x06") + 16  # where the directory begins
+    content[at : at + 4] = (1 << 30).to_bytes(4, "little")
+    (tmp_path / "x.argosmodel").write_bytes(content)
+
+    assert "x.argosmodel is no zip archive, or damaged: it refers to byte -" in refusal(
+        tmp_path / "x.argosmodel", tmp_path / "scratch"
+    )
+
+
 def test_a_file_that_is_no_archive_is_refused(tmp_path):
     (tmp_path / "x.argosmodel").write_bytes(b"PK\x03\x04")
 
