@@ -183,10 +183,11 @@ def _export_variant(
         steps = compare(runner, reference, inputs)
         steps.require(precision, TOLERANCES[precision])
         found.append(asdict(steps))
+    del runner, runners  # each open graph has a copy of the projection, perhaps hundreds of megabytes
     graphs = {path.stem: f"{precision}/{path.name}" for path in directory.glob("*.onnx")}
     if "scorer" in graphs and isinstance(reference, Transformer):
         alignment = source.alignment or usual_heads(config)
-        scorer = ScorerRunner(directory / SCORER_NAME, runners[0])
+        scorer = ScorerRunner(directory / SCORER_NAME, directory / ENCODER_NAME)
         scores = compare_scorer(scorer, reference, inputs, alignment)
         scores.require(precision, TOLERANCES[precision])
         found[0] |= asdict(scores)

@@ -43,7 +43,7 @@ def open_session(path: Path) -> ort.InferenceSession:
     if weights.exists() and weights.stat().st_size > LARGE_BYTES:
         # The weights stay in their file, which is mapped: no packed copies, and no transposed table of floats.
         options.add_session_config_entry("session.disable_prepacking", "1")
-        options.enable_cpu_mem_arena = False
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         nodes = onnx.load(str(path), load_external_data=False).graph.node
         disabled = [] if any(node.op_type == "MatMulIntegerToFloat" for node in nodes) else ["ConstantFolding"]
     providers = ["CPUExecutionProvider"]
@@ -79,9 +79,9 @@ class GraphRunner:
 
     def encode(self, source: Array, source_lengths: Array) -> Values:
         """Return keys and values by the step graph's names, of source ids [B, S], padded on the right."""
-        outputs = _run(self._encoder, {"source_ids": source, "source_lengths": source_lengths})
+        outputs = _encode(self._encoder, source, source_lengths)
         if "cross" not in outputs:
-            return {name: value for name, value in outputs.items() if not name.startswith("self_weights")}
+            return outputs
         names = [name for layer in range(self._config.num_decoder_layers) for name in cross_names(layer)]
         return dict(zip(names, outputs["cross"], strict=True))
 
@@ -163,13 +163,13 @@ class GraphRunner:
 class ScorerRunner:
     """A scorer, with the encoder that belongs to it."""
 
-    def __init__(self, scorer: Path, encoder: GraphRunner) -> None:
+    def __init__(self, scorer: Path, encoder: Path) -> None:
         self._scorer = open_session(scorer)
-        self._encoder = encoder
+        self._encoder = open_session(encoder)
 
     def score(self, source: Array, source_lengths: Array, targets: Array, next_tokens: Array) -> tuple[Array, Array]:
         """Return log-probabilities [B, T] of the tokens that follow the decoder's inputs, and attention [B, T, S]."""
-        memory = self._encoder.encode(source, source_lengths)
+        memory = _encode(self._encoder, source, source_lengths)
         given = {"tokens": targets, "next_tokens": next_tokens, "source_lengths": source_lengths}
         outputs = _run(self._scorer, given | memory)
         return outputs["log_probs"], outputs["attention"]
@@ -204,6 +204,11 @@ def _whole_vocabulary(projection: ort.InferenceSession) -> Values:
     columns = {"vocabulary_weights": np.pad(rows.T, ((0, 0), (0, spare))), "vocabulary_mask": mask[None, None]}
     scales = {"vocabulary_scales": np.pad(outputs["scales"], (0, spare))} if "scales" in outputs else {}
     return columns | scales
+
+
+def _encode(encoder: ort.InferenceSession, source: Array, source_lengths: Array) -> Values:
+    outputs = _run(encoder, {"source_ids": source, "source_lengths": source_lengths})
+    return {name: value for name, value in outputs.items() if not name.startswith("self_weights")}
 
 
 def _run(session: ort.InferenceSession, feeds: Values) -> Values:

@@ -16,6 +16,7 @@ SOURCES = (
     "protos/admin.proto",
     "protos/google_translation.proto",
     "protos/open_inference.proto",
+    "protos/graph_weights.proto",
 )
 CALLED = SOURCES[:2]  # by our own clients, which need stubs; the other services are answered, never called
 GENERATED = (

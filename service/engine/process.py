@@ -164,7 +164,7 @@ def _serve(
 ) -> NoReturn:
     """Step while there is work, for as long as the process lives."""
     stats_sent_at = time.monotonic()
-    has_worked = False  # since memory was last returned
+    has_worked = True  # since memory was last returned: it has started
     while True:
         commands = list(_take(inbox, heartbeat_interval_s if engine.is_idle else 0.0))
         if has_worked and engine.is_idle and not commands:  # nothing to do for a whole heartbeat

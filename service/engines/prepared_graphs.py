@@ -1,6 +1,6 @@
 """Graphs with packed weights that the engines of one model map: written once, before the engines start.
 
-Knows the directory and the process that fills it; what lies there is known to `service/engine/cpu/session.py` alone.
+Knows the directory and the process that fills it; what lies there is known to `service/engine/cpu/prepare.py` alone.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ async def _run(spec: EngineSpec) -> None:
         RuntimeError: it failed; the message says why.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", "from service.engine.cpu.session import main; main()"),
+        *(sys.executable, "-P", "-c", "from service.engine.cpu.prepare import main; main()"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

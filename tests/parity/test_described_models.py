@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from export.graphs import ENCODER_NAME
 from export.heads import usual_heads
 from export.linear import FloatProducts
 from export.onnx_export import write_cuda_graphs, write_graphs
@@ -143,7 +144,7 @@ def test_fp32_graphs_give_the_model_s_log_probabilities(model, tmp_path):
         parity = compare(runner, model, samples)
         assert parity.largest_difference < 1e-4
         assert parity.same_best_token == 1.0
-    scorer = ScorerRunner(tmp_path / "fp32" / SCORER_NAME, runners[0])
+    scorer = ScorerRunner(tmp_path / "fp32" / SCORER_NAME, tmp_path / "fp32" / ENCODER_NAME)
     found = compare_scorer(scorer, model, seeded_samples(model.config), usual_heads(model.config))
     assert max(asdict(found).values()) < 1e-4
 

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import onnx
 import pytest
 
-from model.bundle import Bundle
+from model.bundle import Bundle, default_bundle_dir
 from service.engine.cpu import session
+from service.engine.cpu.prepare import prepare_graphs
 from service.engine.cpu.runner import CpuRunner
-from service.engine.cpu.session import prepare_graphs
 from service.engine.job import SearchParams
 from tests.fakes.engine_runs import translate
 from tests.fakes.int8_products import HAS_INT8_PRODUCTS
@@ -51,3 +52,24 @@ def test_so_they_do_on_a_cpu_without_exact_int8_products(trained_bundles, tmp_pa
 
     assert prepared_graphs(tmp_path) == 2 + bool(bundle.variant("int8").scorer)  # no shortlist there
     assert translations(prepared) == translations(CpuRunner(bundle, precision="int8"))
+
+
+def places(graph: Path) -> dict[str, dict[str, str]]:
+    """Where the weights lie that are packed, by name."""
+    tensors = onnx.load(str(graph), load_external_data=False).graph.initializer
+    found = {tensor.name: {entry.key: entry.value for entry in tensor.external_data} for tensor in tensors}
+    return {name: place for name, place in found.items() if "prepacked_0" in place}
+
+
+def test_weights_of_step_and_scorer_lie_in_one_file_once(tmp_path):
+    bundle = Bundle.load(default_bundle_dir(), verify=False)
+
+    prepare_graphs(bundle, "int8", tmp_path)
+
+    step, scorer = (places(tmp_path / "int8" / f"{name}.onnx") for name in ("decoder_step", "scorer"))
+    assert [path.name for path in tmp_path.glob("int8/*.data")] == ["weights.data"]
+    common = {name for name in step if name.startswith("decoder.layers.")}
+    assert common
+    assert {name: step[name] for name in common} == {name: scorer[name] for name in common}
+    of_step, of_scorer = ({place["prepacked_0"] for place in graph.values()} for graph in (step, scorer))
+    assert of_step == of_scorer  # the projection, too, which each graph transposes under a name of its own

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from export.graphs import ENCODER_NAME
 from export.linear import FloatProducts
 from export.onnx_export import write_graphs
 from export.runner import ScorerRunner
@@ -29,7 +30,8 @@ SOME_HEADS = AlignmentHeads(heads=((0, 1), (1, 0), (1, 3)))
 def scorer_of(directory: Path, alignment: AlignmentHeads, placement: NormPlacement) -> tuple[ScorerRunner, TinyGraphs]:
     model = tiny_model(tiny_config(placement))
     runner, _ = write_graphs(model.config, state_of(model), FloatProducts(), directory / "fp32", alignment)
-    return ScorerRunner(directory / "fp32" / SCORER_NAME, runner), TinyGraphs(model, directory / "fp32", runner)
+    graphs = TinyGraphs(model, directory / "fp32", runner)
+    return ScorerRunner(graphs.directory / SCORER_NAME, graphs.directory / ENCODER_NAME), graphs
 
 
 @pytest.mark.parametrize("placement", list(NormPlacement))
@@ -50,7 +52,7 @@ def test_scorer_is_within_the_tolerance_of_the_model(
 def test_int8_scorer_is_near_the_model(tmp_path: Path) -> None:
     graphs = tiny_graphs(tmp_path, "int8")
     scorer, usual = (
-        ScorerRunner(graphs.directory / SCORER_NAME, graphs.runner),
+        ScorerRunner(graphs.directory / SCORER_NAME, graphs.directory / ENCODER_NAME),
         AlignmentHeads(heads=tuple((0, head) for head in range(4))),
     )
 

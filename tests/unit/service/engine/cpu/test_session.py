@@ -7,8 +7,9 @@ import pytest
 
 from model.bundle import Bundle, default_bundle_dir
 from service.engine.cpu.instructions import cpu_flags
+from service.engine.cpu.prepare import prepare_graphs
 from service.engine.cpu.runner import CpuRunner
-from service.engine.cpu.session import EXACT_INT8, prepare_graphs, session_options
+from service.engine.cpu.session import EXACT_INT8, session_options
 
 
 def has_exact_int8(options: ort.SessionOptions) -> bool:

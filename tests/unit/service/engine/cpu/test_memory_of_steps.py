@@ -1,0 +1,28 @@
+"""Memory that a large step has taken is given back to the system."""
+
+import onnxruntime as ort
+
+from model.bundle import Bundle, default_bundle_dir
+from service.engine.cpu import runner as cpu_runner
+from service.engine.job import SearchParams
+from tests.fakes.engine_runs import translate
+
+
+def test_the_first_of_smaller_steps_gives_back_what_a_large_one_has_taken(monkeypatch):
+    bundle = Bundle.load(default_bundle_dir(), verify=False)
+    runner = cpu_runner.CpuRunner(bundle)
+    gives_back = []
+
+    def run(session, binding, options=None, original=ort.InferenceSession.run_with_iobinding):
+        gives_back.append(options is not None)
+        original(session, binding, options)
+
+    monkeypatch.setattr(cpu_runner, "_LARGE_LOGITS", 1 << 20)  # bytes
+    monkeypatch.setattr(ort.InferenceSession, "run_with_iobinding", run)
+    params = SearchParams(beam_size=4, max_target_tokens=3, min_target_tokens=3)
+    translate(runner, [(40, 61, 3)] * 16, params)  # 64 rows of 8,000 logits: 2 MB
+    large = len(gives_back)
+    translate(runner, [(40, 61, 3)], params)
+
+    assert gives_back[:large] == [False] * large
+    assert gives_back[large:] == [True] + [False] * (len(gives_back) - large - 1)
