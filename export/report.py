@@ -13,7 +13,7 @@ NUM_SHOWN = 5  # layers, even if all are int8
 def show_bundle(bundle: Bundle, console: Console) -> None:
     """Print what was written, and how near it is to PyTorch; warnings go to `console`."""
     manifest = bundle.manifest
-    table = Table(title=f"{manifest.name} {manifest.version} in {bundle.directory}", title_justify="left")
+    table = Table(title=f"{manifest.name} {manifest.version}", title_justify="left")
     for column in ("precision", "size", "largest difference", "mean difference", "same best token", "positions"):
         table.add_column(column, justify="right")
     for precision, variant in manifest.variants.items():
@@ -29,8 +29,8 @@ def show_bundle(bundle: Bundle, console: Console) -> None:
         how = f"agreement {aligned.agreement:.3f} on {aligned.pairs} pairs" if aligned.pairs else "not measured"
         Console().print(f"alignment: layer.head {heads}{' (shifted)' if aligned.is_shifted else ''}, {how}")
     if not manifest.golden and manifest.variants.keys() & PREFERRED_PRECISIONS:
-        how = f"`python -m export.golden {bundle.directory} SENTENCES` adds them"
-        warning = f"{bundle.directory} has no golden sentences for a server to try it with; {how}"
+        how = "`python -m export.golden BUNDLE SENTENCES` adds them"
+        warning = f"the bundle has no golden sentences for a server to try it with; {how}"
         console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False, soft_wrap=True)
 
 
@@ -43,7 +43,7 @@ def _show_layers(bundle: Bundle) -> None:
     rows.sort(key=lambda row: -float(row[1]))
     floats = sum(row[2] != "int8" for row in rows)
     table = Table("layer", "divergence", "weights", title_justify="left")
-    table.title = f"{floats} of {len(rows)} layers keep float weights; all in {bundle.path(name)}"
+    table.title = f"{floats} of {len(rows)} layers keep float weights; all in {name} of the bundle"
     for row in rows[: max(floats, NUM_SHOWN)]:
         table.add_row(*row)
     Console().print(table)

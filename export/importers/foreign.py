@@ -53,9 +53,11 @@ class ImportOptions:
             ForeignModelError: a language is not known.
         """
         languages = self.source_language or source, self.target_language or target
-        for option, language in zip(("--source-language", "--target-language"), languages, strict=True):
+        for side, language in zip(("source", "target"), languages, strict=True):
             if not language:
-                raise ForeignModelError(f"the model does not say its languages: give {option}, such as de")
+                raise ForeignModelError(
+                    f"the model does not say its {side} language: give --{side}-language, such as de"
+                )
         return languages
 
 

@@ -101,7 +101,7 @@ def add(
     Takes every option of `python -m export import` too, such as --name, --version, --source-language and --calibration.
     """
     if any(find_spec(name) is None for name in ("torch", "onnx", "export")):
-        raise ValueError("an import needs PyTorch, which is not installed: pip install '.[train]' from a checkout")
+        raise ValueError("an import needs PyTorch, which is not installed: pip install '.[cpu,export]' from a checkout")
     repository.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".add-", dir=repository) as drafts:
         draft = Path(drafts) / "bundle"

@@ -68,6 +68,7 @@ async def test_one_command_adds_a_model_to_a_server_that_runs(model, tmp_path):
 
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "aren 1: loaded"), done.stderr
     assert texts == ["a t z m o n"]
+    assert ".add-" not in done.stdout + done.stderr  # the draft, which is gone
     assert sorted(path.name for path in repository.iterdir()) == ["aren", "tiny"]
 
 

@@ -56,13 +56,15 @@ async def test_models_are_shown_as_a_table_or_as_json(server):
     assert (rows[0]["name"], rows[0]["default_options"]["beam_size"]) == ("loud", 4)
 
 
-def test_models_are_not_added_without_the_training_libraries(tmp_path, monkeypatch):
+def test_models_are_not_added_without_the_libraries_of_the_import(tmp_path, monkeypatch):
     monkeypatch.setattr("service.cli.models.find_spec", lambda name: None)
 
     result = run("models", "add", str(tmp_path), "--models", str(tmp_path / "models"))
 
     assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "an import needs PyTorch, which is not installed: pip install '.[train]' from a checkout" in result.stderr
+    assert (
+        "an import needs PyTorch, which is not installed: pip install '.[cpu,export]' from a checkout" in result.stderr
+    )
 
 
 @pytest.mark.parametrize(
