@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError, read_settings, whole_number
+from export.importers.foreign import ForeignModelError, blaming, read_settings, whole_number
 from export.importers.stored import stored_float32
 from model.config import Activation, ModelConfig
 
@@ -90,7 +90,7 @@ def model_config(settings: dict[str, Any], path: Path, *, activation: str, **kno
         encoder, decoder = number(f"encoder_{size}", usual), number(f"decoder_{size}", usual)
         if encoder != decoder:
             raise ForeignModelError(f"{path}: encoder_{size} is {encoder}, decoder_{size} {decoder}: not supported")
-    try:
+    with blaming(path):
         return ModelConfig(
             d_model=number("d_model", 1024),
             d_ff=number("encoder_ffn_dim", 4096),
@@ -102,10 +102,6 @@ def model_config(settings: dict[str, Any], path: Path, *, activation: str, **kno
             activation=_ACTIVATIONS[name],
             **known,
         )
-    except ForeignModelError:
-        raise
-    except ValueError as error:
-        raise ForeignModelError(f"{path}: {error}") from error
 
 
 class CheckpointWeights:

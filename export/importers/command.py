@@ -46,13 +46,15 @@ class Format(StrEnum):
     T5 = "t5"  # also mT5 and MADLAD
 
 
-READERS: dict[Format, Callable[[Path, ImportOptions, Path], ExportSource]] = {
-    Format.CTRANSLATE2: read_ctranslate2,
-    Format.MARIAN: read_marian,
-    Format.MARIAN_NPZ: read_marian_model,
-    Format.OPENNMT_PY: read_opennmt_py,
-    Format.M2M100: read_m2m100,
-    Format.T5: read_t5,
+Fits = Callable[[Path], bool]
+Reader = Callable[[Path, ImportOptions, Path], ExportSource]
+_FORMATS: dict[Format, tuple[Fits, Reader]] = {  # in the order in which they are tried
+    Format.CTRANSLATE2: (is_ctranslate2, read_ctranslate2),
+    Format.MARIAN: (is_marian, read_marian),
+    Format.M2M100: (is_m2m100, read_m2m100),
+    Format.T5: (is_t5, read_t5),
+    Format.MARIAN_NPZ: (is_marian_model, read_marian_model),
+    Format.OPENNMT_PY: (is_opennmt_py, read_opennmt_py),
 }
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -180,7 +182,7 @@ def import_model(
         ForeignModelError, ModelFileError, ParityError, BundleError: as described there.
     """
     with tempfile.TemporaryDirectory() as scratch, model_directory(source, destination.parent) as directory:
-        model = READERS[_format_of(directory) if kind is Format.AUTO else kind](directory, options, Path(scratch))
+        model = _reader(directory, kind)(directory, options, Path(scratch))
         if options.profile is not None:
             model = replace(model, decoding=replace(model.decoding, stop_rule=options.profile))
         languages = model.source_language, model.target_language
@@ -196,22 +198,15 @@ def import_model(
         return export_bundle(model, destination, exported, samples, progress)
 
 
-def _format_of(source: Path) -> Format:
-    if is_ctranslate2(source):
-        return Format.CTRANSLATE2
-    if is_marian(source):
-        return Format.MARIAN
-    if is_m2m100(source):
-        return Format.M2M100
-    if is_t5(source):
-        return Format.T5
-    if is_marian_model(source):
-        return Format.MARIAN_NPZ
-    if is_opennmt_py(source):
-        return Format.OPENNMT_PY
-    kind = model_type_of(source)
+def _reader(source: Path, kind: Format) -> Reader:
+    if kind is not Format.AUTO:
+        return _FORMATS[kind][1]
+    for fits, reader in _FORMATS.values():
+        if fits(source):
+            return reader
+    model_type = model_type_of(source)
     raise ForeignModelError(
         f"{source} has neither model.bin (CTranslate2), nor an .npz or model*.bin file (Marian), "
         "nor a .pt file (OpenNMT-py), nor a config.json with model_type marian (MarianMT), m2m_100 (M2M100, NLLB), "
-        "mbart, t5 (MADLAD) or mt5" + (f"; it is {kind[:60]!r}" if kind else "")
+        "mbart, t5 (MADLAD) or mt5" + (f"; it is {model_type[:60]!r}" if model_type else "")
     )

@@ -5,12 +5,14 @@ Knows no format.
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 
 from export.builder import Array
 from export.importers.stored import stored_float32
@@ -59,6 +61,17 @@ class ImportOptions:
                     f"the model does not say its {side} language: give --{side}-language, such as de"
                 )
         return languages
+
+
+@contextmanager
+def blaming(path: Path) -> Iterator[None]:
+    """Turn a ValueError of what a file says into a ForeignModelError with the file's name."""
+    try:
+        yield
+    except ForeignModelError:
+        raise
+    except ValueError as error:
+        raise ForeignModelError(f"{path}: {error}") from error
 
 
 def read_json(path: Path) -> Any:
@@ -151,16 +164,21 @@ def index_of(tokens: Sequence[str], token: str, path: Path) -> int:
     return tokens.index(token)
 
 
+def read_pieces(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """Return a SentencePiece model, or raise ForeignModelError."""
+    try:
+        return load_processor(path)
+    except ValueError as error:
+        raise ForeignModelError(f"{error}; --source-pieces and --target-pieces name other files") from error
+
+
 def copy_pieces(pieces: Path, destination: Path, tokens: Sequence[str]) -> None:
     """Copy a SentencePiece model into the bundle if it belongs to a vocabulary.
 
     Raises:
         ForeignModelError: it does not open, or less than half of its pieces are in the vocabulary.
     """
-    try:
-        processor = load_processor(pieces)
-    except ValueError as error:
-        raise ForeignModelError(str(error)) from error
+    processor = read_pieces(pieces)
     names = {processor.id_to_piece(number) for number in range(processor.get_piece_size())}
     if 2 * len(names & set(tokens)) < len(names):
         raise ForeignModelError(

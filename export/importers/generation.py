@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from export.importers.checkpoint import flag
-from export.importers.foreign import ForeignModelError, ImportOptions, read_settings, require_keys, whole_number
+from export.importers.foreign import (
+    ForeignModelError,
+    ImportOptions,
+    blaming,
+    read_settings,
+    require_keys,
+    whole_number,
+)
 from model.config import ModelConfig, StopRule
 from model.manifest import DecodingDefaults
 
@@ -53,13 +60,9 @@ def with_generation(
         _require_supported(settings, path)
     banned = {*config.suppressed_ids, *_banned(settings, path)} - {config.eos_id}
     keeps_mass = bool(banned) and is_own and not flag(settings, "renormalize_logits", path, default=False)
-    try:
+    with blaming(path):
         config = replace(config, suppressed_ids=tuple(sorted(banned)), suppressed_keep_mass=keeps_mass)
         return config, _decoding(settings, config, options.profile, path)
-    except ForeignModelError:
-        raise
-    except ValueError as error:
-        raise ForeignModelError(f"{path}: {error}") from error
 
 
 def _require_supported(settings: dict[str, Any], path: Path) -> None:

@@ -27,6 +27,7 @@ from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
     copy_pieces,
+    read_pieces,
     require_keys,
     whole_number,
     write_vocabulary,
@@ -37,7 +38,6 @@ from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig
 from model.languages import Language
 from model.manifest import SOURCE_LANGUAGE, TARGET_LANGUAGE, TokenizerFiles, TokenizerKind
-from model.pieces import load_processor
 
 PIECES_NAME = "sentencepiece.bpe.model"
 _ONLY = {"is_encoder_decoder": True, "normalize_before": True, "add_final_layer_norm": True}
@@ -151,10 +151,7 @@ def _vocabulary(
     if path.is_file():
         tokens = read_vocabulary(path, config.vocab_size)
     else:
-        try:
-            processor = load_processor(options.source_pieces or directory / PIECES_NAME)
-        except ValueError as error:
-            raise ForeignModelError(f"{error}; give one with --source-pieces") from error
+        processor = read_pieces(options.source_pieces or directory / PIECES_NAME)
         pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
         tokens = [*_FIRST, *pieces[3:]]
         tokens += [""] * (config.vocab_size - len(tokens))

@@ -17,6 +17,7 @@ from export.importers.checkpoint import CheckpointWeights, State, load_pickle, t
 from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
+    blaming,
     index_of,
     whole_number,
     write_tokenizer,
@@ -130,7 +131,7 @@ def _config(
     if any(table is None or table.dim() < 2 for table in tables):
         raise ForeignModelError(f"{path} does not have the embeddings and position tables of both stacks")
     source_table, target_table, *positions = [table for table in tables if table is not None]
-    try:
+    with blaming(path):
         return ModelConfig(
             vocab_size=len(source),
             target_vocab_size=len(target),
@@ -152,10 +153,6 @@ def _config(
             norm_epsilon=settings.get("norm_eps", _NORM_EPSILON),
             activation=_ACTIVATIONS[activation],
         )
-    except ForeignModelError:
-        raise
-    except ValueError as error:
-        raise ForeignModelError(f"{path}: {error}") from error
 
 
 def _is_same(one: torch.Tensor | None, other: torch.Tensor) -> bool:

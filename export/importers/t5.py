@@ -22,7 +22,9 @@ from export.importers.foreign import (
     SOURCE_VOCABULARY,
     ForeignModelError,
     ImportOptions,
+    blaming,
     copy_pieces,
+    read_pieces,
     require_keys,
     whole_number,
     write_vocabulary,
@@ -34,7 +36,6 @@ from export.source import FIRST_VERSION, ExportSource
 from model.config import Activation, ModelConfig
 from model.languages import Language
 from model.manifest import TARGET_LANGUAGE, TokenizerFiles, TokenizerKind
-from model.pieces import load_processor
 
 _KINDS = ("t5", "mt5")
 _PIECES_NAME = "spiece.model"
@@ -77,7 +78,7 @@ def read_t5(directory: Path, options: ImportOptions, scratch: Path) -> ExportSou
     if _HEAD not in weights and not flag(settings, "tie_word_embeddings", path, default=True):
         raise ForeignModelError(f"{directory} has no tensor {_HEAD!r}, and tie_word_embeddings is false")
     pieces = options.source_pieces or directory / _PIECES_NAME
-    config = _config(settings, path, _unknown_id(pieces), is_tied=is_tied)
+    config = _config(settings, path, read_pieces(pieces).unk_id(), is_tied=is_tied)
     config, decoding = with_generation(config, directory, options)
     added = set(added_tokens(directory, settings).values())
     tokenizer = _write_tokenizer(pieces, scratch, config, options, added)
@@ -125,7 +126,7 @@ def _config(settings: dict[str, Any], path: Path, unknown_id: int, *, is_tied: b
             f"{path}: feed_forward_proj is {network!r:.60}, supported are {supported} and gated-..."
         )
     pad, num_layers = number("pad_token_id", 0), number("num_layers", 6)
-    try:
+    with blaming(path):
         return ModelConfig(
             vocab_size=number("vocab_size", 32_128),
             d_model=number("d_model", 512),
@@ -147,10 +148,6 @@ def _config(settings: dict[str, Any], path: Path, unknown_id: int, *, is_tied: b
             activation=activation,
             gated=is_gated,
         )
-    except ForeignModelError:
-        raise
-    except ValueError as error:
-        raise ForeignModelError(f"{path}: {error}") from error
 
 
 def _state(weights: CheckpointWeights, config: ModelConfig, settings: dict[str, Any], path: Path) -> State:
@@ -229,13 +226,6 @@ def _scaled(weight: Array, factor: float) -> Array:
     return stored_float32(lambda first, last: weight[first:last] * np.float32(factor), weight.shape)
 
 
-def _unknown_id(pieces: Path) -> int:
-    try:
-        return int(load_processor(pieces).unk_id())
-    except ValueError as error:
-        raise ForeignModelError(f"{error}; give one with --source-pieces") from error
-
-
 def _write_tokenizer(
     pieces: Path, scratch: Path, config: ModelConfig, options: ImportOptions, added: Container[str]
 ) -> TokenizerFiles:
@@ -244,7 +234,7 @@ def _write_tokenizer(
     SentencePiece puts a space before the language that a text begins with, often a piece of its own.  Tokens that
     transformers has `added` are cut off before, and have none.
     """
-    processor = load_processor(pieces)
+    processor = read_pieces(pieces)
     tokens = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     if len(tokens) > config.vocab_size:
         raise ForeignModelError(f"{pieces} has {len(tokens)} pieces, the model {config.vocab_size} rows")
