@@ -150,7 +150,8 @@ class Residents:
         """Unload what is idle for long or has grown too large, and give engines to models whose jobs wait."""
         async with self._room:
             for host in self._idle():
-                if self._idle_s is not None and now - host.lease.used_at >= self._idle_s:
+                is_old = self._idle_s is not None and now - host.lease.used_at >= self._idle_s
+                if is_old and host.may_unload:  # a call may have come while another one was unloaded
                     await self._unload(host, "idle")
             while await self._measure() > self._fill_bytes and (victim := self._least_recently_used()):
                 await self._unload(victim, "memory")

@@ -253,6 +253,22 @@ async def test_model_is_unloaded_when_it_was_not_called_for_long(tmp_path):
         assert await server.translate("m01") == "m01"
 
 
+async def test_model_that_is_called_while_another_idle_one_is_unloaded_stays(tmp_path, monkeypatch):
+    async with serving(tmp_path) as server:
+        await server.translate_in_turn("m01", "m02")
+        first, second = server.host("m01"), server.host("m02")
+        unload = first.unload
+
+        async def unload_while_a_call_comes() -> None:
+            second.lease.__enter__()
+            await unload()
+
+        monkeypatch.setattr(first, "unload", unload_while_a_call_comes)
+        await server.residents.look(time.monotonic() + 700.0)
+
+        assert server.loaded == ["m02"]
+
+
 async def test_models_that_grow_too_large_are_unloaded_until_the_rest_fits(tmp_path, monkeypatch):
     async with serving(tmp_path) as server:
         await server.translate_in_turn("m01", "m02", "m03")
