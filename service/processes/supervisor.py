@@ -77,11 +77,13 @@ class Supervisor:
     async def stop(self) -> None:
         """End the process at once and do not replace it; without one, no error.  `start` may follow."""
         (process, self.process), (task, self._task) = (self.process, None), (self._task, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if process is not None:
-            await process.kill()  # it has nothing to save, and a step that is under way can be long
+        try:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        finally:  # also when whoever stops it is cancelled
+            if process is not None:
+                await process.kill()  # it has nothing to save, and a step that is under way can be long
         self.is_delayed, self.retry_in_s = False, None
 
     async def _supervise(self, process: ChildProcess) -> None:

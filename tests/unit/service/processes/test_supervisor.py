@@ -182,3 +182,14 @@ async def test_owner_that_fails_costs_the_engine_and_not_the_service(world):
     await world.until("report of 2")
 
     assert world.events == ["lost: end of 1", "up: 2", "report of 2"]
+
+
+async def test_process_ends_even_if_whoever_stops_it_is_cancelled(world):
+    process = ScriptedProcess(1)
+    await world.start(process)
+    stopping = asyncio.create_task(world.engine.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+
+    assert process.is_killed
