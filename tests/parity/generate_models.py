@@ -140,8 +140,8 @@ def trained_pegasus(config: ModelConfig, state: Mapping[str, NDArray[np.float32]
 
 
 @torch.inference_mode()
-def generated(model: Any, source: Sequence[int], beam_size: int, *, early_stopping: bool) -> list[int]:
-    """What `generate` finds, without the decoder's start and end-of-sentence."""
+def generated(model: Any, source: Sequence[int], beam_size: int, *, early_stopping: bool, **options: Any) -> list[int]:
+    """What `generate` finds with these options, without the decoder's start and end-of-sentence."""
     end = model.generation_config.eos_token_id
     found: list[int] = model.generate(
         torch.tensor([list(source)]),
@@ -149,6 +149,7 @@ def generated(model: Any, source: Sequence[int], beam_size: int, *, early_stoppi
         num_beams=beam_size,
         early_stopping=early_stopping and beam_size > 1,
         do_sample=False,
+        **options,
     )[0].tolist()[1:]
     return found[: found.index(end)] if end in found else found
 

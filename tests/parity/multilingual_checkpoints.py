@@ -103,11 +103,24 @@ def write_checkpoint(
         config = MBartConfig(**sizes, decoder_start_token_id=start, forced_eos_token_id=None, scale_embedding=True)
         model = MBartForConditionalGeneration(config)
         model.final_logits_bias.normal_(std=0.3)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() == 1:
-                parameter.add_(torch.randn(parameter.shape) * 0.2)
-            elif "encoder_attn.out_proj" in name:  # so that translations depend on their sources
-                parameter.mul_(2.0)
-    model.eval().save_pretrained(directory, **saving)
+    _make_decided(model.eval())
+    model.save_pretrained(directory, **saving)
     return model
+
+
+@torch.no_grad()
+def _make_decided(model: Any) -> None:
+    """Let translations depend on their sources, and some of them end at each step."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            parameter.add_(torch.randn(parameter.shape) * 0.2)
+        elif "embed" not in name and "shared" not in name:
+            is_output = "out_proj" in name or "fc2" in name  # outweighs the last token, which would be repeated
+            parameter.normal_(std=(4.5 if is_output else 1.5) * parameter.shape[1] ** -0.5)
+    norm, end = model.model.decoder.layer_norm, model.model.shared.weight[2]
+    norm.weight.mul_(1.5)
+    sources = torch.randint(4, 300, (32, 12))
+    found = model.generate(sources, max_length=25, suppress_tokens=[2], do_sample=False, num_beams=1)
+    logits = model(input_ids=sources, decoder_input_ids=found).logits[:, 1:]
+    missing = (logits.amax(dim=-1) - logits[..., 2]).quantile(0.1)
+    norm.bias.add_(missing * end / end.square().sum())

@@ -23,7 +23,7 @@ from service.records import Segmentation, TranslateOptions, TranslationRequest
 from tests.fakes.engine_runs import hypotheses, job, run
 from tests.fakes.own_text import own_sentences
 from tests.parity.generate_models import generated, next_log_probs
-from tests.parity.test_engine_matches_generate import Pair
+from tests.parity.model_pair import SEARCHES, Pair, num_sentences, write_ctranslate2_of
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3}
 BIAS = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
@@ -39,7 +39,6 @@ OPTIONS = {
     "v1.1": ImportOptions(source_language="en", target_language="de"),
     "madlad": ImportOptions(target_language="de"),
 }
-SEARCHES = [(1, False), (4, False), (4, True), (6, False), (6, True)]  # beam size, early_stopping
 
 
 def write_pieces(path: Path, kind: str) -> None:
@@ -100,13 +99,13 @@ def pair(kind: str, checkpoint: Path) -> Pair:
     source = read_t5(checkpoint, OPTIONS[kind], checkpoint.parent / "scratch")
     bundle = import_model(checkpoint, checkpoint.parent / "bundle", OPTIONS[kind])
     tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer)
-    sources = [tokenizer.encode(text) for text in own_sentences(5, seed=4)]
-    return Pair(bundle, reference_model(source.config, source.state), theirs, sources)
+    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(40), seed=4)]
+    return Pair(bundle, reference_model(source.config, source.state), theirs, sources, num_generated=num_sentences(5))
 
 
 def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
     config = pair.bundle.manifest.config
-    for source in pair.sources:
+    for source in pair.sources[:5]:
         target = [config.start_id, *source[:-1]]
         ids, lengths = torch.tensor([source]), torch.tensor([len(source)])
         with torch.inference_mode():
@@ -121,8 +120,19 @@ def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
 
 
 @pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)
+@pytest.mark.timeout(7200)
 def test_tokens_are_those_of_generate(pair, beam_size, early_stopping):
-    assert pair.differences(beam_size, early_stopping=early_stopping) == []
+    pair.require_tokens_of_generate(beam_size, early_stopping=early_stopping)
+
+
+def test_the_two_searches_of_generate_differ_here(pair):
+    pair.require_rules_that_differ()
+
+
+def test_tokens_are_those_of_ctranslate2(pair, tmp_path):
+    directory = write_ctranslate2_of(pair.theirs, tmp_path / "neighbour")
+    for beam_size in (1, 4, 6):
+        pair.require_tokens_of_ctranslate2(directory, beam_size)
 
 
 def test_ids_and_text_are_those_of_transformers_tokenizer(pair, kind, checkpoint):
