@@ -176,6 +176,20 @@ def write_ctranslate2_of(theirs: Any, directory: Path) -> Path:
     return directory
 
 
+def is_near_tie(
+    reference: Transformer | Recurrent, bundle: Bundle, source: Sequence[int], params: SearchParams
+) -> bool:
+    """Return whether the search of the bundle's model had to choose between near-equals."""
+    config = BeamConfig(
+        beam_size=params.beam_size,
+        length_penalty=params.length_penalty,
+        max_target_tokens=params.max_target_tokens,
+        never_written=bundle.manifest.config.suppressed_ids,
+        profile=bundle.manifest.profile,
+    )
+    return smallest_margin(reference, source, config) <= MARGIN
+
+
 def smallest_margin(reference: Transformer | Recurrent, source: Sequence[int], config: BeamConfig) -> float:
     """Return how near the reference search came to another choice."""
     with _watched_margins(config.beam_size) as margins:

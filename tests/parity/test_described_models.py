@@ -1,11 +1,13 @@
 """Models of other families than our own, as configurations describe them: graphs and engine do what PyTorch does."""
 
 from dataclasses import asdict, replace
+from itertools import combinations
 from typing import Any
 
 import ctranslate2
 import numpy as np
 import pytest
+import torch
 from onnx import TensorProto
 
 from export.graphs import ENCODER_NAME
@@ -192,24 +194,30 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
 
 
-@pytest.mark.parametrize("model", ["mbart"], indirect=True)
-@pytest.mark.parametrize("rule", StopRule)
-def test_engine_ends_as_the_reference_search_under_every_rule(model, rule, tmp_path):
-    """Here suppressed tokens keep their mass, and the longest hypotheses are made to end."""
-    model = tiny_model(replace(model.config, suppressed_keep_mass=True), seed=7)
-    bundle = write_tiny_bundle(model, tmp_path / "tiny")
-    decoding = replace(bundle.manifest.decoding, stop_rule=rule, forced_end=True)
-    bundle = replace(bundle, manifest=replace(bundle.manifest, decoding=decoding))
+def test_engine_ends_as_the_reference_search_under_every_rule(tmp_path):
+    """Here suppressed tokens keep their mass, the longest hypotheses are made to end, and others end likely enough.
 
-    found = found_by_engine(bundle, model.config, "fp32", SearchParams(beam_size=4, max_target_tokens=12))
+    Rules give other tokens than each other by margins of 1e-3 and more.
+    """
+    model = tiny_model(replace(CONFIGS["mbart"], projection_bias=True, suppressed_keep_mass=True), seed=7)
+    with torch.no_grad():
+        model.get_parameter("projection_bias")[model.config.eos_id] += 2.0
+    whole, wanted = write_tiny_bundle(model, tmp_path / "tiny"), dict[StopRule, list[list[int]]]()
+    for rule in StopRule:
+        decoding = replace(whole.manifest.decoding, stop_rule=rule, forced_end=True)
+        bundle = replace(whole, manifest=replace(whole.manifest, decoding=decoding))
+        config = BeamConfig(
+            max_target_tokens=12, never_written=model.config.suppressed_ids, profile=bundle.manifest.profile
+        )
 
-    wanted = BeamConfig(
-        max_target_tokens=12, never_written=model.config.suppressed_ids, profile=bundle.manifest.profile
-    )
-    for source, (ours,) in zip(sources(model.config), found, strict=True):
-        theirs = beam_search(model, source, wanted)[0]
-        assert list(ours.token_ids) == theirs.tokens
-        assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+        found = found_by_engine(bundle, model.config, "fp32", SearchParams(beam_size=4, max_target_tokens=12))
+
+        best = [beam_search(model, source, config)[0] for source in sources(model.config)]
+        wanted[rule] = [one.tokens for one in best]
+        assert [list(ours.token_ids) for (ours,) in found] == wanted[rule]
+        assert [ours.score for (ours,) in found] == pytest.approx([one.score for one in best], abs=1e-4)
+    for one, other in combinations(StopRule, 2):
+        assert wanted[one] != wanted[other]
 
 
 @pytest.mark.parametrize("model", ["marian", "opennmt", "mbart"], indirect=True)  # it has no post-norm with final norms

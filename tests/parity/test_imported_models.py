@@ -24,9 +24,10 @@ from tests.fakes.engine_runs import translate
 from tests.fakes.own_text import own_sentences
 from tests.parity.ctranslate2_model import write_ctranslate2_model
 from tests.parity.marian_model import MarianModel, write_marian
+from tests.parity.model_pair import num_sentences
 
 BEAMS = (1, 4, 6)
-NUM_SENTENCES = 200
+NUM_SENTENCES = num_sentences(200)
 OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
 
 

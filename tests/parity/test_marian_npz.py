@@ -14,6 +14,7 @@ import pytest
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
 from export.importers.marian_npz import read_marian_model
+from export.verify import reference_model
 from model.config import Activation, Architecture, ModelConfig, NormPlacement, StopRule
 from model.tokenizer import load_tokenizer
 from service.engine.cpu.runner import CpuRunner
@@ -27,6 +28,7 @@ from tests.parity.marian_npz_model import (
     write_marian_npz,
 )
 from tests.parity.marian_student import Student
+from tests.parity.model_pair import is_near_tie, num_sentences
 
 OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
 CONFIGS = {
@@ -44,20 +46,25 @@ def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig
     neighbour = write_ctranslate2(tmp_path, tmp_path / "neighbour", config)
     translator = ctranslate2.Translator(str(neighbour), compute_type="float32", intra_threads=1)
     bundle = import_model(tmp_path, tmp_path / "bundle", replace(OPTIONS, name="mine"))
+    (tmp_path / "scratch").mkdir()
+    source = read_marian_model(tmp_path, OPTIONS, tmp_path / "scratch")
+    reference = reference_model(source.config, source.state)
     tokenizer, names = load_tokenizer(bundle.directory, bundle.manifest.tokenizer), tokens_of_vocabulary(60)
     choice = random.Random(7)
-    texts = [[f"w{choice.randint(14, 70)}" for _ in range(choice.randint(1, 15))] for _ in range(40)]
+    texts = [[f"w{choice.randint(14, 70)}" for _ in range(choice.randint(1, 15))] for _ in range(num_sentences(40))]
 
-    for beam_size in (1, 4):
+    for beam_size in (1, 4, 6):
         params = SearchParams(beam_size=beam_size, max_target_tokens=20)
         ours = translate(CpuRunner(bundle), [tokenizer.encode(" ".join(text)) for text in texts], params)
         theirs = translator.translate_batch(
             texts, beam_size=beam_size, max_decoding_length=20, min_decoding_length=0, return_scores=True
         )
-        for (best, *_), found in zip(ours, theirs, strict=True):
-            assert [names[token] for token in best.token_ids] == found.hypotheses[0]
+        for text, (best, *_), found in zip(texts, ours, theirs, strict=True):
+            if [names[token] for token in best.token_ids] != found.hypotheses[0]:
+                ids = tokenizer.encode(" ".join(text))
+                assert is_near_tie(reference, bundle, ids, params)
             assert best.score == pytest.approx(found.scores[0], abs=1e-4)
-    assert len({tuple(found.hypotheses[0]) for found in theirs}) >= 8
+    assert len({tuple(found.hypotheses[0]) for found in theirs}) >= 6
 
 
 def test_a_student_with_ssrus_writes_what_its_equations_say(tmp_path: Path) -> None:
@@ -66,7 +73,7 @@ def test_a_student_with_ssrus_writes_what_its_equations_say(tmp_path: Path) -> N
     student = Student(dict(np.load(tmp_path / "model.npz")), config)
     bundle = import_model(tmp_path, tmp_path / "bundle", replace(OPTIONS, name="student"))
     choice = random.Random(7)
-    sources = [[*(choice.randint(2, 59) for _ in range(choice.randint(1, 15))), 0] for _ in range(30)]
+    sources = [[*(choice.randint(2, 59) for _ in range(choice.randint(1, 15))), 0] for _ in range(num_sentences(30))]
 
     ours = translate(CpuRunner(bundle), sources, SearchParams(beam_size=1, max_target_tokens=20))
 
