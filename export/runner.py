@@ -4,7 +4,9 @@ Knows the graphs' inputs and outputs; the serving engine has its own, faster run
 Axes: B sentences, S source, T target, V vocabulary, C candidates.
 """
 
+import ctypes
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +43,8 @@ def open_session(path: Path) -> ort.InferenceSession:
     disabled: list[str] = []
     weights = path.with_name(WeightFile.name)
     if weights.exists() and weights.stat().st_size > LARGE_BYTES:
+        with suppress(AttributeError):  # elsewhere than with glibc; the projection is transposed in several copies now
+            ctypes.CDLL(None).malloc_trim(0)
         # The weights stay in their file, which is mapped: no packed copies, and no transposed table of floats.
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False

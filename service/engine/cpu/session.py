@@ -15,13 +15,14 @@ EXACT_INT8 = "session.x64quantprecision"
 # Joins a sum with the normalisation behind it: on a CPU five times as slow as the two apart (0.76 ms against 0.15).
 _SLOW_FUSION = "SkipLayerNormFusion"
 
+_MANY_LOGITS = 1 << 15  # beyond, ONNX Runtime's memory patterns, which hold the logits twice, cost more than they gain
+
 
 def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptions:
     """Return how ONNX Runtime is to run a graph on a CPU with these instructions."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
-    options.enable_mem_pattern = False  # which doubles the memory of a large vocabulary's logits, and gains no time
     options.log_severity_level = 3  # errors; everything else comes as an exception
     # A second thread that sleeps between operators of 20 us comes too late: up to 16 sentences, a step took 1.1 to 1.3
     # times as long as with one thread, and 0.6 to 0.8 times with threads that spin and so leave no core to others.
@@ -31,10 +32,12 @@ def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptio
     return options
 
 
-def open_session(graph: Path, num_threads: int) -> ort.InferenceSession:
+def open_session(graph: Path, num_threads: int, num_logits: int = 0) -> ort.InferenceSession:
     """Return a session whose operators have this many threads, or raise BundleError."""
+    options = session_options(num_threads, cpu_flags())
+    options.enable_mem_pattern = num_logits <= _MANY_LOGITS
     try:
-        return new_session(graph, session_options(num_threads, cpu_flags()))
+        return new_session(graph, options)
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
         raise BundleError(f"{graph} cannot be loaded by ONNX Runtime {ort.__version__}: {error}") from error
 
@@ -44,10 +47,10 @@ def open_graph(bundle: Bundle, name: str, num_threads: int, prepared_dir: Path |
     if prepared_dir is not None and (prepared_dir / name).is_file():
         try:
             require_own(prepared_dir)
-            return open_session(prepared_dir / name, num_threads)
+            return open_session(prepared_dir / name, num_threads, bundle.manifest.num_logits)
         except (BundleError, OSError) as error:
             warnings.warn(f"weights are not shared with other engines: {error}", RuntimeWarning, stacklevel=2)
-    return open_session(bundle.path(name), num_threads)
+    return open_session(bundle.path(name), num_threads, bundle.manifest.num_logits)
 
 
 def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
