@@ -99,6 +99,20 @@ def write_random_marian(
         shutil.copyfile(tokenizer, directory / name)
 
 
+def layers_by_their_names(state: Mapping[str, NDArray[np.float32]], order: list[int]) -> dict[str, NDArray[np.float32]]:
+    """Return the layers of a pre-norm model under the names of transformers, the width in another order."""
+    tensors = {}
+    for key, value in state.items():
+        if key.startswith(("encoder.", "decoder.")):
+            name = f"model.{key}".replace("coder.norm.", "coder.layer_norm.")
+            for ours, theirs in NAMES.items():
+                name = name.replace(f".{ours}.", f".{theirs}.")
+            # The width is the last axis of what reads states, and the first of what writes them.
+            is_written = ".out_proj." in name or ".fc2." in name or "norm." in name
+            tensors[name] = value[order] if is_written else value[:, order] if value.ndim == 2 else value
+    return tensors
+
+
 def trained_pegasus(config: ModelConfig, state: Mapping[str, NDArray[np.float32]], max_length: int) -> Any:
     """Return the included model as Pegasus, which has its norms: the width in another order, sines before cosines."""
     order = [*range(0, config.d_model, 2), *range(1, config.d_model, 2)]
@@ -121,15 +135,7 @@ def trained_pegasus(config: ModelConfig, state: Mapping[str, NDArray[np.float32]
             forced_eos_token_id=None,
         )
     )
-    tensors = {"model.shared.weight": state["embedding.weight"][:, order]}
-    for key, value in state.items():
-        if key.startswith(("encoder.", "decoder.")):
-            name = f"model.{key}".replace("coder.norm.", "coder.layer_norm.")
-            for ours, theirs in NAMES.items():
-                name = name.replace(f".{ours}.", f".{theirs}.")
-            # The width is the last axis of what reads states, and the first of what writes them.
-            is_written = ".out_proj." in name or ".fc2." in name or "norm." in name
-            tensors[name] = value[order] if is_written else value[:, order] if value.ndim == 2 else value
+    tensors = {"model.shared.weight": state["embedding.weight"][:, order], **layers_by_their_names(state, order)}
     left = model.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()}, strict=False)
     assert not left.unexpected_keys
     tied = {"final_logits_bias", "lm_head.weight"}
