@@ -7,6 +7,7 @@ and head, the softmax(Q K^T / sqrt(d)) of each attention (Vaswani et al. 2017, f
 a layer, and `MultiHeadAttention.attend` gives its weights; the model stays as it is.
 """
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +35,8 @@ _TOKEN_INCHES = 0.14  # of a token in a panel: the least at which labels of 8 po
 _MIN_PANEL_INCHES = 1.6
 _LABEL_INCHES = 1.0  # beside and below the panels
 _TITLE_INCHES = 0.35
+_MIN_FIGURE_INCHES = 4.5
+_TITLE_LETTERS = 7.5  # an inch, of a title
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -118,13 +121,15 @@ def draw(maps: dict[AttentionPart, AttentionMap], title: str, layer: int | None 
     """Draw a section for each part, in it a row for each layer (or for `layer` alone) and a column for each head."""
     rows = {part: [layer] if layer is not None else list(range(len(m.weights))) for part, m in maps.items()}
     sizes = {part: (_panel_inches(m.memory), _panel_inches(m.queries) + _TITLE_INCHES) for part, m in maps.items()}
-    width = max(maps[part].weights.size(1) * panel for part, (panel, _) in sizes.items()) + _LABEL_INCHES
+    panels = max(maps[part].weights.size(1) * panel for part, (panel, _) in sizes.items())
+    width = max(_MIN_FIGURE_INCHES, panels + _LABEL_INCHES)
     heights = [len(rows[part]) * panel + _LABEL_INCHES + _TITLE_INCHES for part, (_, panel) in sizes.items()]
     figure = Figure(figsize=(width, sum(heights) + 2 * _TITLE_INCHES), layout="constrained")
-    figure.suptitle(title, fontsize=16, parse_math=False)  # a text may be about dollars
+    columns = int(width * _TITLE_LETTERS)
+    figure.suptitle(_broken(title, columns), fontsize=16, parse_math=False)  # a text may be about dollars
     sections = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     for section, (part, attention) in zip(sections, maps.items(), strict=True):
-        section.suptitle(TITLES[part], fontsize=14)
+        section.suptitle(_broken(TITLES[part], columns), fontsize=14)
         grid = section.subplots(len(rows[part]), attention.weights.size(1), squeeze=False, sharex=True, sharey=True)
         for (row, head), axes in np.ndenumerate(grid):
             number = rows[part][row]
@@ -134,6 +139,11 @@ def draw(maps: dict[AttentionPart, AttentionMap], title: str, layer: int | None 
             axes.tick_params(length=0)
             axes.imshow(attention.weights[number, head].numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     return figure
+
+
+def _broken(text: str, columns: int) -> str:
+    """Return the lines of a text, the long ones broken at spaces."""
+    return "\n".join([textwrap.fill(line, columns) for line in text.splitlines()])
 
 
 def _panel_inches(tokens: Sequence[str]) -> float:
