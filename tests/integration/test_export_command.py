@@ -181,7 +181,7 @@ def test_a_bundle_without_golden_sentences_is_said_to_have_none(
 
     assert without.exit_code == given.exit_code == kept.exit_code == for_a_gpu.exit_code == 0
     assert "has no golden sentences" in " ".join(without.stderr.split())
-    assert f"`python -m export.golden {tmp_path}/without SENTENCES` adds" in " ".join(without.stderr.split())
+    assert "`python -m export.golden BUNDLE SENTENCES` adds" in " ".join(without.stderr.split())
     assert "golden" not in given.stderr + kept.stderr + for_a_gpu.stderr
 
 
