@@ -80,9 +80,9 @@ def write_tokenizer(directory: Path, pieces: Path, family: Family) -> int:
 
 
 def write_checkpoint(
-    directory: Path, pieces: Path, family: Family, shape: Shape, *, seed: int = 0, **saving: Any
+    directory: Path, pieces: Path, family: Family, shape: Shape, *, seed: int = 0, ends: bool = True, **saving: Any
 ) -> Any:
-    """Write a checkpoint and return its model; `saving` goes to `save_pretrained`."""
+    """Write a checkpoint and return its model, whose translations end or do not; `saving` goes to `save_pretrained`."""
     num_rows = write_tokenizer(directory, pieces, family)
     sizes: dict[str, Any] = {
         "vocab_size": num_rows,
@@ -108,6 +108,8 @@ def write_checkpoint(
         model = MBartForConditionalGeneration(config)
         model.final_logits_bias.normal_(std=0.3)
     _make_decided(model.eval())
+    if ends:
+        _make_ending(model)
     model.save_pretrained(directory, **saving)
     return model
 
@@ -147,15 +149,20 @@ def write_trained(directory: Path, source: ExportSource) -> Any:
 
 @torch.no_grad()
 def _make_decided(model: Any) -> None:
-    """Let translations depend on their sources, and some of them end at each step."""
+    """Let translations depend on their sources."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             parameter.add_(torch.randn(parameter.shape) * 0.2)
         elif "embed" not in name and "shared" not in name:
             is_output = "out_proj" in name or "fc2" in name  # outweighs the last token, which would be repeated
             parameter.normal_(std=(4.5 if is_output else 1.5) * parameter.shape[1] ** -0.5)
+    model.model.decoder.layer_norm.weight.mul_(1.5)
+
+
+@torch.no_grad()
+def _make_ending(model: Any) -> None:
+    """Let some translations end at each step."""
     norm, end = model.model.decoder.layer_norm, model.model.shared.weight[2]
-    norm.weight.mul_(1.5)
     sources = torch.randint(4, 300, (32, 12))
     found = model.generate(sources, max_length=25, suppress_tokens=[2], do_sample=False, num_beams=1)
     logits = model(input_ids=sources, decoder_input_ids=found).logits[:, 1:]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def pair(request: pytest.FixtureRequest, pieces: Path, tmp_path_factory: pytest.
     """A batch of ours has all directions in it; transformers gets sentence after sentence."""
     family, number = request.param
     directory = tmp_path_factory.mktemp("imported")
-    saving = {"max_shard_size": "40KB"} if number == 1 else {}  # the second shape in several files
+    saving: dict[str, Any] = {"max_shard_size": "40KB"} if number == 1 else {}  # the second shape in several files
     theirs = write_checkpoint(directory / "theirs", pieces, family, SHAPES[number], seed=number + 3, **saving)
     theirs.generation_config.update(max_length=LONGEST + 1, forced_eos_token_id=None)
     (directory / "scratch").mkdir()
