@@ -100,9 +100,15 @@ def model_directory(source: Path, beside: Path) -> Iterator[Path]:
         except _DAMAGED as error:
             raise ForeignModelError(f"{source} is no zip archive, or damaged: {error}") from error
         try:
+            _require_package(Path(directory))
             yield Path(directory)
         except (ForeignModelError, ModelFileError) as error:
             raise ForeignModelError(str(error).replace(directory, str(source))) from error
+
+
+def _require_package(directory: Path) -> None:
+    if ArgosPackage.read(directory) is None:
+        raise ForeignModelError(f"{directory / METADATA_NAME} has no from_code")
 
 
 class _Archive(io.FileIO):

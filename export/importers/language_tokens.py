@@ -171,10 +171,16 @@ def choose_pair(languages: Sequence[Language], settings: dict[str, Any], options
 
 
 def _find(name: str, languages: Sequence[Language], codes: Sequence[str], direction: str) -> str:
+    named = [one for one in languages if one.code in codes]
     tag = language_of(name).code
-    for one in languages:
-        if one.code in codes and (name in (one.code, one.flores, one.token) or tag == one.code):
-            return one.code
+    # `cmn-Hans` is a language of its own beside `zh`, although both mean the same.
+    for is_meant in (
+        lambda one: name in (one.code, one.token),
+        lambda one: name == one.flores,
+        lambda one: tag == one.code,
+    ):
+        if found := next(filter(is_meant, named), None):
+            return found.code
     some = ", ".join(codes[:8])
     raise ForeignModelError(
         f"the model does not translate {direction} {name!r}, but {len(codes)} others: {some}, ...; give one with "

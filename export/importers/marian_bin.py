@@ -203,7 +203,7 @@ class BinFile:
             return _TYPES[number]
         raise ForeignModelError(
             f"{self.path}: {name!r} has type {_OF_ONE_CPU.get(number, hex(number))}, which is not supported: "
-            "float32 and intgemm8 are; convert the model again with marian-conv --gemm-type float32"
+            "float32, float16, intgemm8 and intgemm16 are; convert the model again with marian-conv --gemm-type float32"
         )
 
     def _name(self, offset: int, length: int) -> str:

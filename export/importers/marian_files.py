@@ -53,7 +53,13 @@ def marian_files(directory: Path, scratch: Path) -> Files:
 
 def options_path(files: Files) -> Path | None:
     """Return the file with options of marian-decoder, or None."""
-    return next((found[0] for pattern in _OPTIONS if len(found := _matching(files, pattern)) == 1), None)
+    for pattern in _OPTIONS:
+        found = _matching(files, pattern)
+        if len(found) > 1:
+            raise ForeignModelError(f"{found[0].parent} has {len(found)} files of options ({pattern}): leave one there")
+        if found:
+            return found[0]
+    return None
 
 
 def model_path(directory: Path, files: Files, named: Sequence[str]) -> Path:
@@ -110,5 +116,5 @@ def _unpack(path: Path, destination: Path) -> None:
                     raise ForeignModelError(
                         f"{path} becomes more than {_MOST_TIMES} times its size: unpack it yourself"
                     )
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ForeignModelError(f"{path} is no .gz file, or a damaged one: {error}") from error

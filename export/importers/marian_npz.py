@@ -60,12 +60,14 @@ def read_marian_model(directory: Path, options: ImportOptions, scratch: Path) ->
     path = path or directory
     weights = model_path(directory, files, _names(decoder, "models"))
     file: NpzFile | BinFile = NpzFile(weights) if weights.suffix == ".npz" else BinFile(weights)
-    if not decoder and isinstance(file, BinFile):
-        decoder = _STUDENT
     settings = _settings(file.text(SETTINGS_NAME), file.path)
+    if not decoder and isinstance(file, BinFile) and text_of(settings, "dec-cell", file.path) == "ssru":
+        decoder = _STUDENT
     names = options.vocabularies or vocabulary_paths(
         directory, files, [_names(one, "vocabs") for one in (decoder, settings)]
     )
+    if len(names) > 2:
+        raise ForeignModelError(f"{directory} has vocabularies of source and target, given are {len(names)}")
     source, target = (_tokens(names[side]) for side in (0, -1))
     writes_unknown = _flag(decoder, "allow-unk", path)
     config, state = MarianWeights(file, settings).convert(source, target, writes_unknown=writes_unknown)

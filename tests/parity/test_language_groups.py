@@ -136,6 +136,8 @@ def test_a_model_of_opus_writes_the_language_that_a_request_asks_for(opus, tmp_p
     assert codes == {">>deu<<": "de", ">>fra<<": "fr", ">>zho<<": "zh", ">>pt_br<<": "pt-BR", ">>eng<<": "en"}
     assert [one.code for one in manifest.tokenizer.languages if one.is_source] == ["en"]
     assert manifest.languages == ("en", "de")
+    exact = import_model(opus.directory, tmp_path / "exact", ImportOptions(target_language=">>cmn_Hans<<"))
+    assert exact.manifest.languages == ("en", "cmn-Hans")  # `zh` means the same and has a shorter token
     for token, code in codes.items():
         assert tokenizer.between("en", code).encode(text) == theirs(f"{token} {text}")["input_ids"]
     german, unknown = tokenizer.between("en", "de"), opus.tokens.index("<unk>")

@@ -38,6 +38,7 @@ from service.engine.steering import NO_EDITS, Edits
 _MAX_LAYOUTS = 128  # bindings that are kept of a state; of the included model 16 kB each
 
 _LARGE_LOGITS = 16 << 20  # bytes of a step's logits, whose memory is given back when steps have become smaller
+_SMALL_STEPS = 8  # in a row: groups of different beams take turns
 
 SHOWN = "num_shown"  # input of encoder and scorer: sentences, from the first on, whose attention weights are given
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -104,7 +105,8 @@ class CpuRunner:
             outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
             self._projection = Projection(outputs["rows"], outputs.get("scales"), outputs.get("bias"))
 
-        self._logits_bytes = 0  # of the largest step since memory was given back
+        self._logits_bytes = 0  # of the largest step over the whole vocabulary since memory was given back
+        self._small_steps = 0  # in a row, each much smaller than that
         self._giving_back = ort.RunOptions()
         self._giving_back.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._scorer = open_graph(bundle, variant.scorer, num_threads, prepared_dir) if variant.scorer else None
@@ -201,17 +203,22 @@ class CpuRunner:
         binding.tokens[:] = tokens
         binding.scores[:, :, 0] = scores
         with explained():
-            decoder.session.run_with_iobinding(binding.io, self._run_options(tokens.size))
+            options = self._run_options(tokens.size) if vocabulary is None else None
+            decoder.session.run_with_iobinding(binding.io, options)
         parents, found = np.divmod(binding.ids, num_columns)
         tokens = found if vocabulary is None else vocabulary.tokens.take(found)
         return Candidates(binding.best, tokens, parents, binding.check)
 
     def _run_options(self, num_rows: int) -> ort.RunOptions | None:
-        """Return how to run a step of so many rows: where a much larger one has left memory, it is given back."""
+        """Return how to run a step of so many rows: the last of several small ones gives back a large one's memory."""
         logits_bytes = 4 * num_rows * self._num_logits
-        gives_back = self._logits_bytes > max(_LARGE_LOGITS, 4 * logits_bytes)
-        self._logits_bytes = logits_bytes if gives_back else max(self._logits_bytes, logits_bytes)
-        return self._giving_back if gives_back else None
+        is_small = self._logits_bytes > max(_LARGE_LOGITS, 4 * logits_bytes)
+        self._small_steps = self._small_steps + 1 if is_small else 0
+        if self._small_steps < _SMALL_STEPS:
+            self._logits_bytes = max(self._logits_bytes, logits_bytes)
+            return None
+        self._logits_bytes, self._small_steps = logits_bytes, 0
+        return self._giving_back
 
 
 def _all_outputs(graph: ort.InferenceSession, given: Arrays) -> Arrays:

@@ -97,10 +97,12 @@ def test_a_package_becomes_a_bundle_that_begins_translations_with_its_target_pre
         ({"package_version": "../../x"}, "package_version is '../../x', it must be a plain name"),
         ({"from_code": ["en"]}, "from_code is ['en'], it must be a plain name"),
         ({"to_code": ""}, "to_code is '', it must be a plain name"),
+        ({"from_code": None}, "has no from_code"),
     ],
 )
 def test_metadata_that_is_not_understood_is_refused(files, tmp_path, metadata, message):
-    path = pack(tmp_path / "x.argosmodel", files | {"metadata.json": json.dumps(METADATA | metadata).encode()})
+    described = {name: value for name, value in (METADATA | metadata).items() if value is not None}
+    path = pack(tmp_path / "x.argosmodel", files | {"metadata.json": json.dumps(described).encode()})
 
     assert message in refusal(path, tmp_path / "scratch")
 
