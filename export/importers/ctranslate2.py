@@ -85,24 +85,29 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
         source_bos=settings.begin if settings.source_bos else "",
         source_eos=settings.source_eos,
     )
+    alignment = _alignment(file, config)
+    _require_all_read(file)
     if package is None:
         named, is_last = _named_languages(directory)
         tokenizer, languages = with_languages(tokenizer, source, named, options, is_last=is_last)
+        name, version, decoding = directory.resolve().name, FIRST_VERSION, DecodingDefaults()
     else:
-        languages = options.languages(*package.languages)
-        tokenizer = replace(tokenizer, target_prefix=package.target_prefix)
         for token in package.target_prefix:
             index_of(target, token, directory)
-    alignment = _alignment(file, config)
-    _require_all_read(file)
+        tokenizer, languages = (
+            replace(tokenizer, target_prefix=package.target_prefix),
+            options.languages(*package.languages),
+        )
+        name, version = package.name, package.version
+        decoding = DecodingDefaults(length_penalty=package.length_penalty)
     return ExportSource(
         config=config,
         state=state,
         tokenizer_path=scratch,
         tokenizer=tokenizer,
-        decoding=DecodingDefaults() if package is None else DecodingDefaults(length_penalty=package.length_penalty),
-        name=options.name or (directory.resolve().name if package is None else package.name),
-        version=options.version or (FIRST_VERSION if package is None else package.version),
+        decoding=decoding,
+        name=options.name or name,
+        version=options.version or version,
         source_language=languages[0],
         target_language=languages[1],
         alignment=alignment,

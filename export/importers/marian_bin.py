@@ -41,18 +41,6 @@ _TYPES = {
     0x10002: "intgemm16",
 }
 _NUMPY_TYPES = {"int8": "i1", "float16": "<f2", "float32": "<f4", "intgemm8": "i1", "intgemm16": "<i2"}
-_OF_ONE_CPU = {
-    0x802: "packed16",
-    0x1801: "packed8avx2",
-    0x2801: "packed8avx512",
-    0x18001: "intgemm8ssse3",
-    0x11001: "intgemm8avx2",
-    0x12001: "intgemm8avx512",
-    0x13001: "intgemm8avx512vnni",
-    0x14002: "intgemm16sse2",
-    0x11002: "intgemm16avx2",
-    0x12002: "intgemm16avx512",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +190,8 @@ class BinFile:
         if number in _TYPES:
             return _TYPES[number]
         raise ForeignModelError(
-            f"{self.path}: {name!r} has type {_OF_ONE_CPU.get(number, hex(number))}, which is not supported: "
-            "float32, float16, intgemm8 and intgemm16 are; convert the model again with marian-conv --gemm-type float32"
+            f"{self.path}: {name!r} has type {number:#x}, which is not supported: float32, float16, intgemm8 and "
+            "intgemm16 are, those of one kind of CPU are not: convert the model again, marian-conv --gemm-type float32"
         )
 
     def _name(self, offset: int, length: int) -> str:

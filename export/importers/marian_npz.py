@@ -14,6 +14,8 @@ import yaml
 from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
+    blaming,
+    read_pieces,
     read_settings,
     read_text,
     write_tokenizer,
@@ -34,7 +36,6 @@ from export.importers.npz_file import NpzFile
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig, StopRule
 from model.manifest import AlignmentHeads, DecodingDefaults
-from model.pieces import load_processor
 from model.shortlist import SHORTLIST_NAME, Shortlist
 
 SETTINGS_NAME = "special:model.yml"
@@ -153,10 +154,7 @@ def _names(settings: Settings, name: str) -> list[str]:
 def _tokens(path: Path) -> list[str]:
     """Return the tokens of a vocabulary by id."""
     if path.suffix == ".spm":
-        try:
-            processor = load_processor(path)
-        except ValueError as error:
-            raise ForeignModelError(str(error)) from error
+        processor = read_pieces(path)
         return [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     found = _settings(read_text(path), path)
     by_id = {number_of(found, token, 0, path): token for token in found}
@@ -170,16 +168,12 @@ def _decoding(decoder: Settings, path: Path) -> DecodingDefaults:
     if _float(decoder, "word-penalty", 0.0, path) != 0.0:
         raise ForeignModelError(f"{path}: word-penalty is {decoder['word-penalty']}, only 0 is supported")
     usual = DecodingDefaults()
-    try:
+    with blaming(path):
         return DecodingDefaults(
             beam_size=number_of(decoder, "beam-size", usual.beam_size, path),
             length_penalty=_float(decoder, "normalize", usual.length_penalty, path),
             stop_rule=StopRule.MARIAN,
         )
-    except ForeignModelError:
-        raise
-    except ValueError as error:
-        raise ForeignModelError(f"{path}: {error}") from error
 
 
 def _float(settings: Settings, name: str, default: float, path: Path) -> float:

@@ -40,7 +40,7 @@ class CacheShape:
     num_layers: int
     num_heads: int
     d_head: int
-    own_parts: tuple[str, ...] = ("key", "value")  # arrays that each layer has of the tokens so far
+    cache_parts: tuple[str, ...] = ("key", "value")  # arrays that each layer has of the tokens so far
     has_steps: bool = False  # whether the graph must know which step wrote a column: relative positions
 
     @classmethod
@@ -49,7 +49,7 @@ class CacheShape:
             num_layers=config.num_decoder_layers,
             num_heads=config.num_heads,
             d_head=config.d_head,
-            own_parts=config.cache_parts,
+            cache_parts=config.cache_parts,
             has_steps=config.relative_distance > 0,
         )
 

@@ -113,20 +113,27 @@ def layers_by_their_names(state: Mapping[str, NDArray[np.float32]], order: list[
     return tensors
 
 
+def sizes_of(config: ModelConfig) -> dict[str, Any]:
+    """Return a model's sizes as transformers names them."""
+    return {
+        "d_model": config.d_model,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "encoder_attention_heads": config.num_heads,
+        "decoder_attention_heads": config.num_heads,
+        "encoder_layers": config.num_encoder_layers,
+        "decoder_layers": config.num_decoder_layers,
+        "max_position_embeddings": config.max_positions,
+    }
+
+
 def trained_pegasus(config: ModelConfig, state: Mapping[str, NDArray[np.float32]], max_length: int) -> Any:
     """Return the included model as Pegasus, which has its norms: the width in another order, sines before cosines."""
     order = [*range(0, config.d_model, 2), *range(1, config.d_model, 2)]
     model: Any = transformers.PegasusForConditionalGeneration(
         transformers.PegasusConfig(
+            **sizes_of(config),
             vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            encoder_layers=config.num_encoder_layers,
-            decoder_layers=config.num_decoder_layers,
-            max_position_embeddings=config.max_positions,
             activation_function="relu",
             scale_embedding=True,
             pad_token_id=config.pad_id,

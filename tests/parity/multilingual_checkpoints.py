@@ -19,7 +19,7 @@ from transformers import M2M100Config, M2M100ForConditionalGeneration, MBartConf
 from export.source import ExportSource
 from tests.fakes.own_text import own_sentences
 from tests.parity.ctranslate2_model import pieces as pieces_of
-from tests.parity.generate_models import layers_by_their_names
+from tests.parity.generate_models import layers_by_their_names, sizes_of
 
 
 class Family(StrEnum):
@@ -122,19 +122,7 @@ def write_trained(directory: Path, source: ExportSource) -> Any:
     order = [*range(0, config.d_model, 2), *range(1, config.d_model, 2)]
     table = source.state["embedding.weight"][:, order][[*rows, *[config.start_id] * 108]]
     table[len(rows) :] += np.random.default_rng(0).normal(0, 1e-3, (108, config.d_model))
-    model: Any = M2M100ForConditionalGeneration(
-        M2M100Config(
-            vocab_size=len(table),
-            d_model=config.d_model,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            encoder_layers=config.num_encoder_layers,
-            decoder_layers=config.num_decoder_layers,
-            max_position_embeddings=config.max_positions,
-        )
-    )
+    model: Any = M2M100ForConditionalGeneration(M2M100Config(**sizes_of(config), vocab_size=len(table)))
     tensors = {"model.shared.weight": table, **layers_by_their_names(source.state, order)}
     left = model.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()}, strict=False)
     assert not left.unexpected_keys

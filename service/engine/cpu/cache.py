@@ -64,7 +64,7 @@ class CpuCache(KeyValueCache[CpuSlots]):
 
     def __init__(self, shape: CacheShape, beam_size: int) -> None:
         self.shape = shape
-        own = partial(CpuSlots, shape, num_parts=len(shape.own_parts))
+        own = partial(CpuSlots, shape, num_parts=len(shape.cache_parts))
         super().__init__(partial(CpuSlots, shape), beam_size, new_own_slots=own, has_steps=shape.has_steps)
 
     def self_arrays(self) -> list[Floats]:

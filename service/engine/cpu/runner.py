@@ -254,7 +254,7 @@ class _Binding:
         self._input("num_candidates", np.array([width], np.int64))
         for name, array in zip(layer_names("cross", state.shape.num_layers), state.cross_arrays(), strict=True):
             self._input(name, array)
-        own_names = layer_names("self", state.shape.num_layers, state.shape.own_parts)
+        own_names = layer_names("self", state.shape.num_layers, state.shape.cache_parts)
         for name, array in zip(own_names, state.self_arrays(), strict=True):
             self._input(name, array)
             self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis

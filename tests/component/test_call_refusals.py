@@ -1,0 +1,176 @@
+"""Calls that are refused before their handler: a full server, API keys; on a gRPC server in this process."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from service.call import Call, Caller
+from service.calls.api_keys import digest_of, generate_key
+from service.calls.authentication import authenticator
+from service.calls.book import REFUSALS_LOGGED
+from service.config import SecurityConfig
+from service.errors import (
+    DragomanError,
+    Overloaded,
+)
+from tests.fakes.calls import eventually, failure
+from tests.fakes.handled_calls import (
+    ONE,
+    Harness,
+    answering,
+    harness,
+    raising,
+)
+from tests.fakes.logs import log
+
+__all__ = ["harness", "log"]
+
+
+class Full:
+    """Refuses the first calls, so many, and notes what it was told of each call."""
+
+    def __init__(self, num_refused: int) -> None:
+        self._num_refused = num_refused
+        self.told: list[tuple[str, float]] = []
+
+    def refuse(self, caller: Caller, deadline: float) -> DragomanError | None:
+        self.told.append((caller.name, deadline))
+        if len(self.told) > self._num_refused:
+            return None
+        return Overloaded("full", reason="queue_full", retry_after_s=0.01)
+
+
+class TestRefusalsBeforeTheMessage:
+    async def test_refused_call_is_not_parsed_and_is_told_what_a_later_refusal_tells(self):
+        async with Harness(60.0, refuse=Full(1).refuse).running() as server:
+            server.behaviour = raising(Overloaded("full", reason="queue_full", retry_after_s=0.01))
+            early = await failure(server.one(b"x" * 3_000_000, metadata=(("x-request-id", "mine"),)))
+            num_parsed = len(server.parsed)
+            late = await failure(server.one(metadata=(("x-request-id", "mine"),)))
+
+            assert (num_parsed, len(server.parsed)) == (0, 1)
+            assert (early.code(), early.details()) == (late.code(), late.details())
+            assert dict(early.trailing_metadata()) == dict(late.trailing_metadata())
+            assert dict(early.trailing_metadata())["grpc-retry-pushback-ms"] == "10"
+            assert dict(early.trailing_metadata())["x-request-id"] == "mine"
+            assert await server.books() == {"RESOURCE_EXHAUSTED": 2.0}
+            assert server.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": "queue_full"}) == 2.0
+
+    async def test_only_calls_of_refusable_methods_are_asked_about_with_their_caller_and_deadline(self):
+        full = Full(0)
+
+        async def stream(request: bytes, call: Call) -> AsyncIterator[bytes]:
+            yield request
+
+        async with Harness(60.0, refuse=full.refuse).running() as server:
+            server.behaviour, server.stream = answering(b"done"), stream
+            assert await server.one() == b"done"
+            assert await server.many().read() == b"hi"
+            await eventually(lambda: len(server.ended) == 2)
+
+            assert full.told == [("127.0.0.1", server.ended[0].deadline)]
+
+    async def test_client_with_a_retry_policy_comes_again_when_it_is_told_to(self):
+        """Its own backoff is longer than the call may take."""
+        policy = {
+            "maxAttempts": 3,
+            "initialBackoff": "300s",
+            "maxBackoff": "300s",
+            "backoffMultiplier": 1,
+            "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
+        }
+        config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+        full = Full(2)
+        async with Harness(60.0, refuse=full.refuse).running() as server:
+            server.behaviour = answering(b"done")
+            options = [("grpc.service_config", config)]
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options) as channel:
+                method: Any = channel.unary_unary(f"/{ONE}")
+                assert await method(b"hi", timeout=30.0) == b"done"
+
+            assert len(full.told) == 3
+            assert await server.books() == {"OK": 1.0, "RESOURCE_EXHAUSTED": 2.0}
+
+
+KEY, LIMITED = generate_key(), generate_key()
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> Path:
+    file = tmp_path / "keys.toml"
+    entries = ((KEY, "shop", ""), (LIMITED, "limited", 'models = ["small"]'))
+    written = (f'[[keys]]\nname = "{name}"\nsha256 = "{digest_of(key).hex()}"\n{more}' for key, name, more in entries)
+    file.write_text("\n".join(written))
+    return file
+
+
+@pytest.fixture
+async def guarded(keys_file: Path) -> AsyncIterator[Harness]:
+    async with Harness(60.0, authenticator(SecurityConfig(api_keys=keys_file))).running() as running:
+        yield running
+
+
+def bearing(key: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {key}"),)
+
+
+class TestKeys:
+    async def test_call_without_a_key_is_refused_before_its_request_is_parsed(self, guarded):
+        guarded.behaviour = raising(AssertionError("the handler ran"))
+
+        error = await failure(guarded.one(b"x" * 3_000_000))
+
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert guarded.parsed == []
+        assert await guarded.books() == {"UNAUTHENTICATED": 1.0}
+
+    async def test_call_knows_whose_key_it_came_with_else_where_it_came_from(self, guarded, harness):
+        for server, metadata in ((guarded, bearing(KEY)), (harness, ())):
+            server.behaviour = answering(b"")
+            await server.one(metadata=metadata)
+            await server.books()
+
+        callers = [server.ended[0].caller for server in (guarded, harness)]
+        assert [(caller.source, caller.name) for caller in callers] == [("key", "shop"), ("peer", "127.0.0.1")]
+
+    async def test_key_counts_more_than_the_proxy_s_word(self, keys_file):
+        settings = SecurityConfig(api_keys=keys_file, identity_header="x-client", trusted_proxies="127.0.0.1")
+        async with Harness(60.0, authenticator(settings)).running() as server:
+            server.behaviour = answering(b"")
+            await server.one(metadata=(*bearing(KEY), ("x-client", "somebody")))
+            await server.books()
+
+        assert server.ended[0].caller.identity == ("key", "shop")
+
+    async def test_key_for_some_models_opens_no_other(self, guarded):
+        async def behaviour(request: bytes, call: Call) -> bytes:
+            call.use_model(request.decode())
+            return b"done"
+
+        guarded.behaviour = behaviour
+
+        assert await guarded.one(b"small", metadata=bearing(LIMITED)) == b"done"
+        assert await guarded.one(b"large", metadata=bearing(KEY)) == b"done"
+        error = await failure(guarded.one(b"large", metadata=bearing(LIMITED)))
+        assert (error.code(), error.details()) == (
+            grpc.StatusCode.PERMISSION_DENIED,
+            "the API key of limited is not for the model large",
+        )
+
+    async def test_refusals_are_logged_without_the_key_and_only_so_often(self, guarded, log):
+        for number in range(REFUSALS_LOGGED + 5):
+            await failure(guarded.one(metadata=(*bearing("almost" + KEY[9:]), ("x-request-id", f"call-{number}"))))
+
+        events = [json.loads(line) for line in log.getvalue().splitlines()]
+        assert [event["request_id"] for event in events] == [f"call-{number}" for number in range(REFUSALS_LOGGED)]
+        assert (events[0]["event"], events[0]["code"], events[0]["client"]) == (
+            "call_refused",
+            "UNAUTHENTICATED",
+            "127.0.0.1",
+        )
+        assert KEY[9:] not in log.getvalue()
