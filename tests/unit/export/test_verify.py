@@ -62,6 +62,24 @@ def test_one_wrong_parameter_is_refused(graphs: TinyGraphs, parameter: str) -> N
         parity.require("fp32", TOLERANCES["fp32"])
 
 
+def test_either_of_two_tokens_that_are_as_good_is_the_best(graphs: TinyGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(graphs.config)  # whose tokens come in equal pairs
+
+    def odd_ones_first(source: Array, source_lengths: Array, targets: Array) -> Iterator[Array]:
+        lengths = torch.from_numpy(source_lengths)
+        states = model.decode(torch.from_numpy(targets), model.encode(torch.from_numpy(source), lengths), lengths)
+        log_probs = model.log_probs(model.project(states)).numpy().copy()
+        log_probs[..., 1::2] += 1e-5
+        yield from log_probs.transpose(1, 0, 2)
+
+    monkeypatch.setattr(graphs.runner, "forced_log_probs", odd_ones_first)
+    with torch.inference_mode():
+        model.embedding.weight[1::2] = model.embedding.weight[::2]
+        parity = compare(graphs.runner, model, seeded_samples(graphs.config))
+
+    assert parity.same_best_token == 1.0
+
+
 def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs) -> None:
     sentences = random_sentences(graphs.config, lengths=(3, 8))
     (sample,) = translated_samples(graphs.runner, graphs.config, sentences)
