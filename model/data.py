@@ -47,9 +47,11 @@ def sampling_encoder(tokenizer: Tokenizer, share: float, seed: int) -> Encode:
     return lambda text: tokenizer.sample(text, _SAMPLING_ALPHA) if rng.random() < share else tokenizer.encode(text)
 
 
-def encode_pairs(pairs: Sequence[Pair], config: BatchConfig, encode: Encode) -> list[Example]:
+def encode_pairs(
+    pairs: Sequence[Pair], config: BatchConfig, encode: Encode, encode_target: Encode | None = None
+) -> list[Example]:
     """Return examples of the pairs that are neither empty, too long nor of too unequal lengths."""
-    examples = (Example(encode(pair.source), encode(pair.target)) for pair in pairs)
+    examples = (Example(encode(pair.source), (encode_target or encode)(pair.target)) for pair in pairs)
     fitting = []
     for example in examples:
         shorter, longer = sorted(map(len, example))

@@ -129,6 +129,14 @@ def main(
         StopRule | None,
         typer.Option(help="Whose search to use, to compare with it. Default: that of the model's own framework."),
     ] = None,
+    shortlist: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of `python -m model.tools.learn_shortlist`; default: a Marian model's own.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     language_last: Annotated[
         bool | None,
         typer.Option(
@@ -156,6 +164,7 @@ def main(
         source_prefix=tuple(source_prefix or ()),
         source_eos=source_eos,
         profile=profile,
+        shortlist=shortlist,
         language_last=language_last,
     )
     try:
@@ -194,7 +203,9 @@ def import_model(
             samples = prompted_samples(model, tokenizer)
         model = replace(model, golden_texts=tuple(short_texts(tokenizer, texts)))
         progress = partial(track, console=console, transient=True)
-        exported = ExportOptions(precisions=precisions, keep_weights=False, shortlist=model.shortlist_path)
+        exported = ExportOptions(
+            precisions=precisions, keep_weights=False, shortlist=options.shortlist or model.shortlist_path
+        )
         return export_bundle(model, destination, exported, samples, progress)
 
 

@@ -46,6 +46,7 @@ class ImportOptions:
     source_prefix: tuple[str, ...] = ()  # tokens before every source
     source_eos: bool | None = None  # whether end-of-sentence ends every source
     profile: StopRule | None = None  # None: the model searches as in its own framework
+    shortlist: Path | None = None  # None: the one that the model has
     language_last: bool | None = None  # whether a source's language stands behind its end-of-sentence, not first
 
     def languages(self, source: str, target: str) -> tuple[str, str]:

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from model.config import BOS_ID, EOS_ID, PAD_ID
+from model.bundle import Bundle, Manifest
+from model.config import ModelConfig
 from model.corpus import read_corpus, read_pairs
 from model.data import Example, encode_pairs
 from model.recipe import BatchConfig, load_recipe
 from model.shortlist import Shortlist
-from model.tokenizer import Tokenizer
+from model.tokenizer import SupportsTokens, load_tokenizer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(stderr=True)
@@ -134,10 +135,13 @@ class Lexicon:
     held_out: Sequence[Example]  # sentence pairs that the links are not of
     held_out_links: Links
     letterless: NDArray[np.int64]  # ids, end-of-sentence and unknown among them
+    config: ModelConfig
 
     @classmethod
-    def learn(cls, examples: Sequence[Example], tokenizer: Tokenizer, track: Track) -> "Lexicon":
-        """Align some sentence pairs.
+    def learn(
+        cls, examples: Sequence[Example], tokenizer: SupportsTokens, config: ModelConfig, track: Track
+    ) -> "Lexicon":
+        """Align some sentence pairs of a model.
 
         Raises:
             ValueError: there are too few pairs to hold any back.
@@ -146,22 +150,23 @@ class Lexicon:
             raise ValueError(f"{len(examples)} usable sentence pairs to learn from, at least {HELD_OUT} are needed")
         shuffled = random.Random(1).sample(examples, len(examples))
         held_out, aligned = shuffled[: len(examples) // HELD_OUT], shuffled[len(examples) // HELD_OUT :]
-        links, held_out_links = (Links.of(part, tokenizer.vocab_size, track) for part in (aligned, held_out))
+        links, held_out_links = (Links.of(part, config.largest_vocabulary, track) for part in (aligned, held_out))
         probabilities = links.translation_probabilities(ITERATIONS, track)
         order = np.lexsort((-probabilities, links.sources))  # source tokens ascend and stay where they are
         ranks = np.empty_like(order)
         ranks[order] = np.arange(len(order)) - np.searchsorted(links.sources, links.sources)
-        return cls(links, ranks, held_out, held_out_links, letterless_ids(tokenizer))
+        return cls(links, ranks, held_out, held_out_links, letterless_ids(tokenizer, config), config)
 
     def shortlist(self, *, candidates: int, always: int) -> Shortlist:
         """Return the shortlist of a size.
 
-        It has the likeliest `candidates` of each source token besides itself, and `always` tokens with letters.
+        It has the likeliest `candidates` of each source token besides itself, and `always` tokens with letters.  A
+        source token is no target token where the model has two vocabularies.
         """
-        vocab_size = self.links.vocab_size
-        itself = np.arange(vocab_size)
+        vocab_size, end_id = self.links.vocab_size, self.config.eos_id
+        itself = np.arange(vocab_size if self.config.target_vocab_size is None else 0)
         # End-of-sentence stands in every source: what it explains is a matter of what is always allowed.
-        couples = (self.ranks < candidates) & (self.links.sources != EOS_ID)
+        couples = (self.ranks < candidates) & (self.links.sources != end_id)
         sources = np.concatenate([self.links.sources[couples], itself])
         targets = np.concatenate([self.links.targets[couples], itself])
         # Tokens with letters that held-out pairs need most often without a link that allows them.
@@ -170,7 +175,7 @@ class Lexicon:
         missed[self.letterless] = 0
         most = np.argsort(-missed, kind="stable")[:always]
         everywhere = np.concatenate([self.letterless, most[missed[most] > 0]])
-        return Shortlist.from_links(vocab_size, everywhere, sources, targets)
+        return Shortlist.from_links(vocab_size, everywhere, sources, targets, end_id)
 
 
 def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[float, float]:
@@ -185,15 +190,16 @@ def coverage(shortlist: Shortlist, pairs: Iterable[tuple[Sequence[int], Sequence
     return allowed / max(total, 1), candidates / max(sentences, 1)
 
 
-def letterless_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """Return ids of pieces without a letter: punctuation, digits, bytes, unknown, end-of-sentence."""
-    texts = {token: tokenizer.decode([token]) for token in range(tokenizer.vocab_size) if token not in (PAD_ID, BOS_ID)}
+def letterless_ids(tokenizer: SupportsTokens, config: ModelConfig) -> NDArray[np.int64]:
+    """Return ids of target pieces without a letter: punctuation, digits, bytes, unknown, end-of-sentence."""
+    unwritten = {config.pad_id, config.start_id} - {config.eos_id}
+    texts = {token: tokenizer.decode([token]) for token in range(config.num_target_tokens) if token not in unwritten}
     return np.array([token for token, text in texts.items() if not any(char.isalpha() for char in text)])
 
 
 @app.command()
 def main(
-    tokenizer: Annotated[Path, typer.Argument(help="The model's SentencePiece file.")],
+    bundle: Annotated[Path, typer.Argument(help="The model, of one pair of languages.")],
     out: Annotated[Path, typer.Argument(help="Where the shortlist goes.")],
     data: Annotated[
         Path | None, typer.Option(help="Directory with train/NAME/NAME.LANG.gz: learn from the recipe's corpora.")
@@ -212,9 +218,8 @@ def main(
 ) -> None:
     """Learn which target tokens the translation of a source sentence may be made of.
 
-    Example, also from the model's own translations: dragoman translate --bundle BUNDLE < said.en > said.de;
-    python -m model.tools.learn_shortlist BUNDLE/shared.spm shortlist.csr --data DATA --recipe RECIPE
-    --source said.en --target said.de
+    Example, from the model's own translations: dragoman translate --bundle BUNDLE < said.en > said.de;
+    python -m model.tools.learn_shortlist BUNDLE shortlist.csr --source said.en --target said.de
     """
     if (data is None) != (recipe is None):
         raise typer.BadParameter("--recipe needs --data" if data is None else "--data needs --recipe")
@@ -224,15 +229,17 @@ def main(
     if len(sources) != len(targets):
         raise typer.BadParameter(f"{len(sources)} source files, {len(targets)} target files: each needs its other side")
     try:
-        loaded = Tokenizer.load(tokenizer)
+        manifest = _manifest_of_one_pair(bundle)
+        tokenizer = load_tokenizer(bundle, manifest.tokenizer)
         pairs = [pair for sides in zip(sources, targets, strict=True) for pair in read_pairs(*sides)]
         if recipe and data:
             loaded_recipe = load_recipe(recipe)
             for corpus in loaded_recipe.corpora:
                 pairs += read_corpus(data, corpus, loaded_recipe.languages, loaded_recipe.seed)
-        examples = encode_pairs(pairs, FILTER, loaded.encode)
+        end = [manifest.config.eos_id]
+        examples = encode_pairs(pairs, FILTER, tokenizer.encode, lambda text: [*tokenizer.encode_target(text), *end])
         console.log(f"{len(examples):,} sentence pairs")
-        lexicon = Lexicon.learn(examples, loaded, partial(track, console=console, transient=True))
+        lexicon = Lexicon.learn(examples, tokenizer, manifest.config, partial(track, console=console, transient=True))
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
     shortlist = lexicon.shortlist(candidates=candidates, always=always)
@@ -242,6 +249,13 @@ def main(
         f"{out}: {out.stat().st_size:,} bytes; of held-out pairs it allows {tokens:.2%} of the target tokens, "
         f"with {candidates_each:,.0f} candidates a sentence"
     )
+
+
+def _manifest_of_one_pair(bundle: Path) -> Manifest:
+    manifest = Bundle.load(bundle).manifest
+    if manifest.tokenizer.languages:
+        raise ValueError(f"{bundle} is a model of several pairs of languages, a shortlist is of one")
+    return manifest
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import gzip
 import random
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 import model.tools.learn_shortlist
+from model.bundle import Bundle, default_bundle_dir
 from model.config import EOS_ID, UNK_ID
 from model.data import Example
 from model.shortlist import Shortlist
 from model.tokenizer import Tokenizer
 from model.tools.learn_shortlist import Lexicon, Links, letterless_ids
 from tests.conftest import ENGLISH, GERMAN
+from tests.fakes.tiny_model import tiny_config
 
 V = 30
+CONFIG = tiny_config(vocab_size=120)
 
 
 def untracked(items, description):
@@ -83,13 +87,13 @@ def examples(tokenizer) -> list[Example]:
 
 @pytest.fixture(scope="module")
 def lexicon(examples, tokenizer) -> Lexicon:
-    return Lexicon.learn(examples, tokenizer, untracked)
+    return Lexicon.learn(examples, tokenizer, CONFIG, untracked)
 
 
 def test_a_source_token_may_become_its_candidates_itself_and_what_has_no_letters(lexicon, tokenizer):
     found = lexicon.shortlist(candidates=3, always=0)
 
-    assert found.always.tolist() == letterless_ids(tokenizer).tolist()
+    assert found.always.tolist() == letterless_ids(tokenizer, CONFIG).tolist()
     assert {EOS_ID, UNK_ID, *tokenizer.encode(",")} <= set(found.always.tolist())
     assert np.diff(found.offsets).max() == 4
     assert all(token in found.candidates([token]) for token in range(EOS_ID, tokenizer.vocab_size))
@@ -101,7 +105,15 @@ def write(path: Path, lines: tuple[str, ...]) -> Path:
     return path
 
 
-def test_the_command_learns_from_files_and_from_a_recipe(tmp_path, tiny_tokenizer_path):
+def test_a_token_never_becomes_itself_where_source_and_target_have_vocabularies_of_their_own(examples, tokenizer):
+    config = replace(CONFIG, target_vocab_size=CONFIG.vocab_size)
+
+    found = Lexicon.learn(examples, tokenizer, config, untracked).shortlist(candidates=0, always=0)
+
+    assert len(found.entries) == 0
+
+
+def test_the_command_learns_from_files_and_from_a_recipe(tmp_path):
     sides = [
         write(tmp_path / "train" / "own" / f"own.{language}.gz", lines)
         for language, lines in (("en", ENGLISH), ("de", GERMAN))
@@ -112,8 +124,9 @@ def test_the_command_learns_from_files_and_from_a_recipe(tmp_path, tiny_tokenize
 
     for number, options in enumerate((files, corpora)):
         out = tmp_path / f"{number}.csr"
-        assert run(tiny_tokenizer_path, out, *options, "--candidates", 2, "--always", 5)[0] == 0
-        assert len(Shortlist.load(out, 120).candidates([EOS_ID])) <= 5 + 10
+        assert run(default_bundle_dir(), out, *options, "--candidates", 2, "--always", 5)[0] == 0
+        found = Shortlist.load(out, Bundle.load(default_bundle_dir()).manifest.config.vocab_size)
+        assert 0 < found.offsets[-1] <= found.vocab_size * (1 + 2)
 
 
 def run(*arguments: object) -> tuple[int, str]:
