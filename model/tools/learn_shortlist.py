@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from model.bundle import Bundle, Manifest
+from model.bundle import Bundle
 from model.config import ModelConfig
 from model.corpus import read_corpus, read_pairs
 from model.data import Example, encode_pairs
+from model.manifest import Manifest
 from model.recipe import BatchConfig, load_recipe
 from model.shortlist import Shortlist
 from model.tokenizer import SupportsTokens, load_tokenizer

@@ -1,6 +1,6 @@
 """Models of transformers, as `save_pretrained` writes them, and what their `generate` finds.
 
-Not a test.  One sentence in a batch: results of `generate` depend on the batch.
+Not a test.
 """
 
 import json
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -153,18 +154,21 @@ def trained_pegasus(config: ModelConfig, state: Mapping[str, NDArray[np.float32]
 
 
 @torch.inference_mode()
-def generated(model: Any, source: Sequence[int], beam_size: int, *, early_stopping: bool, **options: Any) -> list[int]:
-    """What `generate` finds with these options, without the decoder's start and end-of-sentence."""
-    end = model.generation_config.eos_token_id
-    found: list[int] = model.generate(
-        torch.tensor([list(source)]),
-        attention_mask=torch.ones(1, len(source), dtype=torch.long),
+def generated(
+    model: Any, sources: Sequence[Sequence[int]], beam_size: int, *, early_stopping: bool, **options: Any
+) -> list[list[int]]:
+    """What `generate` finds for a batch, without the decoder's start and end-of-sentence."""
+    pad, end = model.generation_config.pad_token_id, model.generation_config.eos_token_id
+    rows = [torch.tensor(source) for source in sources]
+    found: list[list[int]] = model.generate(
+        pad_sequence(rows, batch_first=True, padding_value=pad),
+        attention_mask=pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
         num_beams=beam_size,
         early_stopping=early_stopping and beam_size > 1,
         do_sample=False,
         **options,
-    )[0].tolist()[1:]
-    return found[: found.index(end)] if end in found else found
+    )[:, 1:].tolist()
+    return [tokens[: tokens.index(end)] if end in tokens else tokens for tokens in found]
 
 
 @torch.inference_mode()

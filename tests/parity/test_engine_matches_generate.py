@@ -23,7 +23,7 @@ from tests.parity.generate_models import (
 )
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences
 
-NUM_SENTENCES, NUM_GENERATED = num_sentences(40), num_sentences(5)
+NUM_SENTENCES = num_sentences(40)
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
 # Settings of the model, settings of `generate`, and weights with which lengths differ, and so do the two searches.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -60,7 +60,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     rng, config = np.random.default_rng(4), source.config
     lengths = rng.integers(1, 20, NUM_SENTENCES)
     sources = [[*rng.integers(9, config.vocab_size - 2, n).tolist(), config.eos_id] for n in lengths]
-    return Pair(bundle, reference_model(config, source.state), theirs, sources, num_generated=NUM_GENERATED)
+    return Pair(bundle, reference_model(config, source.state), theirs, sources)
 
 
 def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
@@ -84,9 +84,9 @@ def trained_pair(trained_bundles: dict[str, Path]) -> Pair:
     source = ExportSource.load(default_bundle_dir())
     bundle = Bundle.load(trained_bundles["fp32"])
     tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    sources = [tokenizer.encode(text) for text in own_sentences(NUM_GENERATED, seed=3)]
+    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(5), seed=3)]
     theirs = trained_pegasus(source.config, source.state, bundle.manifest.decoding.max_target_tokens + 1)
-    return Pair(bundle, reference_model(source.config, source.state), theirs, sources, num_generated=NUM_GENERATED)
+    return Pair(bundle, reference_model(source.config, source.state), theirs, sources)
 
 
 @pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)
