@@ -164,8 +164,8 @@ class Residents:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._failures.pop(host, None)
-        self._pressed_at.pop(host, None)
+        for remembered in (self._loading, self._growing, self._failures, self._pressed_at):
+            remembered.pop(host, None)  # a task that was cancelled before its first step has left its place
 
     def _begin(self, host: "ModelHost") -> "asyncio.Task[DragomanError | None]":
         """Return the task that loads this model for all calls that need it."""

@@ -320,6 +320,19 @@ async def test_call_whose_deadline_passes_while_its_model_is_loaded_leaves_it_to
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")
+async def test_load_that_is_cancelled_before_its_first_step_leaves_no_place_taken(tmp_path):
+    async with serving(tmp_path) as server:
+        host, now = server.host("m02"), time.monotonic()
+        call, permit = Call(method="", started=now, deadline=now + 60.0), server.admission.admit(1, now=now)
+        load = asyncio.create_task(server.residents.load_for(host, call, permit))
+        await asyncio.sleep(0)  # the load is wanted, and has not begun
+        await server.residents.forget(host)
+        with pytest.raises(Unavailable):
+            await load
+
+        assert await server.translate("m02") == "m02"
+
+
 def test_memory_is_the_proportional_set_size_and_a_process_that_has_ended_takes_none():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
         pass
