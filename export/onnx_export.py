@@ -101,6 +101,8 @@ def export_bundle(
             source = replace(source, alignment=choose_heads(reference, samples.pairs))
     elif options.shortlist:
         raise ValueError("a recurrent model has no graphs for a shortlist: leave it out")
+    if options.shortlist and source.tokenizer.languages:
+        raise ValueError("a model of several pairs of languages takes no shortlist, which is of one: leave it out")
     with staging_directory(destination) as staging:
         source = replace(source, tokenizer=source.copy_tokenizer(staging))
         if options.keep_weights:

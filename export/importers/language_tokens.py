@@ -109,7 +109,7 @@ def with_languages(
         files: the tokenizer of the same model with one pair of languages.
         tokens: of sources, by id.
         named: source and target, as the model's files name them; may be empty, or a group such as "mul" or "zle".
-        options: what the owner says; with a prefix of sources, a model of OPUS-MT has one pair.
+        options: what the owner says; with a prefix of sources, a model of OPUS-MT has one pair, into its language.
         is_last: whether the token of a source's language stands behind it, unless the owner says it; not of OPUS-MT.
 
     Returns:
@@ -119,11 +119,7 @@ def with_languages(
         ForeignModelError: these are not known, the model does not have them, or a prefix is in their way.
     """
     if codes := codes_in(tokens):
-        if options.source_prefix:
-            raise ForeignModelError(
-                f"--source-prefix is given, and the model has {len(codes)} languages such as {codes[0]}: name those "
-                "with --source-language and --target-language"
-            )
+        refuse_source_prefix(options, codes)
         is_last = is_last if options.language_last is None else options.language_last
         language = (SOURCE_LANGUAGE,)
         files = replace(
@@ -133,12 +129,29 @@ def with_languages(
             target_prefix=(TARGET_LANGUAGE,),
             languages=tuple(map(language_of, codes)),
         )
+        languages: Sequence[Language] = files.languages
+    elif asked := [token for token in options.source_prefix if _OPUS_TARGET.fullmatch(token)]:
+        if lacking := [token for token in asked if token not in tokens]:
+            known = " ".join([token for token in tokens if _OPUS_TARGET.fullmatch(token)][:8])
+            raise ForeignModelError(
+                f"--source-prefix {lacking[0]!r:.60} is no token of the model, which has {known or 'none of this kind'}"
+            )
+        languages = _languages_of_opus(asked, options.languages(*named)[0], is_symmetric=False)
     elif len(asked := [token for token in tokens if _OPUS_TARGET.fullmatch(token)]) > 1 and not options.source_prefix:
         languages = _languages_of_opus(asked, options.languages(*named)[0], is_symmetric=named[0] == named[1] != "")
         files = replace(files, source_prefix=(*files.source_prefix, TARGET_LANGUAGE), languages=tuple(languages))
     else:
         return files, options.languages(*named)
-    return files, choose_pair(files.languages, {"src_lang": named[0], "tgt_lang": named[1]}, options)
+    return files, choose_pair(languages, {"src_lang": named[0], "tgt_lang": named[1]}, options)
+
+
+def refuse_source_prefix(options: ImportOptions, codes: Sequence[str]) -> None:
+    """Raise ForeignModelError if a prefix of sources is given for a model that has languages with these tokens."""
+    if options.source_prefix:
+        raise ForeignModelError(
+            f"--source-prefix is given, and the model has {len(codes)} languages such as {codes[0]}: name those "
+            "with --source-language and --target-language"
+        )
 
 
 def _languages_of_opus(asked: Sequence[str], source: str, *, is_symmetric: bool) -> list[Language]:

@@ -33,7 +33,7 @@ from export.importers.foreign import (
     write_vocabulary,
 )
 from export.importers.generation import with_generation
-from export.importers.language_tokens import choose_pair, languages_of
+from export.importers.language_tokens import choose_pair, languages_of, refuse_source_prefix
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig
 from model.languages import Language
@@ -72,6 +72,7 @@ def read_m2m100(directory: Path, options: ImportOptions, scratch: Path) -> Expor
         raise ForeignModelError(f"{directory} has a {kind[:60]!r}, supported are {', '.join(_TOKENIZERS)}")
     config, decoding = with_generation(_config(settings, path), directory, options)
     tokens, found = _vocabulary(directory, settings, config, options)
+    refuse_source_prefix(options, [one.token for one in found.values()])
     tokenizer = _tokenizer(settings, config, tokens[config.eos_id], found, options)
     languages = choose_pair(tokenizer.languages, settings, options)
     pieces = options.source_pieces or directory / PIECES_NAME

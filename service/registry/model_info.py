@@ -115,7 +115,9 @@ def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: 
 def _offer(info: ModelInfo) -> str:
     if not info.languages:
         return f"{info.source_language}-{info.target_language}"
-    return f"{info.name} from {len(info.source_languages)} to {len(info.target_languages)} languages"
+    return (
+        f"{info.name} from {len(info.source_languages)} to {len(info.target_languages)} languages (ListModels has them)"
+    )
 
 
 def pair_distance(info: ModelInfo, source_language: str, target_language: str) -> int | None:

@@ -319,7 +319,6 @@ async def test_call_whose_deadline_passes_while_its_model_is_loaded_leaves_it_to
         assert await patient == "m02"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")
 async def test_load_that_is_cancelled_before_its_first_step_leaves_no_place_taken(tmp_path):
     async with serving(tmp_path) as server:
         host, now = server.host("m02"), time.monotonic()
@@ -333,6 +332,7 @@ async def test_load_that_is_cancelled_before_its_first_step_leaves_no_place_take
         assert await server.translate("m02") == "m02"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")
 def test_memory_is_the_proportional_set_size_and_a_process_that_has_ended_takes_none():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
         pass
