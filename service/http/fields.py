@@ -81,7 +81,7 @@ def _parse(body: bytes, content_type: str) -> dict[str, Any]:
 
 def _urlencoded(data: bytes, what: str) -> list[tuple[str, Any]]:
     try:
-        text = data.decode("ascii")
+        text = data.decode()  # curl -d "q=schläft" escapes nothing
         return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))
     except ValueError as error:
         reason = "it is no UTF-8" if isinstance(error, UnicodeError) else error

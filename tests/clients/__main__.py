@@ -100,7 +100,7 @@ def schemathesis(python: str, servers: Servers, examples: int) -> tuple[int, str
     each = str(max(1, examples // num_operations))
     environment = {**servers.environment(), "SCHEMATHESIS_HOOKS": "schema_hooks"}
     done = subprocess.run(
-        [Path(python).parent / "schemathesis", "run", url, "--checks", CHECKS, "--max-examples", each],
+        [Path(python).absolute().parent / "schemathesis", "run", url, "--checks", CHECKS, "--max-examples", each],
         env=environment,
         capture_output=True,
         text=True,

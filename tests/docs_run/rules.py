@@ -14,10 +14,10 @@ LEFT_OUT = {
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
     r"^(useradd|chown) ": "needs root; tests/deploy compares them with the unit and the image",
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
-    r"^python -m model\.(train|evaluate|tools\.(?!attention))|^zcat DATA": "needs a corpus",
-    r"--shortlist shortlist\.csr": "needs what the command before it makes of a corpus",
+    r"^python -m model\.(train|evaluate|tools\.(?!attention))|^zcat DATA|--data DATA$": "needs a corpus",
+    r"--shortlist shortlist\.csr|tools\.attention runs/": "needs what the command before it makes of a corpus",
     r"DEVICE=cuda|bench[_-]gpu|pip uninstall -y onnxruntime": "needs a GPU; `make bench-gpu` is the check",
-    r"^python -m export import|--bundle bundles/en-(mg|de)$": "needs a model of another framework",
+    r"^python -m export import|^dragoman models add|--bundle bundles/(en-|nllb)": "needs a model of another framework",
     r"import deepl|from google\.cloud|tritonclient": "a client of another service; `make try-clients` runs such",
     r"bench_capacity": "takes 16 minutes and writes a page of the documents",
 }
@@ -30,7 +30,7 @@ REPLACED = {
     "/etc/systemd": "./systemd",
     "--admin-port 50052": "--admin-port 0",
     "key.pub.pem ...": "key.pub.pem --bundle BUNDLE",
-    "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # an example before it made german.txt
+    "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # german.txt is there
     "--file tatoeba.de": "--file english.txt",
     "--duration 60 --report one.json": "--duration 8 --report one.json",  # a plan needs 30 calls at the lowest rate
     "--duration 60": "",

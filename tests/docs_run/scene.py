@@ -126,6 +126,7 @@ def _furnish(folder: Path) -> None:
             (folder / entry.name).symlink_to(entry)
     for name, count in (("english.txt", 20), ("SENTENCES.en", 330)):
         (folder / name).write_text("".join(f"{sentence}\n" for sentence in own_sentences(count)))
+    (folder / "german.txt").write_text("Die Katze schläft.\n" * 20)
     (folder / "dragoman.toml").write_text("[limits]\nmax_texts = 64\n")
     parquet.write_table(pa.table({"text": own_sentences(20)}), folder / "corpus.parquet")
     info = describe(Bundle.load(included := default_bundle_dir()), None)

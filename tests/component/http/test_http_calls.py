@@ -157,6 +157,7 @@ async def test_error_of_ours_shows_nothing_but_the_request_id(harness, log):
         (b'{"q": ["a", "b"], "n": 1}', "application/json", {"q": ["a", "b"], "n": 1}),
         (b'{"q": "a"}', "", {"q": "a"}),
         (b"q=a+b%C3%A9&t=1&t=2", "application/x-www-form-urlencoded", {"q": "a bé", "t": ["1", "2"]}),
+        ("q=schläft&t=%C3%A9&t=2".encode(), "application/x-www-form-urlencoded", {"q": "schläft", "t": ["é", "2"]}),
         (
             b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nd\xc3\xa9j\xc3\xa0\r\nvu\r\n--x--\r\n',
             'multipart/form-data; boundary="x"',
