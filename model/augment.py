@@ -78,12 +78,12 @@ def drop_final_punctuation(pair: Pair, rng: random.Random) -> Pair:  # noqa: ARG
     return Pair(*(side.rstrip(".!?") for side in pair))
 
 
-def lowercase_source(pair: Pair, rng: random.Random) -> Pair:  # noqa: ARG001
+def lowercase_source(pair: Pair, rng: random.Random) -> Pair:  # noqa: ARG001  # every edit takes one
     """Write the source in lower case."""
     return Pair(pair.source.lower(), pair.target)
 
 
-def uppercase(pair: Pair, rng: random.Random) -> Pair:  # noqa: ARG001
+def uppercase(pair: Pair, rng: random.Random) -> Pair:  # noqa: ARG001  # every edit takes one
     """Write both sides in capitals."""
     return Pair(*(side.upper() for side in pair))
 
@@ -114,7 +114,7 @@ def _leave_out(text: str, rng: random.Random) -> str:
     return text[:at] + _SPELLED_OUT[text[at]] + text[at + 1 :]
 
 
-def _space_out(text: str, rng: random.Random) -> str:  # noqa: ARG001
+def _space_out(text: str, rng: random.Random) -> str:  # noqa: ARG001  # every edit takes one
     return re.sub(r"(?<=\w)([,.!?;:])(?=\s|$)", r" \1", text, count=2)
 
 

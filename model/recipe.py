@@ -247,7 +247,7 @@ def _convert(kind: Any, value: Any, key: str) -> Any:
 def _tuple(kinds: tuple[Any, ...], value: Any, key: str) -> tuple[Any, ...]:
     """A tuple of any length where the kinds end with an ellipsis, else with one entry of each kind."""
     if not isinstance(value, list):
-        raise ValueError(f"{key} is {value!r}, it must be a list")  # noqa: TRY004
+        raise ValueError(f"{key} is {value!r}, it must be a list")  # noqa: TRY004 - as every wrong value
     if kinds[-1] is Ellipsis:
         kinds = kinds[:1] * len(value)
     if len(value) != len(kinds):

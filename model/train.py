@@ -227,7 +227,8 @@ class Trainer:
         """Endless groups of `accumulate_batches` batches, from where the run stands."""
         while True:
             epoch = self.batches.epoch(self.progress.epoch, skip=self.progress.batch)
-            for group in iter(lambda: list(itertools.islice(epoch, self.recipe.optimizer.accumulate_batches)), []):  # noqa: B023
+            size = self.recipe.optimizer.accumulate_batches
+            for group in iter(lambda: list(itertools.islice(epoch, size)), []):  # noqa: B023 - used up before they change
                 self.progress.batch += len(group)
                 yield group
             self.progress.epoch += 1

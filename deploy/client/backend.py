@@ -25,7 +25,7 @@ DATA = ("protos/service_config.json", "protos/translation_pb2.pyi")
 INIT = '''"""Client of Dragoman, a self-hosted translation service."""
 
 from dragoman_client.service import errors, records
-from dragoman_client.service.client import *  # noqa: F403
+from dragoman_client.service.client import *  # noqa: F403 - all that it exports
 from dragoman_client.service.client import __all__ as _names
 
 __all__ = [*_names, "errors", "records"]

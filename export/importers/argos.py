@@ -31,6 +31,7 @@ _NEEDED = (
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")  # becomes a directory's name in a repository
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack without a bound on memory
 _OWN_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}  # that no standard has
+# What zipfile raises; NotImplementedError for a later version of the format, or patched data.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, EOFError, OverflowError, UnicodeError)
 _MAX_RATIO = 10  # of a file to its archive: numbers hardly shrink, and vocabularies are small beside them
 _MAX_READ = 1 << 20  # bytes at once: the directory of an archive with 1,000 files has a tenth of it

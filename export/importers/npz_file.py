@@ -21,7 +21,7 @@ from export.importers.foreign import ForeignModelError
 from export.importers.stored import stored_float32
 
 _MAX_TEXT_BYTES = 1 << 20  # the settings of a model are a few thousand
-_DAMAGE = (zipfile.BadZipFile, ValueError, OSError, EOFError, RuntimeError, NotImplementedError, KeyError)
+_DAMAGE = (zipfile.BadZipFile, ValueError, OSError, EOFError, RuntimeError, KeyError)  # of zipfile and NumPy
 _DAMAGED_HEADER = (SyntaxError, TokenError, TypeError, MemoryError)  # what NumPy lets through
 
 

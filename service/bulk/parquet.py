@@ -59,7 +59,7 @@ class Parquet:
 
     def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
         import pyarrow as pa  # noqa: PLC0415 - of the extra `bulk`
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
 
         texts = (text for part in parts for text in json.loads(part.read_bytes()))
         with _opened(source) as file:

@@ -166,7 +166,7 @@ def _figure() -> "tuple[Figure, Axes]":
 
 
 def _svg(figure: "Figure", axes: "Axes") -> str:
-    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415
+    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415 - of an extra
 
     axes.grid(visible=True, which="both", alpha=0.3)
     for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):

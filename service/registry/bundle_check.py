@@ -36,7 +36,7 @@ class Signatures:
     def __init__(self, public_key: Path) -> None:
         try:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
-            from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
+            from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415 - likewise
         except ImportError as error:
             raise KeyFileError(f"models.public_key needs cryptography: {how_to_install('sign')}") from error
         try:
@@ -52,7 +52,7 @@ class Signatures:
 
     def check(self, directory: Path) -> str:
         """Return the SHA-256 of the signed manifest, or raise BundleError."""
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - of an extra
 
         file = directory / SIGNATURE_NAME
         try:

@@ -27,9 +27,9 @@ async def in_daemon_thread(function: Callable[[], _Result]) -> _Result:
             result = function()
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the waiting task's
             failure = error
-            deliver = lambda: outcome.set_exception(failure)  # noqa: E731
+            deliver = lambda: outcome.set_exception(failure)  # noqa: E731 - a name for either
         else:
-            deliver = lambda: outcome.set_result(result)  # noqa: E731
+            deliver = lambda: outcome.set_result(result)  # noqa: E731 - likewise
         with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(lambda: None if outcome.done() else deliver())
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.fakes.server_process import ROOT, ServerProcess, start
 
-playwright = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: make try-console")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: make try-console")
 
 EXAMPLE = "The animal didn't cross the street because it was too tired."
 SETTLED = "document.querySelector('.sentence:not(.is-pending)') && !document.querySelector('.is-pending, .is-busy')"

@@ -75,12 +75,12 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
         finally:
             self.live -= 1
 
-    async def TranslateStream(self, requests, context):  # noqa: N802
+    async def TranslateStream(self, requests, context):  # noqa: N802 - gRPC's name
         self.deadlines.append(context.time_remaining())
         async for response in self.stream_handler(requests, context):
             yield response
 
-    async def ListModels(self, request, context):  # noqa: N802
+    async def ListModels(self, request, context):  # noqa: N802 - gRPC's name
         options = pb.TranslateOptions(beam_size=4, length_penalty=1.0)
         return pb.ListModelsResponse(models=[pb.Model(name="loud", target_language="de", default_options=options)])
 

@@ -11,7 +11,9 @@ import pytest
 from tests.fakes.calls import calling
 
 otlp = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="the extra otel")
-otlp_grpc = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
+otlp_grpc = pytest.importorskip(
+    "opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc", reason="the extra otel"
+)
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = (("traceparent", f"00-{TRACE}-b7ad6b7169203331-01"), ("x-request-id", "mine"))
@@ -21,7 +23,7 @@ class Collector:
     def __init__(self) -> None:
         self.requests: list[Any] = []
 
-    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         self.requests.append(request)
         return otlp.ExportTraceServiceResponse()
 

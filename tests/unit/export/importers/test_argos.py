@@ -201,6 +201,17 @@ def test_a_place_before_the_file_is_refused(files, tmp_path):
     )
 
 
+def test_an_archive_of_a_later_version_of_the_format_is_refused(files, tmp_path):
+    content = bytearray(pack(tmp_path / "x.argosmodel", files).read_bytes())
+    at = content.index(b"PK\x01\x02") + 6  # in the directory's first entry, the version that unpacking needs
+    content[at : at + 2] = (99).to_bytes(2, "little")
+    (tmp_path / "x.argosmodel").write_bytes(content)
+
+    assert "x.argosmodel is no zip archive, or damaged: zip file version 9.9" in refusal(
+        tmp_path / "x.argosmodel", tmp_path / "scratch"
+    )
+
+
 def test_a_file_that_is_no_archive_is_refused(tmp_path):
     (tmp_path / "x.argosmodel").write_bytes(b"PK\x03\x04")
 

@@ -11,7 +11,7 @@ from service.bulk.parquet import Parquet
 from tests.fakes.bulk_jobs import job_of, translated
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs the extra bulk")
-pq = pytest.importorskip("pyarrow.parquet")
+pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra bulk")
 
 FORMAT = Parquet("text", "translation")
 

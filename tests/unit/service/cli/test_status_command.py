@@ -54,7 +54,7 @@ class Admin(AdminServiceServicer):
     def __init__(self) -> None:
         self.asked: list[tuple[int, Any]] = []
 
-    def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: N802
+    def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: N802 - gRPC's name
         self.asked.append((request.max_requests, dict(context.invocation_metadata())))
         return STATUS
 
