@@ -4,9 +4,11 @@ Keeps to the plain way otherwise: each step takes the next K columns, and nothin
 Axes: B sentences, K hypotheses of a sentence, T cache columns, V vocabulary, C candidates.
 """
 
+import atexit
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 
 import numpy as np
@@ -117,7 +119,9 @@ SOURCE_COLUMNS = 8  # the step graph's cross-attention columns come in multiples
 @cache
 def graphs_of(precision: str, placement: NormPlacement = NormPlacement.PRE, vocab_size: int = 60) -> TinyGraphs:
     """The same model for all precisions."""
-    return tiny_graphs(Path(mkdtemp(prefix="dragoman-test-")), precision, placement, vocab_size=vocab_size)
+    directory = Path(mkdtemp(prefix="dragoman-test-"))
+    atexit.register(rmtree, directory, ignore_errors=True)
+    return tiny_graphs(directory, precision, placement, vocab_size=vocab_size)
 
 
 def memory_of(graphs: TinyGraphs, sentences: Sequence[Sequence[int]], num_columns: int | None = None) -> Values:
