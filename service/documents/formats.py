@@ -1,13 +1,17 @@
 """Which format a file has, and who reads it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import PurePath
 
 from service.documents import markup_files, subtitles, xliff
-from service.documents.draft import Draft
+from service.documents.draft import Draft, Written
 from service.extras import how_to_install
+from service.records import Translation
+
+_BYTE_ORDER_MARK = "\ufeff"  # it comes back, and no reader sees it
 
 
 class DocumentFormat(StrEnum):
@@ -69,11 +73,18 @@ def read_document(text: str, document_format: DocumentFormat, target_language: s
     Raises:
         ValueError: the text is not of this format, or a package for it is missing.
     """
+    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     try:
-        return _reader(document_format, target_language)(text)
+        draft = _reader(document_format, target_language)(text.removeprefix(mark))
     except ModuleNotFoundError as error:
         missing = f"{document_format} files need {error.name}: {how_to_install('documents')}"
         raise ValueError(missing) from error
+
+    def write(translations: Sequence[Translation]) -> Written:
+        written = draft.write(translations)
+        return written._replace(text=mark + written.text)
+
+    return replace(draft, write=write)
 
 
 def _reader(document_format: DocumentFormat, target_language: str) -> Callable[[str], Draft]:

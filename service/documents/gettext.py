@@ -5,6 +5,7 @@ these entries and two fields of the header are written anew.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ import polib
 
 from service.documents.draft import Draft, Notice, Unit, Written, has_language, text_of
 from service.records import TextFormat, Translation, WarningKind
+from service.text.syntax import HTML
 
 # GNU gettext manual, section 12.6 "Additional functions for plural forms".
 _RUSSIAN = "3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2)"
@@ -27,7 +29,8 @@ _PLURALS = {
 }
 _WRAPPED = 78  # columns, as gettext's own programs wrap; a file with longer lines is not wrapped
 _NOT_WRAPPED = 1_000_000
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>")
+_BARE_AMPERSAND = re.compile(r"&(?!#?\w+;)")
 _NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 
 
@@ -44,10 +47,20 @@ class _Entry(NamedTuple):
 
     def units(self) -> list[Unit]:
         """Return what is to be translated: `msgid`, and `msgid_plural` where there is one."""
-        return [
-            Unit(text, TextFormat.HTML if _TAG.search(text) else TextFormat.PLAIN, self.begin + 1)
-            for text in self.sources
-        ]
+        return [Unit(text, _format_of(text), self.begin + 1) for text in self.sources]
+
+
+def _format_of(text: str) -> TextFormat:
+    """Return HTML for a message of one line whose tags are in pairs; in others "<file>" and "&" are text."""
+    if "\n" in text.strip() or _BARE_AMPERSAND.search(text):
+        return TextFormat.PLAIN
+    tags = list(_TAG.finditer(text))
+    names = Counter((tag["name"].lower(), tag["end"]) for tag in tags if not tag["empty"])
+    is_paired = all(
+        name in HTML.voids or number == names[name, "/"] for (name, end), number in names.items() if not end
+    )
+    is_ended = all(number == names[name, ""] for (name, end), number in names.items() if end)
+    return TextFormat.HTML if tags and is_paired and is_ended else TextFormat.PLAIN
 
 
 @dataclass(frozen=True, slots=True)

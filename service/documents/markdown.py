@@ -27,7 +27,7 @@ from service.documents.markdown_inline import (
 from service.records import TextFormat, Translation, WarningKind
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
-_FRONT_MATTER = re.compile(r"\ufeff?(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
 _ALERT = re.compile(r"\[![A-Z]+\][ \t]*")
 _LITERAL_HTML = re.compile(r"\s*<(script|pre|style|textarea|!|\?)", re.IGNORECASE)

@@ -68,7 +68,7 @@ class _Parser:
             if self._orders and not self._orders[-1][1]:
                 yield from self._as_it_is(number)
                 number += 1
-            elif self._elements.order_of(number) is False:
+            elif self._elements.order_of(number) is False or self._is_note(number):
                 number = yield from self._untouched(number)
             else:
                 yield from self._translated(number)
@@ -93,6 +93,16 @@ class _Parser:
         else:
             self._block.add_untouched(token.begin, self._tokens[end - 1].end, self._shown(number, end))
         return end
+
+    def _is_note(self, number: int) -> bool:
+        """Whether an element is a number or a sign at the end of a word: "m<sup>2</sup>", "house<sup>[1]</sup>"."""
+        if self._tokens[number].name not in self._syntax.notes or number not in self._elements.partners:
+            return False
+        end = self._elements.end_of(number)
+        inner = self._tokens[number + 1 : end - 1]
+        text = "".join(self._text[token.begin : token.end] for token in inner if token.kind is TokenKind.TEXT)
+        begin = self._tokens[end - 1].end
+        return not any(map(str.isalpha, html.unescape(text))) and not self._text[begin : begin + 1].isalnum()
 
     def _shown(self, number: int, end: int) -> str:
         """Return what a reader, and the model, sees of an element that comes back as it is."""

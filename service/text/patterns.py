@@ -47,6 +47,9 @@ KINDS = {
         rf"(?:[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|\u200d{_PICTURE})*+)++"
     ),
     "code": r"```[^`]{1,5000}+```|``(?:[^`\n]|`(?!`)){1,500}+``|`[^`\n]{1,500}+`",
+    "escape": (  # of a character in a string of a program, not a folder's name in a path
+        r"(?:(?<=[.,;:!?)}])\\[nrt]|\\[nrt](?=[\WA-Z]|\Z)|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2})++"
+    ),
     "icu": (  # the whole message: what stands in its branches is not translated
         r"\{\s*+\w++\s*+,\s*+(?:plural|selectordinal|select|choice|number|date|time|duration|list)\b"
         + _balanced_braces(6).removeprefix(r"\{")

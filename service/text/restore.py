@@ -194,7 +194,8 @@ def strip_outer(segment: Segment) -> tuple[str, Segment | None, str]:
 
 def _occurrences(text: str, target: str) -> Iterator[Span]:
     """Yield where a text stands and does not go on as a word at either end."""
-    is_tied_left, is_tied_right = _is_in_word(text[0]), _is_in_word(text[-1])
+    is_escape = text[-2:-1] == "\\"  # whose letter is no part of the word behind it
+    is_tied_left, is_tied_right = _is_in_word(text[0]), _is_in_word(text[-1]) and not is_escape
     begin = target.find(text)
     while begin >= 0:
         end = begin + len(text)

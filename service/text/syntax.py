@@ -15,6 +15,7 @@ class Syntax:
     raw: frozenset[str] = frozenset()  # contain no markup
     untouched: frozenset[str] = frozenset()  # come back as they are, with their content
     unseen: frozenset[str] = frozenset()  # those of them whose content is no text
+    notes: frozenset[str] = frozenset()  # belong to the word before them where they hold no letter
     breaks: frozenset[str] = frozenset()  # separate words as white space does; two of them end a segment
     attributes: frozenset[str] = frozenset()  # their values are language
     openers: frozenset[str] = frozenset()  # untouched elements that open something ...
@@ -38,7 +39,8 @@ HTML = Syntax(
     voids=_names("area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"),
     raw=_names("iframe noembed noframes script style textarea xmp"),
     untouched=_names("code iframe kbd math noembed noframes pre samp script style svg textarea tt var xmp"),
-    unseen=_names("iframe math noembed noframes script style svg"),
+    unseen=_names("iframe math noembed noframes script style sub sup svg"),
+    notes=_names("sub sup"),
     breaks=_names("br"),
     attributes=_names("alt aria-label placeholder title"),
 )

@@ -28,6 +28,7 @@ def test_every_format_has_a_reader(document_format):
     source, expected = SOURCES[document_format]
 
     assert shouted(read_document(source, document_format)).text == expected
+    assert shouted(read_document("\ufeff" + source, document_format)).text == "\ufeff" + expected
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,24 @@ def test_a_message_with_tags_is_html():
     assert [unit.format for unit in draft.units] == [TextFormat.HTML, TextFormat.PLAIN]
 
 
+@pytest.mark.parametrize(
+    ("message", "is_html"),
+    [
+        ("Save <b>all</b> files", True),
+        ("one<br>two <img src='x'/>", True),
+        ("Usage: prog <file>", False),
+        ("Press </Enter>", False),
+        ("<b>all</b> files & quit", False),
+        ("<b>a</b>\\n  -h  help\\n", False),
+        ("<b>a</b>\\n", True),
+    ],
+)
+def test_only_a_message_of_one_line_with_tags_in_pairs_is_html(message, is_html):
+    [unit] = gettext.read(HEADER + f'msgid "{message}"\nmsgstr ""\n').units
+
+    assert (unit.format is TextFormat.HTML) is is_html
+
+
 def test_long_translations_are_wrapped_as_gettext_does_unless_the_file_has_longer_lines():
     long = "word " * 40
     wrapped = answered(gettext.read(HEADER + 'msgid "a"\nmsgstr ""\n'), long)

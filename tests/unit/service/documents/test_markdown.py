@@ -72,7 +72,6 @@ CASES = [
     ("script", "<script>\nlet a = 1\n</script>\n", "<script>\nlet a = 1\n</script>\n"),
     ("footnotes", "a[^1] b[^n]\n\n[^1]: c\n[^n]:\n    d\n", "A[^1] B[^n]\n\n[^1]: C\n[^n]:\n    D\n"),
     ("carriage returns", "a\r\nb\r\n\r\n- c\r\n", "A\r\nB\r\n\r\n- C\r\n"),
-    ("byte order mark", "\ufeff# a\n", "\ufeff# A\n"),
     ("tabs", "-\ta\n\n\tb\n", "-\tA\n\n\tB\n"),
     ("trailing spaces", "a   \n\n   b \n", "A   \n\n   B \n"),
     ("no language", "1. 2\n\n---\n\n`x`\n\n:-)\n", "1. 2\n\n---\n\n`x`\n\n:-)\n"),

@@ -112,6 +112,11 @@ def test_more_spans_than_stand_ins_have_none():
     assert with_stand_ins(text, find_spans(text, ALPHABET), ALPHABET) is None
 
 
+def test_an_escape_may_stand_before_a_word():
+    assert find_copies([r"\n"], r"gefunden.\nBitte") == (Span(9, 11),)
+    assert find_copies(["%s"], "%ss") is None
+
+
 def test_a_stand_in_inside_a_word_is_set_apart_and_joined_again():
     text = "vor%sung"
     replaced, stand_ins = replace_spans(text)

@@ -55,6 +55,19 @@ def test_finds_what_comes_back_as_it_is(case, alphabet):
     assert marked(text, find_spans(text, alphabet)) == case
 
 
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        (r"It was not found.\nPlease wait.", [r"\n"]),
+        (r"Sure?\n\nYour changes", [r"\n\n"]),
+        (r"\u00a9 2026 by us\t", [r"\u00a9", r"\t"]),
+        (r"Open C:\new\temp now", [r"C:\new\temp"]),
+    ],
+)
+def test_escapes_of_strings_come_back_and_folders_stay_whole(text, spans, alphabet):
+    assert [text[slice(*span)] for span in find_spans(text, alphabet)] == spans
+
+
 def test_plain_words_and_a_known_alphabet_have_no_spans(alphabet):
     assert find_spans("", alphabet) == ()
     assert find_spans("Nothing special, really.", alphabet) == ()
