@@ -4,10 +4,12 @@ The forms are those of HTML: urlencoded, and multipart, in which files come.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from email.message import Message
-from email.parser import BytesParser
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from itertools import islice, pairwise
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -16,6 +18,7 @@ from starlette.requests import Request
 from service.errors import InvalidInput
 
 MAX_FIELDS = 10_000  # of a form
+_MAX_HEADER_BYTES = 8 << 10  # of a part of a form
 _INLINE_BYTES = 64 << 10  # a larger body is parsed in a thread
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -23,7 +26,8 @@ _OBJECT = TypeAdapter(dict[str, Any])
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class File(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class File:
     """A file in a form."""
 
     name: str  # as its sender calls it
@@ -89,20 +93,35 @@ def _urlencoded(data: bytes, what: str) -> list[tuple[str, Any]]:
 
 
 def _multipart(body: bytes, content_type: str) -> list[tuple[str, Any]]:
-    head = b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n"
-    message = BytesParser().parsebytes(head + body)
-    parts = message.get_payload() if message.is_multipart() else []
-    if message.defects or not isinstance(parts, list) or len(parts) > MAX_FIELDS:
-        raise InvalidInput(f"the body is no multipart/form-data of at most {MAX_FIELDS:,} fields", field="")
-    return [_part(part) for part in parts if isinstance(part, Message)]
+    """Return the parts of a form (RFC 7578) by their names.
+
+    Whoever has no key may send one, since a form is where LibreTranslate's clients put their key: so the parts are
+    counted before anything is made of them, and a part has no parts.
+    """
+    header = Message()
+    header["content-type"] = content_type
+    boundary = re.escape((header.get_boundary() or "").encode("latin-1", "replace"))
+    delimiters = re.finditer(rb"(?:\A|\r\n)--" + boundary + rb"(--)?[ \t]*+(?=\r\n|\Z)", body)
+    found = list(islice(delimiters, MAX_FIELDS + 2))
+    last = next((number for number, one in enumerate(found) if one[1]), None)
+    if not boundary or not last:
+        raise InvalidInput(f"the body is no multipart/form-data of 1 to {MAX_FIELDS:,} fields", field="")
+    return [_part(body[one.end() : following.start()]) for one, following in pairwise(found[: last + 1])]
 
 
-def _part(part: Message) -> tuple[str, Any]:
-    name = part.get_param("name", header="content-disposition")
-    content = part.get_payload(decode=True)
-    if not isinstance(name, str) or not isinstance(content, bytes):
-        raise InvalidInput("a part of the body has no name, or is of several parts", field="")
-    if (file_name := part.get_filename()) is not None:
+def _part(part: bytes) -> tuple[str, Any]:
+    head, _, content = part.partition(b"\r\n\r\n")
+    if len(head) > _MAX_HEADER_BYTES:
+        limit = f"at most {_MAX_HEADER_BYTES:,} are accepted"
+        raise InvalidInput(f"the header of a part of the body has {len(head):,} bytes, {limit}", field="")
+    header = Message()
+    for line in head.decode("utf-8", "replace").split("\r\n"):  # names of files are in UTF-8
+        key, _, value = line.partition(":")
+        header[key] = value.strip()
+    name, file_name = header.get_param("name", header="content-disposition"), header.get_filename()
+    if not isinstance(name, str):
+        raise InvalidInput("a part of the body has no name", field="")
+    if file_name is not None:
         return name, File(file_name, content)
     try:
         return name, content.decode()

@@ -9,6 +9,7 @@ from service.calls.authentication import authenticator
 from service.config import ServerConfig
 from service.grpc.tls import server_tls
 from service.registry.bundle_check import BundleChecker, check_until_good
+from service.registry.glossaries import Glossaries
 from service.registry.repository import bundle_source
 from service.telemetry.observers import load_traces
 
@@ -19,6 +20,7 @@ def check(config: ServerConfig) -> list[str]:
         lambda: server_tls(config.security),
         lambda: authenticator(config.security),
         lambda: load_traces(config.telemetry),
+        lambda: Glossaries(config.models.glossaries, period_s=config.models.watch_period_s),
     )
     problems = list(_bad_models(config))
     for make in checks:  # as the server makes these parts

@@ -25,6 +25,7 @@ from service.config import TelemetryConfig
 if TYPE_CHECKING:
     from service.call import Call
 
+_MAX_PLACES = 20  # of an error, innermost first: a recursion that never ended has a thousand
 _ATOMIC_BYTES = select.PIPE_BUF  # a pipe that takes anything takes this much without waiting
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -76,8 +77,8 @@ def get_logger() -> FilteringBoundLogger:
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
-    """Return an error as log fields: its type and the places it came through, without its message."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """Return an error as log fields: its type and the last places it came through, without its message."""
+    frames = traceback.extract_tb(error.__traceback__)[-_MAX_PLACES:]
     places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     return {"error": type(error).__name__, "trace": " < ".join(reversed(places))}
 

@@ -49,6 +49,12 @@ def test_page_and_all_that_belongs_to_it_come_from_here_and_run_nothing_else(ser
         assert answer.headers["referrer-policy"] == "no-referrer"
 
 
+@pytest.mark.parametrize("path", ["/", "/console/main.js"])
+@pytest.mark.parametrize("verb", ["POST", "DELETE", "FOO"])
+def test_files_of_the_page_are_only_read(server, path, verb):
+    assert ask(server.http_port, verb, path).status == 405
+
+
 def test_scripts_write_text_and_never_markup(server):
     page = ask(server.http_port, "GET", "/console/main.js").body.decode()
     for name in ["main.js", *re.findall(r'from "\./([a-z]+\.js)"', page)]:

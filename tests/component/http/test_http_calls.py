@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from service.addresses import Address
@@ -26,7 +27,7 @@ from service.errors import (
 )
 from service.http.app import create_app
 from service.http.calls import Dialect, HttpCalls, HttpRequest
-from service.http.fields import File
+from service.http.fields import File, checked
 from service.http.server import HttpServer
 from service.telemetry.metrics import Metrics
 from tests.fakes.calls import eventually
@@ -194,6 +195,13 @@ async def test_file_of_a_form_comes_byte_for_byte(harness, content):
         (b"--y\r\n", "multipart/form-data; boundary=x"),
         (b"--x\r\n\r\nnameless\r\n--x--\r\n", "multipart/form-data; boundary=x"),
         (b"--x\r\n\r\n", "multipart/form-data"),
+        (b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\na\r\n", "multipart/form-data; boundary=x"),  # no end
+        (b"--x\r\n\r\n\r\n" * 20_000 + b"--x--\r\n", "multipart/form-data; boundary=x"),
+        (b"--x\r\n" + b"A: b\r\n" * 20_000 + b"\r\na\r\n--x--\r\n", "multipart/form-data; boundary=x"),
+        (
+            b"--x\r\n" + b"Content-Type: multipart/mixed; boundary=y\r\n\r\n--y\r\n" * 3_000 + b"--x--\r\n",
+            "multipart/form-data; boundary=x",
+        ),
         (b"q=a", "text/plain"),
     ],
 )
@@ -202,6 +210,22 @@ async def test_body_that_is_not_what_its_type_says_is_refused(harness, body, con
 
     assert answer.status == 400
     assert harness.codes() == {"INVALID_ARGUMENT": 1}
+
+
+async def test_file_of_a_form_keeps_the_letters_of_its_name(harness):
+    part = '--x\r\nContent-Disposition: form-data; name="file"; filename="schön.txt"\r\n\r\na\r\n--x--\r\n'
+
+    await harness.send(part.encode(), "Content-Type: multipart/form-data; boundary=x")
+
+    assert harness.asked[0].fields["file"] == File("schön.txt", b"a")
+
+
+def test_file_is_no_list_of_texts():
+    class Texts(BaseModel):
+        q: str | list[str]
+
+    with pytest.raises(InvalidInput, match="q"):
+        checked(Texts, {"q": File("a.txt", b"a")})
 
 
 async def test_body_over_the_limit_is_refused_and_counted(harness):

@@ -28,6 +28,7 @@ def test_included_model_with_default_settings_is_fine():
     [
         ({"engine": EngineConfig(bundle=NONE)}, "/none/file is no directory"),
         ({"models": ModelsConfig(directory=NONE)}, "model repository /none/file cannot be read"),
+        ({"models": ModelsConfig(glossaries=NONE)}, "models.glossaries is /none/file"),
         ({"security": SecurityConfig(**PAIR)}, "/none/file"),
         ({"security": SecurityConfig(tls_key=NONE)}, "tls_certificate"),
         ({"security": SecurityConfig(api_keys=NONE)}, "/none/file"),

@@ -67,6 +67,18 @@ def test_error_is_described_by_type_and_place_without_its_message():
     assert "secret" not in str(description)
 
 
+def test_an_error_of_endless_recursion_is_described_in_a_line_of_usual_length():
+    def fail() -> None:
+        fail()
+
+    try:
+        fail()
+    except RecursionError as error:
+        description = describe_error(error)
+
+    assert description["trace"].count(" < ") < 20
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
