@@ -96,7 +96,9 @@ class _Parser:
 
     def _is_note(self, number: int) -> bool:
         """Whether an element is a number or a sign at the end of a word: "m<sup>2</sup>", "house<sup>[1]</sup>"."""
-        if self._tokens[number].name not in self._syntax.notes or number not in self._elements.partners:
+        token = self._tokens[number]
+        is_element = token.kind is TokenKind.OPEN and number in self._elements.partners
+        if not is_element or token.name not in self._syntax.notes:
             return False
         end = self._elements.end_of(number)
         inner = self._tokens[number + 1 : end - 1]

@@ -39,14 +39,14 @@ async def test_a_document_is_translated_into_another_file(server, tmp_path):
 
 
 async def test_units_of_each_format_are_calls_of_their_own_and_come_back_in_order(server, tmp_path):
-    (tmp_path / "a.po").write_text('msgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr ""\n\nmsgid "<c>"\nmsgstr ""\n')
+    (tmp_path / "a.po").write_text('msgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr ""\n\nmsgid "<c>d</c>"\nmsgstr ""\n')
     result = await run_against(server, "translate", "--document", str(tmp_path / "a.po"))
 
     assert result.stdout.count("msgstr") == 3
     assert [line for line in result.stdout.splitlines() if "msgstr" in line] == [
         'msgstr "A"',
         'msgstr "B"',
-        'msgstr "<C>"',
+        'msgstr "<C>D</C>"',
     ]
     assert [request.format for request in server.service.requests] == [pb.TEXT_FORMAT_UNSPECIFIED, pb.TEXT_FORMAT_HTML]
 

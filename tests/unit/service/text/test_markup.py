@@ -73,6 +73,7 @@ def test_blocks_are_segments_and_inline_tags_stand_in_them(html, parts):
         ("a<sup>[1]</sup>, b<sub>2</sub>.", [("a|<sup>[1]</sup>|, b|<sub>2</sub>|.",)]),
         ("H<sub>2</sub>O", [("H|<sub>|2|</sub>|O",)]),
         ("n<sup>th</sup> a", [("n|<sup>|th|</sup>| a",)]),
+        ("the <b><sup>end</sup></b>", [("the |<b>||<sup>|end|</sup>||</b>|",)]),
         ("Hi <%= a && b %>!", [("Hi |<%= a && b %>|!",)]),
         ("<textarea>a <b></textarea>c", ["<textarea>a <b></textarea>", ("c",)]),
     ],
