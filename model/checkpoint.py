@@ -34,7 +34,15 @@ from model.transformer import Transformer
 WEIGHTS, CONFIG, META, TOKENIZER, TRAINER = "model.safetensors", "config.json", "meta.json", "shared.spm", "trainer.pt"
 RECIPE_NAME = "recipe.json"
 # Keys of a recipe that a resumed run may change: how long it is, the fall of the rate at its end, and when to look.
-RESUMABLE = ("schedule.", "optimizer.cooldown_updates")
+# Not what it looks at: losses of other sets do not compare, and pairs that are held out later were trained on.
+RESUMABLE = (
+    "schedule.max_updates",
+    "schedule.validate_every",
+    "schedule.patience",
+    "schedule.average_last",
+    "schedule.keep_last",
+    "optimizer.cooldown_updates",
+)
 
 
 def build_model(config: ModelConfig, dropout: float = 0.0) -> Transformer | Recurrent:

@@ -13,6 +13,7 @@ import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from sacrebleu import BLEU
 
 from model.checkpoint import (
     RESUMABLE,
@@ -85,11 +86,18 @@ class Trainer:
         checkpoints continues from these.
 
         Raises:
-            ValueError: `initial` has another shape than the recipe's model, or there is nothing to train on.
+            ValueError: `initial` has another shape than the recipe's model, there is nothing to train on or to validate
+                on, or sacrebleu has no such tokenizer.
             FileNotFoundError: a corpus or a development set is missing.
         """
         if initial is not None and initial.config != recipe.config:
-            raise ValueError(f"the initial weights are of {initial.config}, the recipe asks for {recipe.config}")
+            given, wanted = asdict(initial.config), asdict(recipe.config)
+            names = [name for name in wanted if given[name] != wanted[name]]
+            differences = [f"{name} is {given[name]}, the recipe asks for {wanted[name]}" for name in names]
+            raise ValueError(f"the initial weights do not fit: {'; '.join(differences)}")
+        if recipe.schedule.bleu_tokenizer not in BLEU.TOKENIZERS:
+            known = ", ".join(sorted(BLEU.TOKENIZERS))
+            raise ValueError(f"schedule.bleu_tokenizer is {recipe.schedule.bleu_tokenizer!r}, accepted are {known}")
         self.recipe = recipe
         self.run = run
         self.device = device
@@ -126,6 +134,8 @@ class Trainer:
             for pair in read_dev_set(data, name, recipe.languages)[: schedule.validation_sentences]
         ]
         self.dev_pairs += random.Random(recipe.seed).sample(held_out, min(len(held_out), schedule.validation_sentences))
+        if not self.dev_pairs:
+            raise ValueError(f"schedule.held_out is {schedule.held_out}, which holds none of {len(pairs):,} pairs out")
         self.model = build_model(recipe.config, recipe.optimizer.dropout).initialize(recipe.seed).to(device)
         if initial is not None:
             self.model.load_state_dict(initial.weights)
@@ -338,7 +348,7 @@ def main(
 ) -> None:
     """Train a translation model.
 
-    Example: python -m model.train model/recipes/en-de.toml --data DATA --out RUN --init model/pretrained/en-de
+    Example: python -m model.train model/recipes/en-de.toml --data DATA --out RUN
     """
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")

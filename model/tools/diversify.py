@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import track
 from sacrebleu import CHRF
 
-from model.corpus import Pair, read_corpus, read_lines
-from model.recipe import CorpusConfig, Languages
+from model.corpus import Pair, read_lines, read_raw_corpus
+from model.recipe import Languages
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(stderr=True)
@@ -99,7 +99,7 @@ def main(
     """
     languages = Languages(source=source, target=target)
     try:
-        known = known_translations(read_corpus(data, CorpusConfig(name=corpus), languages, seed=1))
+        known = known_translations(read_raw_corpus(data, corpus, languages))  # as it was translated
         answers = list({text: (text, hypotheses) for text, hypotheses in read_said(said)}.values())
         pairs = new_pairs(track(answers, "comparing", console=console, transient=True), known, min_chrf)
         count = write_corpus(out, pairs, languages)

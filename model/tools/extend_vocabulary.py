@@ -47,9 +47,9 @@ def extend_pieces(old: Path, new: Path, characters: str = NEW_CHARACTERS) -> int
     missing = [one for one in dict.fromkeys(characters) if one not in known and normalize(one).endswith(one)]
     excess = (len(known) + len(missing) + 256 + len(SENTINELS)) % VOCABULARY_MULTIPLE
     rarest = min(entry.score for entry in proto.pieces)
-    proto.pieces.extend(
-        piece(piece=one, score=rarest, type=piece.USER_DEFINED) for one in missing[: len(missing) - excess]
-    )
+    if excess <= len(missing):
+        missing = missing[: len(missing) - excess]
+    proto.pieces.extend(piece(piece=one, score=rarest, type=piece.USER_DEFINED) for one in missing)
     proto.pieces.extend(piece(piece=f"<0x{byte:02X}>", score=0.0, type=piece.BYTE) for byte in range(256))
     proto.pieces.extend(piece(piece=one, score=0.0, type=piece.USER_DEFINED) for one in SENTINELS)
     proto.trainer_spec.byte_fallback = True
@@ -71,7 +71,7 @@ def main(
 ) -> None:
     """Append printable ASCII, signs, bytes and sentinels to a model's vocabulary.
 
-    Example: python -m model.tools.extend_vocabulary model/pretrained/en-de --out EXTENDED
+    Example: python -m model.tools.extend_vocabulary RUN/average --out EXTENDED
     """
     if out.exists():
         raise typer.BadParameter(f"{out} exists already: choose another --out")

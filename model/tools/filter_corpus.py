@@ -1,12 +1,13 @@
 """Keep the pairs of a corpus that are translations of each other.
 
-A pair stays where the rules of `read_corpus` hold, neither side is in a third language, the same tags, placeholders and
-addresses stand on both sides, the lengths fit, and two models find it likely: dual conditional cross-entropy
+A pair stays where both sides have letters and are no copy, neither is in a third language, the same tags, placeholders
+and addresses stand on both sides, the lengths fit, and two models find it likely: dual conditional cross-entropy
 (Junczys-Dowmunt 2018), |a - b| + (a + b) / 2 of the mean nats per token in either direction.
 Scores are written once and read again, so that other limits cost no second pass.
 """
 
 import gzip
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -61,11 +62,11 @@ class LanguageFilter:
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
     def is_foreign(self, text: str, language: str) -> bool:
-        """Return whether a text of some length is told with confidence to be in another language."""
+        """Return whether a text of some length is told with confidence to be in another language (BCP 47)."""
         if len(text) < _LANGUAGE_CHARACTERS:
             return False
         found, confidence = self._identifier.classify(text)
-        return bool(found != language and confidence >= _LANGUAGE_CONFIDENCE)
+        return bool(found != language.partition("-")[0] and confidence >= _LANGUAGE_CONFIDENCE)
 
 
 def dual_cross_entropy(score: Score) -> float:
@@ -103,19 +104,29 @@ def score_pairs(pairs: Sequence[Pair], forward: Checkpoint, backward: Checkpoint
     """Return the scores of all pairs from `cache`, or compute them and write them there.
 
     Raises:
-        ValueError: the cache is of another number of pairs.
+        ValueError: the cache is of other pairs or models.
     """
+    key = _digest(pairs, forward, backward)
     if cache.is_file():
-        scores = [(float(a), float(b)) for a, b in (line.split("\t") for line in read_lines(cache))]
-        if len(scores) != len(pairs):
-            raise ValueError(f"{cache} has {len(scores)} scores for {len(pairs)} pairs: delete it")
-        return scores
+        found, *lines = read_lines(cache)
+        if found != key:
+            raise ValueError(f"{cache} has scores of other pairs or by other models: delete it")
+        return [(float(a), float(b)) for a, b in (line.split("\t") for line in lines)]
     reversed_pairs = [Pair(pair.target, pair.source) for pair in pairs]
     scores = list(zip(nats_per_token(forward, pairs), nats_per_token(backward, reversed_pairs), strict=True))
     cache.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(cache, "wt", encoding="utf-8") as out:
+        out.write(f"{key}\n")
         out.writelines(f"{a:.3f}\t{b:.3f}\n" for a, b in scores)
     return scores
+
+
+def _digest(pairs: Sequence[Pair], *models: Checkpoint) -> str:
+    digest = hashlib.sha256("\n".join(map("\t".join, pairs)).encode())
+    for model in models:
+        for name in sorted(model.weights):
+            digest.update(model.weights[name].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def plausible_pairs(pairs: Iterable[Pair], languages: Languages) -> list[Pair]:
@@ -128,6 +139,13 @@ def plausible_pairs(pairs: Iterable[Pair], languages: Languages) -> list[Pair]:
         and not recognizer.is_foreign(pair.source, languages.source)
         and not recognizer.is_foreign(pair.target, languages.target)
     ]
+
+
+def _require_backward(model: Checkpoint, languages: Languages) -> None:
+    source, target = model.meta.source_language, model.meta.target_language
+    if (source, target) != (languages.target, languages.source):
+        wanted = f"from {languages.target} to {languages.source} is needed"
+        raise ValueError(f"--backward is a model from {source} to {target}, {wanted}")
 
 
 @app.command()
@@ -147,6 +165,7 @@ def main(
     try:
         models = load_checkpoint(forward), load_checkpoint(backward)
         languages = Languages(source=models[0].meta.source_language, target=models[0].meta.target_language)
+        _require_backward(models[1], languages)
         for name in corpora:
             raw = read_raw_corpus(data, name, languages)
             pairs = plausible_pairs(raw, languages)

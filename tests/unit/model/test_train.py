@@ -180,6 +180,35 @@ def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_
     assert json.loads((tmp_path / "run" / RECIPE_NAME).read_text())["schedule"]["max_updates"] == 2
 
 
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ({"bleu_tokenizer": "13b"}, "schedule.bleu_tokenizer is '13b', accepted are 13a, "),
+        ({"validation_sets": (), "held_out": 1e-9}, "schedule.held_out is 1e-09, which holds none of "),
+    ],
+)
+def test_what_no_validation_could_do_is_refused_before_the_first_update(data, tmp_path, schedule, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(data, tmp_path, **schedule)
+
+
+def test_a_resumed_run_validates_on_what_it_began_with(data, tmp_path):
+    recipe = tiny_recipe(data, **ONE_UPDATE)
+    run: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
+    prepare_run(recipe, data, tmp_path, **run).train()
+    other = replace(recipe, schedule=replace(recipe.schedule, held_out=0.2))
+
+    with pytest.raises(ValueError, match=r"schedule\.held_out"):
+        prepare_run(other, data, tmp_path, **run)
+
+
+def test_initial_weights_of_another_shape_are_refused_by_what_differs(data, tmp_path, initial):
+    other = replace(initial, config=replace(initial.config, d_ff=128))
+
+    with pytest.raises(ValueError, match=r"the initial weights do not fit: d_ff is 128, the recipe asks for 64$"):
+        trainer(data, tmp_path, initial=other)
+
+
 def test_the_command_refuses_to_overwrite_a_run_and_names_what_is_missing(whole_run, data, tmp_path):
     def run(corpora: Path, out: Path) -> tuple[int, str]:
         arguments = [str(data / "recipe.toml"), "--data", str(corpora), "--out", str(out)]

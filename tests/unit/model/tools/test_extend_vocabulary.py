@@ -37,6 +37,15 @@ def test_old_pieces_keep_their_ids_and_the_size_is_a_multiple_of_64(extended, ti
     assert not old.sentinels
 
 
+@pytest.mark.parametrize("characters", ["€", "€£¥"])
+def test_characters_too_few_to_reach_a_multiple_are_all_added(tiny_tokenizer_path, tmp_path, characters):
+    old = Tokenizer.load(tiny_tokenizer_path)
+
+    size = extend_pieces(tiny_tokenizer_path, tmp_path / "shared.spm", characters)
+
+    assert size == old.vocab_size + len(characters) + 256 + len(SENTINELS)
+
+
 @pytest.mark.parametrize("text", ["$49.90 <b>x</b> {name} a_b C:\\dir |", "#1 [x] ~`^ @ & = €5"])
 def test_what_had_no_piece_has_one_and_counts_as_lacking(extended, text):
     assert extended.decode(extended.encode(text)) == text

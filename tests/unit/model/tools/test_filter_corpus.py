@@ -2,14 +2,24 @@
 
 import gzip
 import math
+from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
-from model.checkpoint import Checkpoint, CheckpointMeta
+from model.checkpoint import Checkpoint, CheckpointMeta, save_checkpoint
 from model.corpus import Pair
 from model.evaluate import mean_nll
 from model.recipe import Languages
-from model.tools.filter_corpus import dual_cross_entropy, is_plausible, nats_per_token, plausible_pairs, score_pairs
+from model.tools.filter_corpus import (
+    LanguageFilter,
+    app,
+    dual_cross_entropy,
+    is_plausible,
+    nats_per_token,
+    plausible_pairs,
+    score_pairs,
+)
 from model.transformer import Transformer
 from tests.conftest import ENGLISH, GERMAN
 from tests.fakes.tiny_model import tiny_config
@@ -71,9 +81,29 @@ def test_scores_are_read_again_and_refused_for_other_pairs(checkpoint, tmp_path)
     cache = tmp_path / "small" / "small.scores.tsv.gz"
 
     first = score_pairs(pairs, checkpoint, checkpoint, cache)
-    cache.write_bytes(gzip.compress(b"1.0\t2.0\n" * 3))
+    key = gzip.decompress(cache.read_bytes()).splitlines()[0]
+    cache.write_bytes(gzip.compress(key + b"\n" + b"1.0\t2.0\n" * 3))
+    other = replace(checkpoint, weights=dict(Transformer(checkpoint.config).initialize(2).state_dict()))
 
     assert len(first) == 3
     assert score_pairs(pairs, checkpoint, checkpoint, cache) == [(1.0, 2.0)] * 3
-    with pytest.raises(ValueError, match="has 3 scores for 2 pairs: delete it"):
-        score_pairs(pairs[:2], checkpoint, checkpoint, cache)
+    for changed, backward in ((pairs[:2], checkpoint), (pairs[::-1], checkpoint), (pairs, other)):
+        with pytest.raises(ValueError, match=r"small\.scores\.tsv\.gz has scores of other pairs or by other models"):
+            score_pairs(changed, checkpoint, backward, cache)
+
+
+def test_a_model_of_the_same_direction_is_no_backward_one(checkpoint, tmp_path):
+    save_checkpoint(tmp_path / "model", checkpoint)
+    options = ["--data", tmp_path, "--out", tmp_path / "out", "--forward", tmp_path / "model"]
+
+    result = CliRunner().invoke(app, ["a", *map(str, options), "--backward", str(tmp_path / "model")])
+
+    assert result.exit_code == 2
+    assert "--backward is a model from en to de, from de to en is needed" in " ".join(result.output.split())
+
+
+def test_a_region_or_script_makes_no_text_foreign():
+    text = "O tempo está muito bom hoje, vamos para o jardim com as crianças."
+
+    assert not LanguageFilter().is_foreign(text, "pt-BR")
+    assert LanguageFilter().is_foreign(text, "en-GB")
