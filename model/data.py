@@ -5,7 +5,7 @@ Knows no model.  Axes: B batch, S source, T target.
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,24 @@ class Example(NamedTuple):
         return max(len(self.source), len(self.target))
 
 
+class Draft(NamedTuple):
+    """A pair and its ids in the tokenizer's own pieces, whose number decides in which batch it is."""
+
+    pair: Pair
+    example: Example
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the longer side."""
+        return self.example.num_tokens
+
+
+class _Sized(Protocol):
+    @property
+    def num_tokens(self) -> int: ...
+
+
+_S = TypeVar("_S", bound=_Sized)
 Encode = Callable[[str], list[int]]  # text -> token ids
 
 
@@ -89,9 +107,9 @@ def _pad(rows: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor([[*row, *[PAD_ID] * (width - len(row))] for row in rows])
 
 
-def cut_batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Example]]:
+def cut_batches(examples: Sequence[_S], max_tokens: int) -> Iterator[list[_S]]:
     """Yield consecutive runs of examples whose padded size, rows x longest side, stays within `max_tokens`."""
-    run: list[Example] = []
+    run: list[_S] = []
     longest = 0
     for example in examples:
         longest = max(longest, example.num_tokens)
@@ -106,7 +124,8 @@ def cut_batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[E
 class EpochBatches:
     """Training batches; epoch e of a seed is the same sequence on every machine and after every resume.
 
-    Where pieces are sampled, a resumed epoch has the same pairs in other pieces (`sampling_encoder`).
+    Where pieces are sampled, a resumed epoch has the same pairs in other pieces (`sampling_encoder`), and a batch may
+    be somewhat larger than its budget, which counts whole pieces.
     """
 
     def __init__(
@@ -162,21 +181,31 @@ class EpochBatches:
             pairs += generate_pairs(num_generated, self._languages, rng.randrange(2**32))
         rng.shuffle(pairs)
         changed = list(augment(pairs, self._augmentation, rng.randrange(2**32), self._following))
-        share = self._augmentation.sample_pieces
-        encode: Encode = self._tokenizer.encode
-        if share:
-            encode = sampling_encoder(self._tokenizer, share, rng.randrange(2**32))
-        runs = self._bucket(encode_pairs(changed, self._config, encode), rng)
-        return (collate(run) for run in runs[skip:])
+        drafts = [Draft(pair, one) for pair in changed for one in self._encoded(pair, self._tokenizer.encode)]
+        runs = self._bucket(drafts, rng)
+        seed = rng.randrange(2**32)
+        return (collate(self._sampled(run, seed + batch)) for batch, run in enumerate(runs[skip:], start=skip))
 
-    def _bucket(self, examples: list[Example], rng: random.Random) -> list[list[Example]]:
+    def _sampled(self, run: list[Draft], seed: int) -> list[Example]:
+        """Return the examples of a batch, a share of their texts in sampled pieces where that still fits."""
+        share = self._augmentation.sample_pieces
+        if not share:
+            return [draft.example for draft in run]
+        encode = sampling_encoder(self._tokenizer, share, seed % 2**32)
+        return [next(iter(self._encoded(draft.pair, encode)), draft.example) for draft in run]
+
+    def _encoded(self, pair: Pair, encode: Encode) -> list[Example]:
+        """Return the example of a pair, or nothing where it does not fit."""
+        return encode_pairs([pair], self._config, encode)
+
+    def _bucket(self, examples: list[Draft], rng: random.Random) -> list[list[Draft]]:
         """Sort by length inside pools, cut, and shuffle the batches: little padding, random order."""
         mean_tokens = sum(example.num_tokens for example in examples) / len(examples)
         pool_size = int(_POOL_BATCHES * self._config.max_tokens / mean_tokens) + 1
-        runs: list[list[Example]] = []
+        runs: list[list[Draft]] = []
         for start in range(0, len(examples), pool_size):
             pool = sorted(
-                examples[start : start + pool_size], key=lambda example: (example.num_tokens, len(example.source))
+                examples[start : start + pool_size], key=lambda draft: (draft.num_tokens, len(draft.example.source))
             )
             runs += cut_batches(pool, self._config.max_tokens)
         rng.shuffle(runs)

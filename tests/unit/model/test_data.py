@@ -87,6 +87,21 @@ def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
+def test_a_resumed_epoch_of_sampled_pieces_has_the_pairs_that_were_left(tokenizer, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "seed", lambda *_: None)  # another process draws other pieces
+    pairs = [Pair(*sides) for sides in zip(ENGLISH, GERMAN, strict=True)]
+    config, augmentation = BatchConfig(max_tokens=60), AugmentationConfig(sample_pieces=0.5)
+
+    def texts(skip: int) -> list[set[str]]:
+        batches = EpochBatches(pairs, tokenizer, config, augmentation, 1).epoch(0, skip)
+        return [{tokenizer.decode(row) for row in batch.source.tolist()} for batch in batches]
+
+    whole = texts(0)
+
+    assert len(whole) > 2
+    assert texts(2) == whole[2:]
+
+
 def test_sentinels_need_a_tokenizer_that_has_them(tokenizer):
     with pytest.raises(ValueError, match="the tokenizer has no sentinels: start with --init"):
         EpochBatches([Pair("a", "b")], tokenizer, BatchConfig(), AugmentationConfig(tags=0.1), seed=1)
