@@ -56,7 +56,10 @@ def checked(model: type[_Model], fields: Fields) -> _Model:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        name = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
+        place = error.errors(include_url=False, include_input=False)[0]["loc"]
+        name = ".".join(
+            str(part) for part in place if str(part).isalnum() or str(part).isidentifier()
+        )  # no "list[str]"
         raise InvalidInput(f"{name}: {_what(error)}", field=name) from None
 
 

@@ -5,7 +5,7 @@ A list of texts is answered with lists.  An error is {"error": ...}, and of an u
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from starlette.datastructures import URL
 from starlette.requests import Request
@@ -31,10 +31,17 @@ _CODES = {AUTO: "", "zt": "zh-Hant"}  # others are BCP 47, deprecated ones such 
 _FORMATS = {"text": TextFormat.PLAIN, "html": TextFormat.HTML}
 MAX_ALTERNATIVES = 15
 
+
+def _named(code: str) -> str:
+    if code == AUTO:
+        raise ValueError("auto is accepted for the source alone: name a language")
+    return code
+
+
 _Text = Annotated[str, Field(min_length=1)]
 _Key = Annotated[str | None, Field(description="API key, where the server asks for one.")]
 _Source = Annotated[str, Field(description="Language of the texts, BCP 47; `auto`: the server detects it.")]
-_Target = Annotated[str, Field(min_length=1, description="Language to translate into, BCP 47.")]
+_Target = Annotated[str, Field(min_length=1, description="Language to translate into, BCP 47."), AfterValidator(_named)]
 
 
 class KeyBody(BaseModel):

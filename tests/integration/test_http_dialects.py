@@ -91,8 +91,9 @@ class TestLibreTranslate:
         [
             ({"source": "xx"}, "there is no model for 'xx' to 'de'"),
             ({"target": "zh-Hans"}, "there is no model"),
-            ({"q": ""}, "q"),
-            ({"q": [1]}, "q"),
+            ({"target": "auto"}, "target: auto is accepted for the source alone: name a language"),
+            ({"q": ""}, "q: "),
+            ({"q": [1]}, "q: "),
             ({"q": None}, "q"),
             ({"format": "docx"}, "format"),
             ({"alternatives": -1}, "alternatives"),
