@@ -23,7 +23,7 @@ BROWSER := .venv-browser
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests deploy
-BESIDE := -n 2 --dist loadfile  # tests of two files at a time
+PARALLEL := -n 2 --dist loadfile  # tests of two files at a time
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One thread per library, unless told otherwise: tests run beside each other, and results are compared.
@@ -63,13 +63,13 @@ imports: setup-dev
 	$(BIN)/lint-imports
 
 unit: setup-dev
-	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow" $(BESIDE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
 integration: setup-dev  ## What `check` leaves out: the real server, the golden bundle, the slow tests
-	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m slow $(BESIDE) $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture --ignore tests/text $(BESIDE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m slow $(PARALLEL) $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture --ignore tests/text $(PARALLEL) $(PYTEST_ARGS)
 
-reliability: setup-dev  ## Every promise against the real server, about 12 minutes: a table of fault, promise and what was seen
+reliability: setup-dev  ## Every promise against the real server, about 16 minutes: a table of fault, promise and what was seen
 	$(BIN)/python -m pytest tests -m promise -p tests.reliability.table $(PYTEST_ARGS)
 
 fuzz: setup-dev  ## Bad bytes, floods and slow peers against the real server; FUZZ_ARGS='--messages 1000000' for long

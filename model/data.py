@@ -4,7 +4,7 @@ Knows no model.  Axes: B batch, S source, T target.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import torch
@@ -65,18 +65,19 @@ def sampling_encoder(tokenizer: Tokenizer, share: float, seed: int) -> Encode:
     return lambda text: tokenizer.sample(text, _SAMPLING_ALPHA) if rng.random() < share else tokenizer.encode(text)
 
 
+def encode_pair(pair: Pair, config: BatchConfig, encode: Encode, encode_target: Encode | None = None) -> Example | None:
+    """Return the example of a pair; None where it is empty, too long or of too unequal lengths."""
+    example = Example(encode(pair.source), (encode_target or encode)(pair.target))
+    shorter, longer = sorted(map(len, example))
+    longest = min(config.max_sentence_tokens, config.max_length_ratio * shorter + 4)
+    return example if shorter > 0 and longer <= longest else None
+
+
 def encode_pairs(
-    pairs: Sequence[Pair], config: BatchConfig, encode: Encode, encode_target: Encode | None = None
+    pairs: Iterable[Pair], config: BatchConfig, encode: Encode, encode_target: Encode | None = None
 ) -> list[Example]:
-    """Return examples of the pairs that are neither empty, too long nor of too unequal lengths."""
-    examples = (Example(encode(pair.source), (encode_target or encode)(pair.target)) for pair in pairs)
-    fitting = []
-    for example in examples:
-        shorter, longer = sorted(map(len, example))
-        longest = min(config.max_sentence_tokens, config.max_length_ratio * shorter + 4)
-        if shorter > 0 and longer <= longest:
-            fitting.append(example)
-    return fitting
+    """Return the examples of the pairs that have one."""
+    return [example for pair in pairs if (example := encode_pair(pair, config, encode, encode_target))]
 
 
 class TrainingBatch(NamedTuple):
@@ -158,7 +159,7 @@ class EpochBatches:
                 "augmentation.sentinels or tags is above 0, the tokenizer has no sentinels: start with --init from a "
                 "model that model.tools.extend_vocabulary has made"
             )
-        if not any(encode_pairs([pair], config, tokenizer.encode) for pair in pairs):
+        if not any(encode_pair(pair, config, tokenizer.encode) for pair in pairs):
             raise ValueError(
                 f"no pair to train on: of {len(pairs):,} none has two sides of at most {config.max_sentence_tokens} "
                 f"tokens that differ in length by less than a factor of {config.max_length_ratio}"
@@ -181,7 +182,8 @@ class EpochBatches:
             pairs += generate_pairs(num_generated, self._languages, rng.randrange(2**32))
         rng.shuffle(pairs)
         changed = list(augment(pairs, self._augmentation, rng.randrange(2**32), self._following))
-        drafts = [Draft(pair, one) for pair in changed for one in self._encoded(pair, self._tokenizer.encode)]
+        encode = self._tokenizer.encode
+        drafts = [Draft(pair, example) for pair in changed if (example := encode_pair(pair, self._config, encode))]
         runs = self._bucket(drafts, rng)
         seed = rng.randrange(2**32)
         return (collate(self._sampled(run, seed + batch)) for batch, run in enumerate(runs[skip:], start=skip))
@@ -192,11 +194,7 @@ class EpochBatches:
         if not share:
             return [draft.example for draft in run]
         encode = sampling_encoder(self._tokenizer, share, seed % 2**32)
-        return [next(iter(self._encoded(draft.pair, encode)), draft.example) for draft in run]
-
-    def _encoded(self, pair: Pair, encode: Encode) -> list[Example]:
-        """Return the example of a pair, or nothing where it does not fit."""
-        return encode_pairs([pair], self._config, encode)
+        return [encode_pair(draft.pair, self._config, encode) or draft.example for draft in run]
 
     def _bucket(self, examples: list[Draft], rng: random.Random) -> list[list[Draft]]:
         """Sort by length inside pools, cut, and shuffle the batches: little padding, random order."""

@@ -55,6 +55,12 @@ def score_translations(translations: Sequence[str], references: Sequence[str], b
     )
 
 
+def require_bleu_tokenizer(name: str) -> None:
+    """Raise ValueError if sacrebleu has no tokenizer of that name."""
+    if name not in sacrebleu.BLEU.TOKENIZERS:
+        raise ValueError(f"bleu_tokenizer is {name!r}, accepted are {', '.join(sorted(sacrebleu.BLEU.TOKENIZERS))}")
+
+
 @torch.inference_mode()
 def mean_nll(model: Transformer | Recurrent, pairs: Sequence[Pair], tokenizer: Tokenizer) -> float:
     """Return the negative log-likelihood in nats per target token; exp of it is the perplexity.
@@ -134,6 +140,7 @@ def main(
     Example: python -m model.evaluate runs/en-de/average --data DATA --set tatoeba_dev --beam-size 4 --limit 200
     """
     try:
+        require_bleu_tokenizer(bleu_tokenizer)
         loaded = load_checkpoint(checkpoint)
         model, tokenizer = loaded.model(), loaded.tokenizer()
         languages = Languages(source=loaded.meta.source_language, target=loaded.meta.target_language)

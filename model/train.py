@@ -13,7 +13,6 @@ import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from sacrebleu import BLEU
 
 from model.checkpoint import (
     RESUMABLE,
@@ -34,7 +33,7 @@ from model.checkpoint import (
 )
 from model.corpus import Pair, read_corpus, read_dev_set, split_held_out
 from model.data import EpochBatches, TrainingBatch
-from model.evaluate import mean_nll, score_translations, translate_greedily
+from model.evaluate import mean_nll, require_bleu_tokenizer, score_translations, translate_greedily
 from model.layers import Dropout
 from model.loss import projected_cross_entropy
 from model.optimizer import (
@@ -95,9 +94,7 @@ class Trainer:
             names = [name for name in wanted if given[name] != wanted[name]]
             differences = [f"{name} is {given[name]}, the recipe asks for {wanted[name]}" for name in names]
             raise ValueError(f"the initial weights do not fit: {'; '.join(differences)}")
-        if recipe.schedule.bleu_tokenizer not in BLEU.TOKENIZERS:
-            known = ", ".join(sorted(BLEU.TOKENIZERS))
-            raise ValueError(f"schedule.bleu_tokenizer is {recipe.schedule.bleu_tokenizer!r}, accepted are {known}")
+        require_bleu_tokenizer(recipe.schedule.bleu_tokenizer)
         self.recipe = recipe
         self.run = run
         self.device = device

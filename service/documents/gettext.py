@@ -55,12 +55,11 @@ def _format_of(text: str) -> TextFormat:
     if "\n" in text.strip() or _BARE_AMPERSAND.search(text):
         return TextFormat.PLAIN
     tags = list(_TAG.finditer(text))
-    names = Counter((tag["name"].lower(), tag["end"]) for tag in tags if not tag["empty"])
-    is_paired = all(
-        name in HTML.voids or number == names[name, "/"] for (name, end), number in names.items() if not end
-    )
-    is_ended = all(number == names[name, ""] for (name, end), number in names.items() if end)
-    return TextFormat.HTML if tags and is_paired and is_ended else TextFormat.PLAIN
+    balance = Counter[str]()  # start tags less end tags
+    for tag in tags:
+        if not tag["empty"] and tag["name"].lower() not in HTML.voids:
+            balance[tag["name"].lower()] += -1 if tag["end"] else 1
+    return TextFormat.HTML if tags and not any(balance.values()) else TextFormat.PLAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,9 @@ def checked(model: type[_Model], fields: Fields) -> _Model:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        place = error.errors(include_url=False, include_input=False)[0]["loc"]
-        name = ".".join(
-            str(part) for part in place if str(part).isalnum() or str(part).isidentifier()
-        )  # no "list[str]"
+        field, *inner = error.errors(include_url=False, include_input=False)[0]["loc"]
+        indices = [part for part in inner if isinstance(part, int)]  # the others name the type that was tried
+        name = ".".join(map(str, [field, *indices]))
         raise InvalidInput(f"{name}: {_what(error)}", field=name) from None
 
 

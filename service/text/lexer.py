@@ -96,12 +96,13 @@ class _Lexer:
         self._text = text
         self._syntax = syntax
         self._last_end = text.rfind(">")
+        self._last_template_end = text.rfind("%>")
 
     def markup_at(self, at: int) -> Token | None:
         """Return what begins with the "<" there; None: the "<" is text."""
         following = self._text[at + 1 : at + 2]
-        if following == "%" and not self._syntax.is_xml and (end := self._text.find("%>", at)) >= 0:
-            return Token(TokenKind.OTHER, at, end + 2)  # of a template
+        if following == "%" and not self._syntax.is_xml and at < self._last_template_end:
+            return Token(TokenKind.OTHER, at, self._text.index("%>", at) + 2)
         if following in ("!", "?"):
             return Token(TokenKind.OTHER, at, self._end_of_other(at))
         if following == "/":

@@ -16,6 +16,7 @@ from service.text.syntax import SYNTAXES, Syntax
 
 # What is longer says little in its sentence, and a model may change it.
 _LONGEST_SHOWN = 60
+_MOST_NOTE_TOKENS = 8  # start and end tag included: a link in brackets has five
 _MARKUP = frozenset("<>\n")
 
 
@@ -101,6 +102,8 @@ class _Parser:
         if not is_element or token.name not in self._syntax.notes:
             return False
         end = self._elements.end_of(number)
+        if end - number > _MOST_NOTE_TOKENS:
+            return False
         inner = self._tokens[number + 1 : end - 1]
         text = "".join(self._text[token.begin : token.end] for token in inner if token.kind is TokenKind.TEXT)
         begin = self._tokens[end - 1].end

@@ -18,6 +18,7 @@ _OPENING = frozenset("([{<«‹“„‚‘¿¡")
 _CLOSING = frozenset(".,;:!?)]}>»›”’…%。、，；：！？）」』")
 _SENTENCE_END = frozenset(".!?:…。！？")
 _OF_PLACEHOLDERS = frozenset("{}%$<>`\\/:@#")
+_OF_FIXED_LENGTH = "%\\"  # begin placeholders and escapes, right behind which a word may begin: "%dmin", "\\nYes"
 _IN_WORD = re.compile(IN_WORD)
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
@@ -194,8 +195,8 @@ def strip_outer(segment: Segment) -> tuple[str, Segment | None, str]:
 
 def _occurrences(text: str, target: str) -> Iterator[Span]:
     """Yield where a text stands and does not go on as a word at either end."""
-    is_escape = text[-2:-1] == "\\"  # whose letter is no part of the word behind it
-    is_tied_left, is_tied_right = _is_in_word(text[0]), _is_in_word(text[-1]) and not is_escape
+    is_tied_left = _is_in_word(text[0])
+    is_tied_right = _is_in_word(text[-1]) and text[0] not in _OF_FIXED_LENGTH
     begin = target.find(text)
     while begin >= 0:
         end = begin + len(text)

@@ -14,7 +14,7 @@ class Syntax:
     voids: frozenset[str] = frozenset()  # have no end tag
     raw: frozenset[str] = frozenset()  # contain no markup
     untouched: frozenset[str] = frozenset()  # come back as they are, with their content
-    unseen: frozenset[str] = frozenset()  # those of them whose content is no text
+    unseen: frozenset[str] = frozenset()  # those of them, and of `notes`, whose content is no text
     notes: frozenset[str] = frozenset()  # belong to the word before them where they hold no letter
     breaks: frozenset[str] = frozenset()  # separate words as white space does; two of them end a segment
     attributes: frozenset[str] = frozenset()  # their values are language

@@ -196,5 +196,5 @@ def _file_routes() -> list[Route]:
         suffix = file.name[file.name.rindex(".") :]
         path = "/" if file.name == "index.html" else f"/console/{file.name}"
         response = Response(file.read_bytes(), media_type=_TYPES[suffix], headers=_HEADERS)
-        routes.append(Route(path, response, methods=["GET"]))  # of an app, Starlette asks no method
+        routes.append(Route(path, response, methods=["GET"]))  # without, a response as endpoint gets them all
     return routes

@@ -9,6 +9,7 @@ import pytest
 
 import model.recipe
 from model.bundle import included_bundle_dirs
+from model.checkpoint import load_checkpoint
 from model.recipe import CorpusConfig, Languages, Recipe, load_recipe
 from model.transformer import Transformer
 
@@ -37,6 +38,13 @@ def test_an_included_model_uses_only_corpora_whose_weights_may_be_shipped(name):
 
     assert {corpus.name for corpus in recipe.corpora} <= ALLOWED_FOR_SHIPPED_WEIGHTS | DERIVED
     assert Transformer(recipe.config).num_parameters <= 20_000_000
+
+
+@pytest.mark.parametrize("bundle", included_bundle_dirs(), ids=lambda bundle: bundle.name)
+def test_an_included_model_can_be_trained_on_by_its_recipe(bundle):
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == f"{bundle.name}-robust"))
+
+    assert recipe.config == load_checkpoint(bundle).config
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -71,6 +71,7 @@ def test_blocks_are_segments_and_inline_tags_stand_in_them(html, parts):
         ("a<i translate=no>b<b translate=yes>c</b>d</i>e", [("a",), "<i translate=no>b<b translate=yes>", ("c",),
                                                             "</b>d</i>", ("e",)]),
         ("a<sup>[1]</sup>, b<sub>2</sub>.", [("a|<sup>[1]</sup>|, b|<sub>2</sub>|.",)]),
+        ('a<sup class="r"><a href="#n">[1]</a></sup> b', [('a|<sup class="r"><a href="#n">[1]</a></sup>| b',)]),
         ("H<sub>2</sub>O", [("H|<sub>|2|</sub>|O",)]),
         ("n<sup>th</sup> a", [("n|<sup>|th|</sup>| a",)]),
         ("the <b><sup>end</sup></b>", [("the |<b>||<sup>|end|</sup>||</b>|",)]),

@@ -148,6 +148,8 @@ ADVERSARIAL = {
     "deep": "<b>" * 10_000 + "x" + "</b>" * 10_000,
     "deep blocks": "<div>" * 10_000 + "x" + "</div>" * 10_000,
     "deep and untouched": "<div translate=no>x" * 3_000 + "<b translate=yes>y",
+    "deep notes": "<sup>" * 30_000 + "x" + "</sup>" * 30_000,
+    "templates that never end": "<%" * 300_000,
     "scripts": "<script>" * 12_000,
     "references": "&" * 100_000,
     "half references": "&a" * 50_000,

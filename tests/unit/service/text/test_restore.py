@@ -112,9 +112,15 @@ def test_more_spans_than_stand_ins_have_none():
     assert with_stand_ins(text, find_spans(text, ALPHABET), ALPHABET) is None
 
 
-def test_an_escape_may_stand_before_a_word():
-    assert find_copies([r"\n"], r"gefunden.\nBitte") == (Span(9, 11),)
-    assert find_copies(["%s"], "%ss") is None
+@pytest.mark.parametrize(
+    ("span", "target"), [(r"\n", r"gefunden.\nBitte"), ("%d", "dauert %dmin."), ("%s", "vor%sung")]
+)
+def test_a_word_may_begin_right_behind_an_escape_or_a_placeholder(span, target):
+    assert find_copies([span], target) == (Span(target.index(span), target.index(span) + 2),)
+
+
+def test_a_variable_is_not_found_in_a_longer_one():
+    assert find_copies(["$name"], "$names") is None
 
 
 def test_a_stand_in_inside_a_word_is_set_apart_and_joined_again():

@@ -123,7 +123,7 @@ def test_a_composed_letter_that_is_known_is_known_in_two_characters(alphabet):
 WORDS = (
     "a A 1 . a. 1. a1 a- a_ _ - -- / a/ /a \\ { } {} {a {{ {a,plural, % %( %1 $ $( ${ < <a <% & &a # @ a@ a@b. [ [1,"
     " [[ {# ` ``` : :: a:: a: 0: http:// http://( http://a( www. a.com/ ~/ ./ C:\\ ' é é- 1é $1, € 你 a, 0a -a a( a["
-    " (a aB v1. 1.1 = =a a= f ff: 0- %*. + a+ ! a! é. *. \u200d 👩\u200d 🇩 1\ufe0f a\u0301 a.b::"
+    " (a aB v1. 1.1 = =a a= f ff: 0- %*. + a+ ! a! é. *. \u200d 👩\u200d 🇩 1\ufe0f a\u0301 a.b:: a\\n .\\n"
 )
 UNITS = (*WORDS.split(), " -", "`` ", "word ", "Word. ", "1 € ", "{% ", "[^\n", "{a, select, b {", "-a b", "a.b()")
 
