@@ -150,7 +150,7 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 	@$(CHECK_PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,sign,bulk,documents,loadtest,train,export]'
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,bulk,documents,loadtest,train,export]'
 	@touch $@
 
 # An included model as a GPU runs it; in fp32 too, so that the image can be tried without one.
@@ -167,7 +167,7 @@ $(DEV)/.stamp-ray: $(DEV)/.stamp
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt -e '.[ray]'
 	@touch $@
 
-# Programs that the documents name.  Apart: Locust brings gevent, which patches the standard library, and a pytest plugin.
+# Programs that the documents name.
 $(DOCS)/.stamp: pyproject.toml constraints.txt
 	@echo "setting up $(DOCS)"
 	@$(CHECK_PYTHON)

@@ -70,7 +70,7 @@ def write_golden(directory: Path, manifest: Manifest, texts: Sequence[str]) -> s
 
 
 def add_golden(bundle: Bundle, texts: Sequence[str]) -> Bundle:
-    """Replace a bundle by itself with these golden sentences, without its signature, which no longer fits.
+    """Replace a bundle by itself with these golden sentences.
 
     Raises:
         BundleError: no graphs run on a CPU, or no translation fits into a line; the bundle stays as it was.

@@ -8,7 +8,6 @@
                          keys and values there
     shortlist.csr        optional: which part, by source token
     golden.tsv           optional: sentences with the translations that the graphs must give, for a server to try
-    manifest.sig         optional: the signature of manifest.json, which does not list it
     weights.safetensors  optional: all parameters in half precision, to export other precisions from; a server needs
                          no such file, even if the manifest lists it
 
@@ -37,7 +36,6 @@ from model.manifest import (
 )
 
 MANIFEST_NAME = "manifest.json"
-SIGNATURE_NAME = "manifest.sig"
 WEIGHTS_NAME = "weights.safetensors"
 GOLDEN_NAME = "golden.tsv"
 GOLDEN_MAX_TARGET_TOKENS = 64  # of a golden translation, end-of-sentence included
@@ -343,7 +341,7 @@ def _keep_unlisted_files(old: Path, new: Path) -> None:
     if not (old / MANIFEST_NAME).is_file():
         raise BundleError(f"{old} exists and is not a bundle; remove it or choose another directory")
     manifest, _ = read_manifest(old)
-    listed = {*manifest.files, MANIFEST_NAME, SIGNATURE_NAME}  # the old signature does not fit the new manifest
+    listed = {*manifest.files, MANIFEST_NAME}
     for name in _file_names(old):
         if name not in listed and not (new / name).exists():
             (new / name).parent.mkdir(parents=True, exist_ok=True)

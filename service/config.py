@@ -140,7 +140,6 @@ class ModelsConfig:
     # needs a model loads it, and the least recently used one makes room for the next.  None: the start loads all.
     max_memory_mb: Count | None = None
     idle_s: SecondsOrNever = 600.0  # with max_memory_mb, a model without calls for so long is unloaded; `never`: none
-    public_key: Path | None = None  # Ed25519, PEM; bundles without a signature that fits it are refused (extra `sign`)
     # Holds NAME.tsv, each a glossary that requests may name: source, tab, target in each line; changes are noticed by
     # the first request that names one after watch_period_s.
     glossaries: Path | None = None

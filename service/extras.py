@@ -12,7 +12,6 @@ PACKAGES = {
     "documents": "markdown-it-py mdit-py-plugins polib",
     "ray": "'ray[data]'",
     "loadtest": "matplotlib",
-    "sign": "cryptography",
 }
 
 

@@ -1,1 +1,1 @@
-"""Commands that are run once in a while: averages, more data, shortlists, ablations, pictures of attention."""
+"""Commands that are run once in a while: averages, more data, shortlists, pictures of attention."""

@@ -5,19 +5,16 @@ ONNX Runtime itself refuses a graph that reads a file outside its own directory,
 beside a graph that has no checksum in the manifest.  An engine process imports this module, so it imports little.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
+from model.bundle import MANIFEST_NAME, Bundle, BundleError
 from model.manifest import GPU_PRECISION, TokenizerKind
 from model.tokenizer import SupportsTokens
 from model.tokenizer import load_tokenizer as open_tokenizer
 from service.engine.cuda.device import DeviceChoice, choose_device
 from service.engine.spec import EngineSpec
-from service.extras import how_to_install
 from service.registry.repository import BundleCandidate
 
 if TYPE_CHECKING:
@@ -26,64 +23,16 @@ if TYPE_CHECKING:
 IN_ENGINE = f"{__name__}:check_in_engine"  # for `EngineSpec.preflight`
 
 
-class KeyFileError(ValueError):
-    """A public key that cannot be used; `str(error)` is one line."""
-
-
-class Signatures:
-    """Checks the Ed25519 signature (64 bytes) of a manifest, which holds the checksums of the bundle's other files."""
-
-    def __init__(self, public_key: Path) -> None:
-        try:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
-            from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415 - likewise
-        except ImportError as error:
-            raise KeyFileError(f"models.public_key needs cryptography: {how_to_install('sign')}") from error
-        try:
-            key = load_pem_public_key(public_key.read_bytes())
-        except OSError as error:
-            raise KeyFileError(f"models.public_key {public_key} cannot be read: {error.strerror}") from error
-        except Exception as error:  # the library's exceptions for a bad key have no common base
-            raise KeyFileError(f"models.public_key {public_key} is no public key in PEM") from error
-        if not isinstance(key, Ed25519PublicKey):
-            raise KeyFileError(f"models.public_key {public_key} is {type(key).__name__}, an Ed25519 key is needed")
-        self._path = public_key
-        self._key = key
-
-    def check(self, directory: Path) -> str:
-        """Return the SHA-256 of the signed manifest, or raise BundleError."""
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - of an extra
-
-        file = directory / SIGNATURE_NAME
-        try:
-            signature, manifest = file.read_bytes(), (directory / MANIFEST_NAME).read_bytes()
-            self._key.verify(signature, manifest)
-        except FileNotFoundError as error:
-            raise BundleError(
-                f"{error.filename} is missing and models.public_key asks for it; sign the bundle"
-            ) from error
-        except OSError as error:
-            raise BundleError(f"{error.filename} cannot be read: {error.strerror}") from error
-        except InvalidSignature as error:
-            raise BundleError(
-                f"{file} is no signature of the manifest by {self._path}; sign the bundle again"
-            ) from error
-        return hashlib.sha256(manifest).hexdigest()
-
-
 class BundleChecker:
     """Opens the bundle of a candidate if it may serve with these settings; callable from any thread."""
 
     def __init__(self, config: "ServerConfig") -> None:
         self._device = config.engine.device
         self._precision = config.engine.precision
-        key = config.models.public_key
-        self._signatures = None if key is None else Signatures(key)
 
     def __call__(self, candidate: BundleCandidate) -> Bundle:
         """Return the checked bundle, or raise BundleError."""
-        signed = "" if self._signatures is None else self._signatures.check(candidate.directory)
-        bundle = Bundle.load(candidate.directory, manifest_sha256=signed)  # nobody may replace it between the two
+        bundle = Bundle.load(candidate.directory)
         check_identity(bundle, candidate)
         if device_for(bundle, self._device).device == "cpu":
             bundle.variant(self._precision)  # raises if there is none
@@ -118,7 +67,7 @@ def check_identity(bundle: Bundle, candidate: BundleCandidate) -> None:
 
 def _require_all_listed(bundle: Bundle) -> None:
     """Refuse files without a checksum where graphs can reach them: in the directory of a graph and below it."""
-    listed = {bundle.path(name) for name in (*bundle.manifest.files, MANIFEST_NAME, SIGNATURE_NAME)}
+    listed = {bundle.path(name) for name in (*bundle.manifest.files, MANIFEST_NAME)}
     for directory in {path.parent for path in listed if path.suffix == ".onnx"}:
         for path in sorted(directory.rglob("*")):
             if path not in listed and (path.is_symlink() or not path.is_dir()):

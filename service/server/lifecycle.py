@@ -47,8 +47,7 @@ async def serve(config: ServerConfig) -> int:
     stop = stop_event()
     install_stack_dump()
     try:
-        with _misconfiguration():  # a public key for signatures that cannot be used
-            models = ModelParts(config)
+        models = ModelParts(config)
         configure_logging(config.telemetry, on_drop=models.metrics.families.log_dropped.inc)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
         try:

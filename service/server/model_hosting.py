@@ -41,7 +41,7 @@ class ModelParts:
     """The parts of the core that load and run models."""
 
     def __init__(self, config: ServerConfig) -> None:
-        """Load nothing yet; raise KeyFileError if the public key for signatures cannot be used."""
+        """Load nothing yet."""
         self.metrics = Metrics(methods=counted_methods())
         self.residents = Residents(config, self.metrics)
         self.registry = Registry(self.metrics, self.residents, drain_s=config.limits.max_request_seconds)

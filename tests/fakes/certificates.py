@@ -1,13 +1,10 @@
-"""Certificates and keys that live as long as a test."""
+"""Certificates that live as long as a test."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import trustme
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 NAMES = ("localhost", "127.0.0.1")
 LONG_AGO, NOT_SO_LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)
@@ -50,13 +47,3 @@ class Authority:
         pair.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(pair.key)
         return pair
-
-
-def write_keys(directory: Path, key: Ed25519PrivateKey | EllipticCurvePrivateKey | None = None) -> tuple[Path, Path]:
-    """Write a private and a public key in PEM; a new Ed25519 pair unless `key` is given."""
-    key = key or Ed25519PrivateKey.generate()
-    directory.mkdir(exist_ok=True)
-    private, public = directory / "key.pem", directory / "key.pub.pem"
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    return private, public

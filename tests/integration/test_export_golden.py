@@ -8,7 +8,7 @@ import pytest
 from export.golden import add_golden
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
-from model.bundle import SIGNATURE_NAME, Bundle, BundleError
+from model.bundle import Bundle, BundleError
 from model.manifest import Manifest
 from tests.fakes import hollow_bundle
 from tests.fakes.tiny_model import SENTENCES, write_tiny_checkpoint
@@ -32,9 +32,8 @@ def sources(bundle: Bundle) -> list[str]:
     return [sentence.source for sentence in bundle.golden_sentences("fp32")]
 
 
-def test_other_sentences_take_the_place_of_the_old_and_of_the_signature(bundle: Bundle, tmp_path: Path) -> None:
+def test_other_sentences_take_the_place_of_the_old(bundle: Bundle, tmp_path: Path) -> None:
     bundle.path("MODEL_CARD.md").write_text("what it can do")
-    bundle.path(SIGNATURE_NAME).write_text("of the older manifest")
     before = sources(bundle)
 
     changed = add_golden(bundle, SENTENCES[1:3])
@@ -43,7 +42,6 @@ def test_other_sentences_take_the_place_of_the_old_and_of_the_signature(bundle: 
     assert sources(changed) == SENTENCES[1:3]
     assert changed.manifest.files.keys() == bundle.manifest.files.keys()
     assert changed.path("MODEL_CARD.md").read_text() == "what it can do"
-    assert not changed.path(SIGNATURE_NAME).exists()
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 

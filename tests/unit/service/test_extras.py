@@ -12,7 +12,6 @@ from service.bulk import parquet, ray_engine
 from service.cli import plan
 from service.extras import how_to_install
 from service.loadtest import report
-from service.registry.bundle_check import Signatures
 
 ROOT = Path(__file__).resolve().parents[3]
 UNUSED: Any = None  # the package is missed before anything is looked at
@@ -33,17 +32,12 @@ def run_on_ray() -> None:
             "Parquet files need pyarrow: ",
         ),
         ("ray", run_on_ray, "--engine ray needs Ray: "),
-        (
-            "cryptography.hazmat.primitives.asymmetric.ed25519",
-            lambda: Signatures(Path("key.pem")),
-            "models.public_key needs cryptography: ",
-        ),
     ],
 )
 def test_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, module: str, use: Callable[[], object], message: str
 ):
-    extra = {"matplotlib": "loadtest", "pyarrow.parquet": "bulk", "ray": "ray"}.get(module, "sign")
+    extra = {"matplotlib": "loadtest", "pyarrow.parquet": "bulk", "ray": "ray"}[module]
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setitem(sys.modules, module, None)
 

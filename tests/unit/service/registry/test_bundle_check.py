@@ -1,6 +1,5 @@
 """What makes a bundle one that may serve, before its graphs run."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,16 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
-from export.sign import sign_bundle
-from model.bundle import MANIFEST_NAME, SIGNATURE_NAME, Bundle, BundleError
-from service.config import EngineConfig, ModelsConfig, ServerConfig
+from model.bundle import Bundle, BundleError
+from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.session import open_session
-from service.registry.bundle_check import BundleChecker, KeyFileError, Signatures
+from service.registry.bundle_check import BundleChecker
 from service.registry.repository import BundleCandidate
-from tests.fakes.certificates import write_keys
 from tests.fakes.echo_bundle import write_echo_bundle
 
 
@@ -47,71 +43,6 @@ class TestBundleChecker:
     def test_bundle_without_the_precision_that_is_set_is_refused(self, bundle):
         with pytest.raises(BundleError, match="has no 'int8' graphs"):
             check(bundle, engine=EngineConfig(precision="int8"))
-
-
-class TestSignature:
-    """Who may have made a bundle."""
-
-    def test_signed_bundle_is_accepted_and_an_unsigned_one_is_not(self, bundle, tmp_path):
-        private, public = write_keys(tmp_path)
-        with pytest.raises(BundleError, match=r"manifest.sig is missing and models.public_key asks for it"):
-            check(bundle, models=ModelsConfig(public_key=public))
-
-        sign_bundle(private, bundle)
-
-        assert check(bundle, models=ModelsConfig(public_key=public)).manifest.name == "echo"
-
-    def test_signature_can_be_made_with_openssl(self, bundle, tmp_path):
-        """Whoever signs bundles needs no program of ours."""
-        private, public = write_keys(tmp_path)
-        command = ["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", private, "-in", bundle / MANIFEST_NAME]
-        try:
-            subprocess.run([*command, "-out", bundle / SIGNATURE_NAME], check=True, capture_output=True)
-        except FileNotFoundError:
-            pytest.skip("no openssl here")
-
-        assert Signatures(public).check(bundle) == Bundle.load(bundle).manifest_sha256
-
-    @pytest.mark.parametrize("content", [None, b"", b"short", b"0" * 64, b"0" * 65], ids=repr)
-    def test_signature_by_another_key_or_none_at_all_is_refused(self, bundle, tmp_path, content):
-        sign_bundle(write_keys(tmp_path / "theirs")[0], bundle)
-        if content is not None:
-            (bundle / SIGNATURE_NAME).write_bytes(content)
-
-        with pytest.raises(BundleError, match=r"manifest.sig is no signature of the manifest by .*key.pub.pem"):
-            Signatures(write_keys(tmp_path)[1]).check(bundle)
-
-    def test_bundle_that_is_replaced_behind_the_check_of_its_signature_is_refused(self, bundle, tmp_path, monkeypatch):
-        private, public = write_keys(tmp_path)
-        sign_bundle(private, bundle)
-        check_signature = Signatures.check
-
-        def check_and_replace(signatures: Signatures, directory: Path) -> str:
-            signed = check_signature(signatures, directory)
-            write_echo_bundle(directory, version="2")
-            return signed
-
-        monkeypatch.setattr(Signatures, "check", check_and_replace)
-
-        with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
-            check(bundle, models=ModelsConfig(public_key=public))
-
-    @pytest.mark.parametrize(
-        ("content", "message"), [(None, "cannot be read: No such file"), (b"x", "no public key in PEM")]
-    )
-    def test_file_without_a_key_is_refused(self, tmp_path, content, message):
-        path = tmp_path / "key.pem"
-        if content is not None:
-            path.write_bytes(content)
-
-        with pytest.raises(KeyFileError, match=message):
-            Signatures(path)
-
-    def test_key_of_another_kind_is_refused(self, tmp_path):
-        _, public = write_keys(tmp_path, ec.generate_private_key(ec.SECP256R1()))
-
-        with pytest.raises(KeyFileError, match="an Ed25519 key is needed"):
-            Signatures(public)
 
 
 class TestFilesOfGraphs:
